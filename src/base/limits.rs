@@ -1,0 +1,37 @@
+//! Bounds that hold across layers, each with its source, checked against one another at compile time.
+
+/// UMEM takes chunks of 2048 and 4096 bytes only (`net/xdp/xdp_umem.c`: a power of two, at least 2048, at most a page).
+pub const CHUNK_SIZES: [u32; 2] = [2048, 4096];
+
+/// What the kernel keeps free in front of the packet in every UMEM frame (`XDP_PACKET_HEADROOM`).
+pub const XDP_PACKET_HEADROOM: u32 = 256;
+
+/// The most one io_uring fixed buffer may span (`io_uring/rsrc.c`: `SZ_1G`); a larger region takes several.
+pub const FIXED_BUFFER_MAX_BYTES: u64 = 1 << 30;
+
+/// The most fixed buffers a ring takes (`IORING_MAX_REG_BUFFERS`).
+pub const FIXED_BUFFERS_MAX: u32 = 1 << 14;
+
+/// The largest single I/O of the runtime: one contiguous run, one device command before splitting.
+pub const IO_MAX_BYTES: u32 = 1 << 20;
+
+/// Chunks in the largest run, at the smaller chunk size.
+pub const RUN_MAX_CHUNKS: u32 = IO_MAX_BYTES / CHUNK_SIZES[0];
+
+/// Pieces in one gather or scatter operation (the kernel's `UIO_MAXIOV` is 1024; a 512 KiB batch of 2 KiB chunks needs 256).
+pub const GATHER_MAX: usize = 256;
+
+/// Chunks in the largest region: chunk numbers are 32 bits, and 2³¹ chunks of 2 KiB are 4 TiB.
+pub const REGION_MAX_CHUNKS: u64 = 1 << 31;
+
+/// The largest alignment O_DIRECT or an NVMe format asks for here.
+pub const BLOCK_MAX_BYTES: u32 = 4096;
+
+/// Cores one process may use.
+pub const CORES_MAX: usize = 64;
+
+const _: () = {
+    assert!(FIXED_BUFFERS_MAX as u64 * FIXED_BUFFER_MAX_BYTES >= REGION_MAX_CHUNKS * 2048, "fixed buffers cover the largest region");
+    assert!(RUN_MAX_CHUNKS.is_power_of_two(), "the slab's buddy orders end at the largest run");
+    assert!(GATHER_MAX <= 1024, "UIO_MAXIOV");
+};

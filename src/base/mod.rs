@@ -1,0 +1,15 @@
+//! What every layer shares: units, errors, limits, time, randomness and the machine's topology.
+//!
+//! Nothing here touches a device or owns memory. Layers above import this one; it imports none.
+
+pub mod clock;
+pub mod error;
+pub mod limits;
+pub mod rng;
+pub mod topology;
+pub mod units;
+
+pub use clock::{Clock, Nanos};
+pub use error::{Error, Result};
+pub use rng::Rng;
+pub use units::{Lba, Psn, Qpn, RegionOffset, Rkey};

@@ -1,0 +1,28 @@
+//! Basin: one hugepage-backed region that is RDMA memory, AF_XDP packet memory and storage I/O memory at once, and one
+//! reactor thread per core that moves bytes between network, RDMA and storage without copying them.
+//!
+//! Layers import only leftwards:
+//!
+//! ```text
+//! base ← mem ← device ← reactor ← flow          base ← wire ← proto
+//! wire and proto may be used by device and flow
+//! ```
+//!
+//! | layer | what it is |
+//! | --- | --- |
+//! | [`base`] | units, errors, limits, time, randomness, topology |
+//! | [`mem`] | the region, its leases, and the only functions that copy payload |
+//! | [`wire`] | codecs: bytes to meaning and back, no state |
+//! | [`proto`] | protocol engines without I/O: events and time in, packets and completions out |
+//! | [`device`] | queues of real and simulated hardware behind one contract |
+//! | [`reactor`] | the loop of a core: poll, run tasks, sleep |
+//! | [`flow`] | the five flows, one file each |
+#![deny(unsafe_code)]
+
+pub mod base;
+pub mod device;
+pub mod flow;
+pub mod mem;
+pub mod proto;
+pub mod reactor;
+pub mod wire;
