@@ -6,6 +6,7 @@ pub mod clock;
 pub mod error;
 pub mod limits;
 pub mod rng;
+pub mod sync;
 pub mod topology;
 pub mod units;
 

@@ -1,1 +1,25 @@
-//! (being built)
+//! The region and the leases on it.
+//!
+//! A region is one mapping cut into chunks of one size. A chunk is owned by exactly one of: a core's [`Slab`] (free), a lease in
+//! somebody's hands ([`Buf`], [`Run`], [`Shared`]), a device ([`InFlight`]), a [`Window`] open to a peer, or quarantine. Leases
+//! are the only way to a slice of the region; while a device or a peer may touch a chunk nobody holds one.
+//!
+//! `unsafe` is allowed in this layer and in `device`, nowhere else.
+#![allow(unsafe_code)]
+
+pub mod buddy;
+pub mod home;
+pub mod lease;
+pub mod ledger;
+pub mod payload;
+pub mod region;
+pub mod slab;
+pub mod window;
+
+pub use home::Parcel;
+pub use lease::{Buf, Run, Shared};
+pub use ledger::Ledger;
+pub use payload::{Gather, InFlight, Payload};
+pub use region::{PageKind, Region, RegionConfig};
+pub use slab::{Census, Exhausted, Slab};
+pub use window::{Revoked, Window};

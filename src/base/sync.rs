@@ -1,0 +1,6 @@
+//! The atomics that cross cores, exchanged for loom's under `--cfg loom` so that their orderings are model-checked.
+
+#[cfg(loom)]
+pub use loom::sync::{Arc, atomic};
+#[cfg(not(loom))]
+pub use std::sync::{Arc, atomic};

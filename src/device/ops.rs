@@ -1,0 +1,521 @@
+//! The in-flight table: who owns what a device is touching.
+//!
+//! One table per core. An operation takes a slot, and its lease moves into it; the device is told the slot's [`OpId`], never a
+//! pointer. The completion finds the slot by number and generation, so that one that comes late or twice is a typed fault and
+//! not a use after free. The task that waits is woken by the id its waker carries (a push on a list), without touching the
+//! waker's counts; wakers of foreign combinators are kept and woken as wakers.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, RawWakerVTable, Waker};
+
+use crate::device::{Outcome, Status};
+use crate::mem::payload::{InFlight, Lease, Payload};
+
+/// Names one operation on one core: what goes into `user_data` and `wr_id`. Generation 0 is never given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId {
+    slot: u32,
+    generation: u32,
+}
+
+impl OpId {
+    /// The id as the device carries it.
+    #[inline]
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
+    /// The id a device gave back. Whether it names an operation is for the table to say.
+    #[inline]
+    pub fn from_bits(bits: u64) -> OpId {
+        OpId { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// A completion that names no operation in flight: a bug of a device or of ours, never of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpFault {
+    /// The slot does not exist.
+    #[error("a completion for {0:?}, a slot that does not exist")]
+    Forged(OpId),
+    /// The slot has since been used by another operation, or by none.
+    #[error("a completion for {0:?}, which ended earlier")]
+    Stale(OpId),
+    /// The operation has completed already.
+    #[error("a second completion for {0:?}")]
+    Doubled(OpId),
+}
+
+/// The table or the device's queue is full: backpressure. The lease comes back.
+#[derive(Debug)]
+pub struct Refused<L> {
+    /// What was to be submitted.
+    pub lease: L,
+}
+
+/// An operation that failed, with its lease.
+#[derive(Debug)]
+pub struct Failed<L> {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it worked on; for a failed read or receive the bytes are not to be trusted.
+    pub lease: L,
+}
+
+/// An operation that ended, one way or the other, with its lease.
+#[derive(Debug)]
+#[must_use = "the outcome may be a failure"]
+pub struct Completed<L> {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it worked on.
+    pub lease: L,
+}
+
+impl<L> Completed<L> {
+    /// The lease, if the operation succeeded.
+    ///
+    /// # Errors
+    /// The outcome and the lease otherwise.
+    pub fn into_result(self) -> Result<L, Failed<L>> {
+        if self.outcome.is_ok() { Ok(self.lease) } else { Err(Failed { outcome: self.outcome, lease: self.lease }) }
+    }
+}
+
+impl<L> Failed<L> {
+    /// The failure as an error for a person, giving up the lease.
+    pub fn into_error(self, what: impl Into<String>) -> crate::base::Error {
+        self.outcome.status.to_error(what)
+    }
+}
+
+/// A handle on the core's table.
+#[derive(Clone)]
+pub struct Ops {
+    table: Rc<Table>,
+}
+
+struct Table {
+    slots: RefCell<Slots>,
+    /// Tasks whose operations completed since the executor last looked; at most one entry per slot and turn.
+    woken: RefCell<Vec<u64>>,
+    /// How the executor's own wakers are recognised: their data word is the task.
+    native: Cell<Option<&'static RawWakerVTable>>,
+    faults: Cell<u64>,
+}
+
+struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+    waiter: Waiter,
+    /// The outcome of a two-part completion, between its parts.
+    noted: Option<Outcome>,
+}
+
+enum State {
+    Free,
+    /// The device has it. `abandoned`: nobody waits, the lease is returned at completion.
+    Pending {
+        payload: InFlight,
+        abandoned: bool,
+    },
+    Done {
+        payload: Payload,
+        outcome: Outcome,
+    },
+}
+
+enum Waiter {
+    None,
+    Task(u64),
+    Foreign(Waker),
+}
+
+impl Ops {
+    /// A table for at most `capacity` operations at once.
+    pub fn new(capacity: u32) -> Ops {
+        let slots = (0..capacity).map(|_| Slot { generation: 1, state: State::Free, waiter: Waiter::None, noted: None }).collect();
+        let slots = RefCell::new(Slots { slots, free: (0..capacity).rev().collect() });
+        let woken = RefCell::new(Vec::with_capacity(capacity as usize));
+        Ops { table: Rc::new(Table { slots, woken, native: Cell::new(None), faults: Cell::new(0) }) }
+    }
+
+    /// Takes a slot for an operation on `lease`. The caller then submits it to its device with the id, or calls
+    /// [`Ops::retract`].
+    ///
+    /// # Errors
+    /// The lease, when every slot is taken.
+    #[inline]
+    pub fn begin<L: Lease>(&self, lease: L) -> Result<Op<L>, Refused<L>> {
+        let mut table = self.table.slots.borrow_mut();
+        let Some(index) = table.free.pop() else { return Err(Refused { lease }) };
+        let slot = &mut table.slots[index as usize];
+        slot.state = State::Pending { payload: InFlight::launch(lease.into_payload()), abandoned: false };
+        let id = OpId { slot: index, generation: slot.generation };
+        drop(table);
+        Ok(Op { ops: self.clone(), id: Some(id), lease: PhantomData })
+    }
+
+    /// Takes the operation back: the device refused it and never saw it.
+    ///
+    /// # Panics
+    /// When it completed meanwhile: a device cannot both refuse and complete.
+    pub fn retract<L: Lease>(&self, mut op: Op<L>) -> L {
+        let id = op.id.take().expect("an operation is retracted before it is awaited");
+        let mut table = self.table.slots.borrow_mut();
+        match table.release(id) {
+            State::Pending { payload, .. } => {
+                drop(table);
+                L::from_payload(payload.land())
+            }
+            _ => panic!("{id:?} was refused and completed"),
+        }
+    }
+
+    /// The payload's memory, for the device: address and length of a one-piece payload.
+    #[inline]
+    pub fn span(&self, id: OpId) -> (u64, u32) {
+        self.with_payload(id, InFlight::span)
+    }
+
+    /// The address and length of the table of pieces of a gather. The table stays in place until the operation completes.
+    pub fn table(&self, id: OpId) -> (*const libc::iovec, u32) {
+        self.with_payload(id, |payload| (payload.table().as_ptr(), payload.table().len() as u32))
+    }
+
+    fn with_payload<R>(&self, id: OpId, look: impl FnOnce(&InFlight) -> R) -> R {
+        let table = self.table.slots.borrow();
+        match &table.slots[id.slot as usize] {
+            Slot { generation, state: State::Pending { payload, .. }, .. } if *generation == id.generation => look(payload),
+            _ => panic!("{id:?} is not in flight"),
+        }
+    }
+
+    /// Ends an operation: its lease lands and its task is woken.
+    ///
+    /// # Errors
+    /// The id names no operation in flight. Nothing was changed; the fault is counted.
+    #[inline]
+    pub fn complete(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
+        let mut table = self.table.slots.borrow_mut();
+        let Some(slot) = table.slots.get_mut(id.slot as usize) else { return self.fault(OpFault::Forged(id)) };
+        if slot.generation != id.generation {
+            return self.fault(OpFault::Stale(id));
+        }
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::Pending { payload, abandoned: false } => {
+                slot.state = State::Done { payload: payload.land(), outcome };
+                match std::mem::replace(&mut slot.waiter, Waiter::None) {
+                    Waiter::None => {}
+                    Waiter::Task(task) => self.table.woken.borrow_mut().push(task),
+                    Waiter::Foreign(waker) => {
+                        drop(table);
+                        waker.wake();
+                    }
+                }
+                Ok(())
+            }
+            State::Pending { payload, abandoned: true } => {
+                table.recycle(id.slot);
+                drop(table);
+                drop(payload.land());
+                Ok(())
+            }
+            done @ State::Done { .. } => {
+                slot.state = done;
+                self.fault(OpFault::Doubled(id))
+            }
+            State::Free => self.fault(OpFault::Stale(id)),
+        }
+    }
+
+    /// [`Ops::complete`] for a receive: sets the length of the lease's view to the bytes that came.
+    pub fn complete_sized(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
+        if let Some(Slot { generation, state: State::Pending { payload, .. }, .. }) =
+            self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
+            && *generation == id.generation
+        {
+            payload.set_len(outcome.bytes);
+        }
+        self.complete(id, outcome)
+    }
+
+    /// Keeps the outcome of an operation whose memory the kernel still holds: a zero-copy send before its notification.
+    pub fn note(&self, id: OpId, outcome: Outcome) {
+        if let Some(slot) = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
+            && slot.generation == id.generation
+        {
+            slot.noted = Some(outcome);
+        }
+    }
+
+    /// Ends an operation with the outcome noted earlier.
+    ///
+    /// # Errors
+    /// As [`Ops::complete`].
+    pub fn complete_noted(&self, id: OpId) -> Result<(), OpFault> {
+        let noted = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize).and_then(|slot| slot.noted.take());
+        self.complete(id, noted.unwrap_or(Outcome::ok(0)))
+    }
+
+    #[cold]
+    fn fault(&self, fault: OpFault) -> Result<(), OpFault> {
+        self.table.faults.set(self.table.faults.get() + 1);
+        tracing::error!(%fault, "completion without an operation");
+        Err(fault)
+    }
+
+    /// Completions that named no operation, since the table was made.
+    pub fn faults(&self) -> u64 {
+        self.table.faults.get()
+    }
+
+    /// Operations that have a slot: in flight, or done and not yet looked at.
+    pub fn occupied(&self) -> usize {
+        let table = self.table.slots.borrow();
+        table.slots.len() - table.free.len()
+    }
+
+    /// The most operations at once.
+    pub fn capacity(&self) -> usize {
+        self.table.slots.borrow().slots.len()
+    }
+
+    /// Tells the table how to recognise the executor's wakers: by their vtable; their data word is the task to wake.
+    pub fn set_native(&self, vtable: &'static RawWakerVTable) {
+        self.table.native.set(Some(vtable));
+    }
+
+    /// The task behind a waker of this core's executor; `None` for a foreign one.
+    #[inline]
+    pub fn native_task(&self, waker: &Waker) -> Option<u64> {
+        let native = self.table.native.get()?;
+        std::ptr::eq(waker.vtable(), native).then_some(waker.data() as u64)
+    }
+
+    /// Wakes a task of this core's executor, as a completion does.
+    #[inline]
+    pub fn wake(&self, task: u64) {
+        self.table.woken.borrow_mut().push(task);
+    }
+
+    /// Hands the tasks whose operations completed to `each`, and forgets them. A task may be named more than once.
+    #[inline]
+    pub fn take_woken(&self, mut each: impl FnMut(u64)) {
+        let mut woken = self.table.woken.borrow_mut();
+        for task in woken.drain(..) {
+            each(task);
+        }
+    }
+
+    /// Whether [`Ops::take_woken`] would find a task.
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        !self.table.woken.borrow().is_empty()
+    }
+
+    /// Quarantines every operation that is still in flight: for the end of a drain whose deadline has passed, and only then.
+    /// Returns how many there were.
+    pub fn quarantine_in_flight(&self) -> usize {
+        let mut table = self.table.slots.borrow_mut();
+        let pending: Vec<u32> =
+            (0u32..).zip(&table.slots).filter(|(_, slot)| matches!(slot.state, State::Pending { .. })).map(|(index, _)| index).collect();
+        for &index in &pending {
+            // InFlight's drop quarantines. The generation moves on, so a completion that still comes is a counted fault.
+            let slot = &mut table.slots[index as usize];
+            slot.state = State::Free;
+            slot.waiter = Waiter::None;
+            table.recycle(index);
+        }
+        pending.len()
+    }
+}
+
+impl Slots {
+    fn release(&mut self, id: OpId) -> State {
+        let slot = &mut self.slots[id.slot as usize];
+        assert_eq!(slot.generation, id.generation, "a handle on an operation that ended");
+        let state = std::mem::replace(&mut slot.state, State::Free);
+        slot.waiter = Waiter::None;
+        self.recycle(id.slot);
+        state
+    }
+
+    #[inline]
+    fn recycle(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        // Generation 0 marks what is not an operation.
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.noted = None;
+        self.free.push(index);
+    }
+}
+
+/// An operation in flight. Awaiting it gives the outcome and the lease. Dropping it abandons the result, not the memory: the
+/// lease returns to its slab when the device is done.
+#[must_use = "an operation is awaited for its outcome"]
+pub struct Op<L: Lease> {
+    ops: Ops,
+    /// `None` once the outcome was taken.
+    id: Option<OpId>,
+    lease: PhantomData<fn() -> L>,
+}
+
+impl<L: Lease> Op<L> {
+    /// The id to give to the device.
+    ///
+    /// # Panics
+    /// After the operation's outcome was taken.
+    #[inline]
+    pub fn id(&self) -> OpId {
+        self.id.expect("the operation is still in flight")
+    }
+}
+
+impl<L: Lease> Unpin for Op<L> {}
+
+impl<L: Lease> Future for Op<L> {
+    type Output = Completed<L>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completed<L>> {
+        let id = self.id.expect("an operation is not polled after it ended");
+        let mut table = self.ops.table.slots.borrow_mut();
+        let slot = &mut table.slots[id.slot as usize];
+        // A drain that passed its deadline quarantined the lease under the task's feet; there is nothing to give back.
+        assert_eq!(slot.generation, id.generation, "a task ran on after its core was torn down");
+        if matches!(slot.state, State::Pending { .. }) {
+            slot.waiter = match self.ops.native_task(cx.waker()) {
+                Some(task) => Waiter::Task(task),
+                None => Waiter::Foreign(cx.waker().clone()),
+            };
+            return Poll::Pending;
+        }
+        let state = table.release(id);
+        drop(table);
+        self.id = None;
+        match state {
+            State::Done { payload, outcome } => Poll::Ready(Completed { outcome, lease: L::from_payload(payload) }),
+            State::Pending { .. } | State::Free => unreachable!("the slot was checked above"),
+        }
+    }
+}
+
+impl<L: Lease> Drop for Op<L> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut table = self.ops.table.slots.borrow_mut();
+        let slot = &mut table.slots[id.slot as usize];
+        if slot.generation != id.generation {
+            return;
+        }
+        if let State::Pending { abandoned, .. } = &mut slot.state {
+            *abandoned = true;
+            slot.waiter = Waiter::None;
+            return;
+        }
+        let state = table.release(id);
+        drop(table);
+        drop(state);
+    }
+}
+
+/// An operation a device refused before it began: what an awaited submission gives back when its queue or table is full.
+pub fn refused<L>(refused: Refused<L>) -> Failed<L> {
+    Failed { outcome: Outcome::failed(Status::Os(libc::EAGAIN)), lease: refused.lease }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::{PageKind, Region, RegionConfig, Slab};
+    use std::task::Waker;
+
+    fn world() -> (Slab, Ops) {
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(1 << 20) }).unwrap();
+        (Slab::new(&region, 64).unwrap(), Ops::new(4))
+    }
+
+    fn poll<L: Lease>(op: &mut Op<L>) -> Poll<Completed<L>> {
+        Pin::new(op).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn the_lease_moves_in_and_comes_back() {
+        let (slab, ops) = world();
+        let mut op = ops.begin(slab.run(5000).unwrap()).unwrap();
+        assert_eq!((slab.census().in_flight, slab.census().owned), (3, 0));
+        assert!(poll(&mut op).is_pending());
+        ops.complete(op.id(), Outcome::ok(5000)).unwrap();
+        assert_eq!((slab.census().in_flight, slab.census().owned), (0, 3));
+        let Poll::Ready(done) = poll(&mut op) else { panic!("it completed") };
+        assert_eq!(done.into_result().unwrap().len(), 5000);
+        assert_eq!(slab.census().free, 64);
+        assert_eq!(ops.occupied(), 0);
+    }
+
+    #[test]
+    fn a_dropped_future_frees_nothing_a_device_may_touch() {
+        let (slab, ops) = world();
+        let op = ops.begin(slab.buf().unwrap()).unwrap();
+        let id = op.id();
+        drop(op);
+        assert_eq!(slab.census().in_flight, 1);
+        ops.complete(id, Outcome::failed(Status::Cancelled)).unwrap();
+        assert_eq!(slab.census().free, 64);
+        assert_eq!(ops.occupied(), 0);
+    }
+
+    #[test]
+    fn forged_stale_and_doubled_completions_are_typed_faults() {
+        let (slab, ops) = world();
+        let mut op = ops.begin(slab.buf().unwrap()).unwrap();
+        let id = op.id();
+        let forged = OpId::from_bits(id.to_bits() + 100);
+        assert_eq!(ops.complete(forged, Outcome::ok(0)), Err(OpFault::Forged(forged)));
+        ops.complete(id, Outcome::ok(0)).unwrap();
+        assert_eq!(ops.complete(id, Outcome::ok(0)), Err(OpFault::Doubled(id)));
+        assert!(poll(&mut op).is_ready());
+        assert_eq!(ops.complete(id, Outcome::ok(0)), Err(OpFault::Stale(id)));
+        // The slot's next user is not disturbed by the old id.
+        let next = ops.begin(slab.buf().unwrap()).unwrap();
+        assert_eq!(ops.complete(id, Outcome::ok(0)), Err(OpFault::Stale(id)));
+        assert_eq!(ops.faults(), 4);
+        ops.complete(next.id(), Outcome::ok(0)).unwrap();
+    }
+
+    #[test]
+    fn a_full_table_gives_the_lease_back() {
+        let (slab, ops) = world();
+        let held: Vec<_> = (0..4).map(|_| ops.begin(slab.buf().unwrap()).unwrap()).collect();
+        let refused = ops.begin(slab.buf().unwrap()).err().expect("the table has four slots");
+        assert_eq!(refused.lease.chunks(), 1);
+        for op in held {
+            drop(ops.retract(op));
+        }
+        drop(refused);
+        assert_eq!(slab.census().free, 64);
+    }
+
+    #[test]
+    fn past_the_deadline_chunks_are_quarantined_not_reused() {
+        let (slab, ops) = world();
+        let op = ops.begin(slab.run(4096).unwrap()).unwrap();
+        let id = op.id();
+        assert_eq!(ops.quarantine_in_flight(), 1);
+        assert_eq!(slab.census().quarantined, 2);
+        assert!(slab.census().balances());
+        assert_eq!(ops.complete(id, Outcome::ok(0)), Err(OpFault::Stale(id)));
+        drop(op);
+        assert_eq!(slab.census().free, 62);
+    }
+}

@@ -1,0 +1,238 @@
+//! What an operation carries: any lease, in one type, so that the in-flight table needs no type parameter.
+
+use std::mem::ManuallyDrop;
+
+use crate::base::limits;
+use crate::mem::{Buf, Parcel, Run, Shared};
+
+/// The leases an operation may carry.
+#[derive(Debug, Default)]
+pub enum Payload {
+    /// A flush, a poll, a fence: no memory.
+    #[default]
+    None,
+    /// One contiguous run.
+    Run(Run),
+    /// A frozen run, for operations that only read it.
+    Shared(Shared),
+    /// A run of another core's slab.
+    Parcel(Parcel),
+    /// Several runs, in order.
+    Gather(Gather),
+}
+
+/// A lease type an operation can take and give back.
+pub trait Lease: Sized + sealed::Sealed {
+    /// Puts the lease into the common type.
+    fn into_payload(self) -> Payload;
+
+    /// Takes it out again.
+    ///
+    /// # Panics
+    /// When the payload is of another kind: operations return what they took, so that is a bug of ours.
+    fn from_payload(payload: Payload) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! lease {
+    ($type:ty, $variant:ident) => {
+        impl sealed::Sealed for $type {}
+        impl Lease for $type {
+            #[inline]
+            fn into_payload(self) -> Payload {
+                Payload::$variant(self)
+            }
+            #[inline]
+            fn from_payload(payload: Payload) -> $type {
+                match payload {
+                    Payload::$variant(lease) => lease,
+                    other => panic!("an operation on a {} gave back {other:?}", stringify!($type)),
+                }
+            }
+        }
+    };
+}
+lease!(Run, Run);
+lease!(Shared, Shared);
+lease!(Parcel, Parcel);
+lease!(Gather, Gather);
+
+impl sealed::Sealed for Buf {}
+impl Lease for Buf {
+    #[inline]
+    fn into_payload(self) -> Payload {
+        Payload::Run(self.into())
+    }
+    #[inline]
+    fn from_payload(payload: Payload) -> Buf {
+        Buf::try_from(Run::from_payload(payload)).expect("a buf stays one chunk in flight")
+    }
+}
+
+impl sealed::Sealed for () {}
+impl Lease for () {
+    fn into_payload(self) -> Payload {
+        Payload::None
+    }
+    fn from_payload(payload: Payload) {
+        assert!(matches!(payload, Payload::None), "an operation without memory gave back {payload:?}");
+    }
+}
+
+/// Runs written or read in one operation, in order, with the table the kernel is given. Recycled, so that building a batch
+/// allocates nothing once warm.
+#[derive(Default)]
+pub struct Gather {
+    runs: Vec<Run>,
+    table: Vec<libc::iovec>,
+    len_bytes: u32,
+}
+
+impl Gather {
+    /// Room for the longest gather, [`limits::GATHER_MAX`] pieces.
+    pub fn new() -> Gather {
+        Gather { runs: Vec::with_capacity(limits::GATHER_MAX), table: Vec::with_capacity(limits::GATHER_MAX), len_bytes: 0 }
+    }
+
+    /// Adds a run's view at the end, merging it into the last piece where the memory follows on without a gap.
+    ///
+    /// # Errors
+    /// The run itself, when the gather is full or would pass [`limits::IO_MAX_BYTES`].
+    pub fn push(&mut self, run: impl Into<Run>) -> Result<(), Run> {
+        let run = run.into();
+        let (address, len) = (run.address(), run.len() as usize);
+        if self.runs.len() == limits::GATHER_MAX || u64::from(self.len_bytes) + len as u64 > u64::from(limits::IO_MAX_BYTES) {
+            return Err(run);
+        }
+        match self.table.last_mut() {
+            Some(last) if last.iov_base as u64 + last.iov_len as u64 == address => last.iov_len += len,
+            _ => self.table.push(libc::iovec { iov_base: address as *mut _, iov_len: len }),
+        }
+        self.len_bytes += len as u32;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// The sum of the views in bytes.
+    pub fn len_bytes(&self) -> u32 {
+        self.len_bytes
+    }
+
+    /// Runs in the gather.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Contiguous pieces of memory in it: 1 means that a plain write will do.
+    pub fn pieces(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Takes the runs out, in order, keeping the room for the next batch.
+    pub fn drain(&mut self) -> impl Iterator<Item = Run> + '_ {
+        self.table.clear();
+        self.len_bytes = 0;
+        self.runs.drain(..)
+    }
+
+    /// The kernel's view: address and length of each contiguous piece. Stable until the gather is changed.
+    pub fn table(&self) -> &[libc::iovec] {
+        &self.table
+    }
+}
+
+impl std::fmt::Debug for Gather {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gather({} bytes in {} runs, {} pieces)", self.len_bytes, self.runs.len(), self.table.len())
+    }
+}
+
+/// A payload that a device may be touching: no slices of it exist. It comes back by [`InFlight::land`] alone; dropped before
+/// that, its chunks are quarantined, because nothing proves that the device has let go of them.
+#[derive(Debug)]
+#[must_use = "a payload dropped in flight is quarantined"]
+pub struct InFlight {
+    payload: ManuallyDrop<Payload>,
+}
+
+impl InFlight {
+    /// Hands a payload to a device.
+    #[inline]
+    pub fn launch(payload: Payload) -> InFlight {
+        each_run(&payload, Run::count_in_flight);
+        InFlight { payload: ManuallyDrop::new(payload) }
+    }
+
+    /// The device is done with it, or refused it.
+    #[inline]
+    pub fn land(self) -> Payload {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never used or dropped again, so the payload is taken exactly once.
+        let payload = unsafe { ManuallyDrop::take(&mut this.payload) };
+        each_run(&payload, Run::count_landed);
+        payload
+    }
+
+    /// Changes the view of the run while it is in flight: a receive that got fewer bytes.
+    pub(crate) fn set_len(&mut self, len: u32) {
+        if let Payload::Run(run) = &mut *self.payload {
+            run.set_len(len);
+        }
+    }
+
+    /// Address and length of the piece of a one-piece payload, `(0, 0)` for none.
+    pub fn span(&self) -> (u64, u32) {
+        match &*self.payload {
+            Payload::None => (0, 0),
+            Payload::Run(run) => (run.address(), run.len()),
+            Payload::Shared(shared) => (shared.address(), shared.len()),
+            Payload::Parcel(parcel) => (parcel.home.region.pointer(parcel.offset()) as u64, parcel.len()),
+            Payload::Gather(gather) => gather.table.first().map_or((0, 0), |piece| (piece.iov_base as u64, piece.iov_len as u32)),
+        }
+    }
+
+    /// The table of a gather; empty for anything else. It stays where it is until the payload lands.
+    pub fn table(&self) -> &[libc::iovec] {
+        match &*self.payload {
+            Payload::Gather(gather) => gather.table(),
+            _ => &[],
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        // SAFETY: `drop` runs once and nothing reads the payload after it.
+        let payload = unsafe { ManuallyDrop::take(&mut self.payload) };
+        each_run(&payload, Run::count_landed);
+        match payload {
+            Payload::None => {}
+            Payload::Run(run) => run.quarantine(),
+            Payload::Shared(shared) => shared.quarantine(),
+            Payload::Parcel(parcel) => parcel.quarantine(),
+            Payload::Gather(mut gather) => {
+                gather.runs.drain(..).for_each(Run::quarantine);
+                // The kernel may still read the table of pieces too.
+                std::mem::forget(gather);
+            }
+        }
+    }
+}
+
+#[inline]
+fn each_run(payload: &Payload, act: impl Fn(&Run)) {
+    match payload {
+        Payload::Run(run) => act(run),
+        Payload::Gather(gather) => gather.runs.iter().for_each(act),
+        // Counted as owned by their home slab whatever reads them.
+        Payload::None | Payload::Shared(_) | Payload::Parcel(_) => {}
+    }
+}

@@ -1,0 +1,259 @@
+//! A core's share of the region: leases chunks and runs, takes them back, and counts them.
+//!
+//! `!Send`, no locks. Single chunks come from a small stack in front of the buddy allocator; runs from the allocator itself.
+//! The counters are the invariant of the whole system: free + owned + in flight + published + quarantined = total.
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::rc::Rc;
+
+use crate::base::error::ErrorKind;
+use crate::base::sync::Arc;
+use crate::base::sync::atomic::Ordering;
+use crate::base::{Error, Result, limits};
+use crate::mem::buddy::Buddy;
+use crate::mem::home::Home;
+use crate::mem::{Buf, Parcel, Region, Run};
+
+/// Single chunks kept in front of the allocator. Twice a burst of 64 packets, so that bursts do not thrash it.
+const MAGAZINE: usize = 128;
+
+/// A handle on a core's share of a region. Clones name the same share.
+#[derive(Clone)]
+pub struct Slab {
+    pub(super) inner: Rc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub home: Arc<Home>,
+    pub total: u32,
+    pub counts: Counts,
+    stock: UnsafeCell<Stock>,
+}
+
+/// Chunks by owner. `Cell`s: the slab lives on one core.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub free: Cell<u32>,
+    pub owned: Cell<u32>,
+    pub in_flight: Cell<u32>,
+    pub published: Cell<u32>,
+    pub quarantined: Cell<u32>,
+}
+
+/// Moves `chunks` from one counter to another. Underflow would be a bug of ours and panics (overflow checks stay on in release).
+#[inline]
+pub(super) fn transfer(from: &Cell<u32>, to: &Cell<u32>, chunks: u32) {
+    from.set(from.get() - chunks);
+    to.set(to.get() + chunks);
+}
+
+struct Stock {
+    magazine: Vec<u32>,
+    buddy: Buddy,
+}
+
+/// How a slab's chunks are owned right now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// In the slab.
+    pub free: u32,
+    /// In leases: here, shared, or on another core.
+    pub owned: u32,
+    /// In an operation a device has not completed.
+    pub in_flight: u32,
+    /// In windows a peer may touch.
+    pub published: u32,
+    /// Never to be used again: a device may still touch them.
+    pub quarantined: u32,
+    /// All of the slab's chunks.
+    pub total: u32,
+}
+
+impl Census {
+    /// Whether every chunk has exactly one owner.
+    pub fn balances(&self) -> bool {
+        self.free + self.owned + self.in_flight + self.published + self.quarantined == self.total
+    }
+}
+
+impl fmt::Display for Census {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Census { free, owned, in_flight, published, quarantined, total } = self;
+        write!(f, "{total} chunks: {free} free, {owned} owned, {in_flight} in flight, {published} published, {quarantined} quarantined")
+    }
+}
+
+/// A slab has no run of the length asked for: backpressure, to be answered by waiting for a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no run of {wanted} chunks: {free} of {total} are free")]
+pub struct Exhausted {
+    /// Consecutive chunks asked for.
+    pub wanted: u32,
+    /// Free chunks, maybe not consecutive.
+    pub free: u32,
+    /// All chunks of the slab.
+    pub total: u32,
+}
+
+impl From<Exhausted> for Error {
+    fn from(exhausted: Exhausted) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("the region is exhausted: {exhausted}"))
+            .remedy("ask for a larger --region or a smaller --depth")
+    }
+}
+
+impl Slab {
+    /// Takes the next `chunks` chunks of the region for this core.
+    ///
+    /// # Errors
+    /// The region has fewer left.
+    pub fn new(region: &Region, chunks: u32) -> Result<Slab> {
+        let Some(first) = region.deal(chunks).filter(|_| chunks > 0) else {
+            let what = format!("a slab of {chunks} chunks: the region has {} left", region.undealt());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("ask for a larger --region or fewer --cores"));
+        };
+        let stock = Stock { magazine: Vec::with_capacity(MAGAZINE), buddy: Buddy::new(first, chunks) };
+        let counts = Counts { free: Cell::new(chunks), ..Counts::default() };
+        let home = Arc::new(Home::new(region.clone(), first, chunks));
+        Ok(Slab { inner: Rc::new(Inner { home, total: chunks, counts, stock: UnsafeCell::new(stock) }) })
+    }
+
+    /// The region the slab is part of.
+    pub fn region(&self) -> &Region {
+        &self.inner.home.region
+    }
+
+    /// The size of a chunk in bytes.
+    #[inline]
+    pub fn chunk_bytes(&self) -> u32 {
+        self.region().chunk_bytes()
+    }
+
+    /// Leases one chunk; the view is the whole chunk.
+    ///
+    /// # Errors
+    /// None is free.
+    #[inline]
+    pub fn buf(&self) -> Result<Buf, Exhausted> {
+        let stock = self.stock();
+        let chunk = match stock.magazine.pop() {
+            Some(chunk) => chunk,
+            None => self.refill()?,
+        };
+        transfer(&self.inner.counts.free, &self.inner.counts.owned, 1);
+        Ok(Buf::new(self.clone(), chunk))
+    }
+
+    /// Leases consecutive chunks for `len_bytes` bytes; the view is exactly that long and starts at the first chunk's start.
+    ///
+    /// # Errors
+    /// No run that long is free, or `len_bytes` is past [`limits::IO_MAX_BYTES`].
+    pub fn run(&self, len_bytes: u32) -> Result<Run, Exhausted> {
+        let chunks = len_bytes.div_ceil(self.chunk_bytes()).max(1);
+        let first = if chunks <= limits::RUN_MAX_CHUNKS { self.take(chunks) } else { None };
+        let first = first.ok_or_else(|| self.exhausted(chunks))?;
+        transfer(&self.inner.counts.free, &self.inner.counts.owned, chunks);
+        Ok(Run::new(self.clone(), first, chunks, len_bytes))
+    }
+
+    /// Who owns the chunks now. O(1).
+    pub fn census(&self) -> Census {
+        let counts = &self.inner.counts;
+        let lost = self.inner.home.lost.load(Ordering::Relaxed);
+        Census {
+            free: counts.free.get(),
+            owned: counts.owned.get() - lost,
+            in_flight: counts.in_flight.get(),
+            published: counts.published.get(),
+            quarantined: counts.quarantined.get() + lost,
+            total: self.inner.total,
+        }
+    }
+
+    /// Checks the ownership invariant; called once per reactor turn, in release builds too.
+    ///
+    /// # Panics
+    /// When a chunk has no owner or two: memory may already be shared with a device, so going on is not safe.
+    #[inline]
+    pub fn check(&self) {
+        let counts = &self.inner.counts;
+        let sum = counts.free.get() + counts.owned.get() + counts.in_flight.get() + counts.published.get() + counts.quarantined.get();
+        assert_eq!(sum, self.inner.total, "chunks lost or doubled: {}", self.census());
+    }
+
+    /// Takes back what other cores have returned. Called once per reactor turn; one load when nothing came.
+    #[inline]
+    pub fn collect_returns(&self) {
+        let first = self.inner.home.first;
+        self.inner.home.returns.take_all(|index, chunks| self.give(first + index, chunks));
+    }
+
+    /// Makes a travelled lease local again.
+    pub(super) fn adopt(&self, parcel: Parcel) -> Result<Run, Parcel> {
+        if !Arc::ptr_eq(&self.inner.home, &parcel.home) {
+            return Err(parcel);
+        }
+        let mut run = Run::new(self.clone(), parcel.first, parcel.chunks, 0);
+        run.set_view(parcel.start, parcel.len);
+        // The Run took over the chunks; the parcel must not send them home, but its count on Home must still go.
+        let parcel = std::mem::ManuallyDrop::new(parcel);
+        // SAFETY: the ManuallyDrop is never used again, so the Arc is read out exactly once.
+        drop(unsafe { std::ptr::read(&parcel.home) });
+        Ok(run)
+    }
+
+    /// Takes back owned chunks. Called by the leases' `drop`.
+    #[inline]
+    pub(super) fn give(&self, first: u32, chunks: u32) {
+        transfer(&self.inner.counts.owned, &self.inner.counts.free, chunks);
+        let stock = self.stock();
+        if chunks == 1 && stock.magazine.len() < MAGAZINE {
+            stock.magazine.push(first);
+        } else {
+            stock.buddy.give(first, chunks);
+        }
+    }
+
+    fn take(&self, chunks: u32) -> Option<u32> {
+        self.stock().buddy.take(chunks).or_else(|| {
+            // Singles in the magazine may be what keeps blocks from merging.
+            self.collect_returns();
+            let stock = self.stock();
+            while let Some(chunk) = stock.magazine.pop() {
+                stock.buddy.give(chunk, 1);
+            }
+            stock.buddy.take(chunks)
+        })
+    }
+
+    #[cold]
+    fn refill(&self) -> Result<u32, Exhausted> {
+        const BATCH: u32 = 32;
+        let stock = self.stock();
+        if let Some(first) = stock.buddy.take(BATCH) {
+            // Reversed, so that chunks are leased in address order.
+            stock.magazine.extend((first + 1..first + BATCH).rev());
+            return Ok(first);
+        }
+        self.take(1).ok_or_else(|| self.exhausted(1))
+    }
+
+    fn exhausted(&self, wanted: u32) -> Exhausted {
+        Exhausted { wanted, free: self.inner.counts.free.get(), total: self.inner.total }
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    #[inline]
+    fn stock(&self) -> &mut Stock {
+        // SAFETY: Slab is !Send (Rc), and every caller uses the reference for statements that neither call back into the slab
+        // nor run foreign code, so no two live at once.
+        unsafe { &mut *self.inner.stock.get() }
+    }
+}
+
+impl fmt::Debug for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slab({})", self.census())
+    }
+}

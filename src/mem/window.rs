@@ -1,0 +1,79 @@
+//! A run that a peer may read or write by rkey.
+//!
+//! While it is open nobody here has a slice of it: what lies in memory a peer can write is hostile. It becomes a run again only
+//! against a [`Revoked`], which the RDMA layer makes after the invalidate succeeded or the queue pair was reset or destroyed.
+
+use std::mem::ManuallyDrop;
+
+use crate::mem::Run;
+
+/// Proof that no peer can reach a window any more. Made by `device::rdma` only.
+#[derive(Debug)]
+pub struct Revoked {
+    rkey: u32,
+}
+
+impl Revoked {
+    /// To be made only where the grant `rkey` is known to be gone.
+    pub(crate) fn new(rkey: u32) -> Revoked {
+        Revoked { rkey }
+    }
+}
+
+/// A run open to a peer. Dropped while open, its chunks are quarantined: the peer may still write to them.
+#[must_use = "a window that is dropped open quarantines its chunks"]
+#[derive(Debug)]
+pub struct Window {
+    run: ManuallyDrop<Run>,
+    rkey: u32,
+}
+
+impl Window {
+    /// Opens a run under `rkey`. The caller, `device::rdma`, has just granted it.
+    pub(crate) fn open(run: Run, rkey: u32) -> Window {
+        run.count_published();
+        Window { run: ManuallyDrop::new(run), rkey }
+    }
+
+    /// The key the peer uses.
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The address the peer uses.
+    pub fn address(&self) -> u64 {
+        self.run.address()
+    }
+
+    /// Bytes open to the peer.
+    pub fn len(&self) -> u32 {
+        self.run.len()
+    }
+
+    /// Whether nothing is open.
+    pub fn is_empty(&self) -> bool {
+        self.run.is_empty()
+    }
+
+    /// Ends the grant and gives the run back.
+    ///
+    /// # Panics
+    /// When the proof is for another key: a bug of ours.
+    pub fn close(self, proof: Revoked) -> Run {
+        assert_eq!(proof.rkey, self.rkey, "a window closed with another window's proof");
+        let mut window = ManuallyDrop::new(self);
+        // SAFETY: `window` is never used or dropped again, so the run is taken exactly once.
+        let run = unsafe { ManuallyDrop::take(&mut window.run) };
+        run.count_revoked();
+        run
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: `drop` runs once and nothing reads the run after it.
+        let run = unsafe { ManuallyDrop::take(&mut self.run) };
+        run.count_revoked();
+        run.quarantine();
+    }
+}
