@@ -23,3 +23,6 @@ pub use payload::{Gather, InFlight, Payload};
 pub use region::{PageKind, Region, RegionConfig};
 pub use slab::{Census, Exhausted, Slab};
 pub use window::{Revoked, Window};
+
+#[cfg(all(test, not(loom)))]
+mod tests;
