@@ -1,0 +1,227 @@
+//! The TCP conversation beside the flows: what is asked for, how to reach each other, and what each end found.
+//!
+//! One message is one JSON object behind its length (a 32-bit count). It carries no payload; it is bounded, versioned, and a
+//! message that makes no sense ends the session with an error that says what it was.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result};
+use crate::device::rdma::QpEndpoint;
+use crate::device::socket::TcpStream;
+use crate::flow::{FlowKind, Transport};
+use crate::reactor::Core;
+
+/// The version of the conversation. Both ends must speak the same.
+pub const VERSION: u32 = 1;
+
+/// The longest message in bytes: a ring of 64 peers' endpoints is under 32 KiB.
+pub const MESSAGE_MAX: u32 = 64 << 10;
+
+/// How long an end may take to answer what needs no payload moved.
+const ANSWER_WITHIN: Nanos = Nanos::from_secs(20);
+
+/// What is asked of one flow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Which flow.
+    pub flow: FlowKind,
+    /// Over which transport, where it uses RDMA.
+    pub transport: Transport,
+    /// Payload bytes of a message, datagram or block; for all-reduce, of the vector.
+    pub size_bytes: u32,
+    /// Operations to do; `None` with `seconds`.
+    pub count: u64,
+    /// Operations in flight.
+    pub depth: u32,
+    /// What the content follows from.
+    pub seed: u64,
+    /// Peers of an all-reduce, the server among them.
+    pub peers: u32,
+    /// How the client names its own RDMA device: both ends of a pair must agree on the wire.
+    pub rdma: String,
+}
+
+/// An open window, as the peer is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Where it begins.
+    pub address: u64,
+    /// The key.
+    pub rkey: u32,
+    /// How long it is.
+    pub len: u32,
+}
+
+/// What the server counted in a flow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// What the server checked is right: what is on its disk, for flows that store.
+    pub verified: bool,
+    /// Why not, if not.
+    pub error: Option<String>,
+    /// Operations it completed.
+    pub operations: u64,
+    /// What it copied by CPU.
+    pub bytes_copied_user: u64,
+    /// What the kernel copied for it, where that can be counted.
+    pub bytes_copied_kernel: Option<u64>,
+    /// What it wrote to the device.
+    pub bytes_written: u64,
+    /// Requests it answered from memory.
+    pub cache_hits: u64,
+    /// Datagrams that never came.
+    pub lost: u64,
+    /// How its packets were received.
+    pub packet_mode: Option<String>,
+    /// How its disk was driven.
+    pub block_mode: Option<String>,
+    /// Its RDMA backend and wire.
+    pub rdma_backend: Option<String>,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "kebab-case")]
+pub enum Message {
+    /// Client: who speaks.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+    },
+    /// Server: the answer to Hello.
+    Welcome {
+        /// [`VERSION`].
+        version: u32,
+        /// The UDP port the packet flows listen on.
+        udp_port: u16,
+    },
+    /// Client: run this flow.
+    Begin(Plan),
+    /// Server: this flow cannot run here.
+    Decline {
+        /// Why, for the SKIPPED row.
+        reason: String,
+    },
+    /// Either: the queue pairs this end has made for the flow.
+    Endpoints {
+        /// In the order the flow says.
+        endpoints: Vec<QpEndpoint>,
+    },
+    /// Server: everything is set up; start.
+    Ready {
+        /// The stream to write into datagrams.
+        stream: u32,
+        /// Windows to write to.
+        grants: Vec<Grant>,
+        /// The server's rank is 0; this is the client's.
+        rank: u32,
+    },
+    /// Client: connected, start answering. Server: heard.
+    Go,
+    /// Client: everything it waits for has come, or it gave up.
+    Finished {
+        /// Operations it saw completed.
+        operations: u64,
+        /// Why it gave up, if it did.
+        error: Option<String>,
+    },
+    /// Server: what it found. The flow is over.
+    Result(Tally),
+    /// Either: the session ends because of this.
+    Failed {
+        /// What happened.
+        error: String,
+    },
+}
+
+impl Message {
+    fn name(&self) -> &'static str {
+        match self {
+            Message::Hello { .. } => "hello",
+            Message::Welcome { .. } => "welcome",
+            Message::Begin(_) => "begin",
+            Message::Decline { .. } => "decline",
+            Message::Endpoints { .. } => "endpoints",
+            Message::Ready { .. } => "ready",
+            Message::Go => "go",
+            Message::Finished { .. } => "finished",
+            Message::Result(_) => "result",
+            Message::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// The conversation with one peer.
+pub struct Channel {
+    core: Core,
+    stream: TcpStream,
+    peer: String,
+}
+
+impl Channel {
+    /// Over a connected stream; `peer` is for messages.
+    pub fn new(core: &Core, stream: TcpStream, peer: String) -> Channel {
+        Channel { core: core.clone(), stream, peer }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn send(&mut self, message: &Message) -> Result<()> {
+        // Strings and numbers only: always representable.
+        let bytes = serde_json::to_vec(message).expect("a message is always representable");
+        self.stream.write_frame(&bytes).await
+    }
+
+    /// Receives a message, however long it takes.
+    ///
+    /// # Errors
+    /// The connection is gone, the message too long or without sense; or the peer's own error.
+    pub async fn receive(&mut self) -> Result<Message> {
+        let bytes = self.stream.read_frame(MESSAGE_MAX).await?;
+        match serde_json::from_slice(&bytes) {
+            Ok(Message::Failed { error }) => Err(Error::new(ErrorKind::Failed, format!("{} says: {error}", self.peer))),
+            Ok(message) => Ok(message),
+            Err(error) => {
+                let what = format!("{} sent a message that makes no sense: {error}", self.peer);
+                Err(Error::new(ErrorKind::Protocol, what).remedy("run the same version of unified-rdma-test at both ends"))
+            }
+        }
+    }
+
+    /// Receives a message that the peer must send without moving payload first.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`]; or nothing came in 20 seconds.
+    pub async fn answer(&mut self) -> Result<Message> {
+        let peer = self.peer.clone();
+        let core = self.core.clone();
+        match core.timeout(ANSWER_WITHIN, self.receive()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(ErrorKind::Failed, format!("{peer} has not answered for {} seconds", ANSWER_WITHIN.as_secs_f64()))),
+        }
+    }
+
+    /// The peer's queue pairs.
+    ///
+    /// # Errors
+    /// As [`Channel::answer`].
+    pub async fn endpoints(&mut self) -> Result<Vec<QpEndpoint>> {
+        match self.answer().await? {
+            Message::Endpoints { endpoints } => Ok(endpoints),
+            other => Err(self.unexpected(&other, "endpoints")),
+        }
+    }
+
+    /// The error for a message that does not belong here.
+    pub fn unexpected(&self, got: &Message, wanted: &str) -> Error {
+        Error::new(ErrorKind::Protocol, format!("{} sent '{}' where '{wanted}' belongs", self.peer, got.name()))
+    }
+}
