@@ -7,7 +7,7 @@ pub struct Sum(u64);
 impl Sum {
     /// The sum over `bytes` added to this one; an odd last byte is padded with zero.
     #[must_use]
-    pub fn add(self, bytes: &[u8]) -> Sum {
+    pub fn over(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
         // 32-bit words keep the ones' complement sum (2^32 ≡ 2^16 ≡ 1 mod 2^16 − 1) and cannot overflow 64 bits below 16 GiB.
         let mut sum = words.iter().fold(self.0, |sum, word| sum + u64::from(u32::from_be_bytes(*word)));
@@ -19,7 +19,7 @@ impl Sum {
 
     /// A 16-bit value added.
     #[must_use]
-    pub fn add_u16(self, value: u16) -> Sum {
+    pub fn word(self, value: u16) -> Sum {
         Sum(self.0 + u64::from(value))
     }
 
@@ -40,7 +40,10 @@ mod tests {
     #[test]
     fn rfc_1071_example() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
-        assert_eq!(Sum::default().add(&bytes).finish(), !0xddf2);
-        assert_eq!(Sum::default().add(&bytes[..4]).add(&bytes[4..7]).finish(), Sum::default().add(&[&bytes[..7], &[0]].concat()).finish());
+        assert_eq!(Sum::default().over(&bytes).finish(), !0xddf2);
+        assert_eq!(
+            Sum::default().over(&bytes[..4]).over(&bytes[4..7]).finish(),
+            Sum::default().over(&[&bytes[..7], &[0]].concat()).finish()
+        );
     }
 }

@@ -132,7 +132,7 @@ impl Repr {
     }
 
     /// Bytes [`emit`](Self::emit) writes.
-    pub const fn len(&self) -> usize {
+    pub const fn header_len(&self) -> usize {
         if self.vlan.is_some() { HEADER_LEN + TAG_LEN } else { HEADER_LEN }
     }
 
@@ -158,12 +158,12 @@ mod tests {
     fn tagged_and_untagged_round_trip() {
         for vlan in [None, Some(0x6005)] {
             let repr = Repr { dst: Mac::BROADCAST, src: Mac([2, 0, 0, 0, 0, 1]), ether_type: EtherType::Ipv6, vlan };
-            let mut bytes = vec![0; repr.len() + 1];
+            let mut bytes = vec![0; repr.header_len() + 1];
             repr.emit(&mut bytes);
             let frame = Frame::new_checked(&bytes).unwrap();
             assert_eq!(Repr::parse(&frame), repr);
             assert_eq!(frame.payload().len(), 1);
-            assert_eq!(Frame::new_checked(&bytes[..repr.len() - 1]).unwrap_err(), Malformed::Truncated);
+            assert_eq!(Frame::new_checked(&bytes[..repr.header_len() - 1]).unwrap_err(), Malformed::Truncated);
         }
         assert_eq!(Mac([2, 0, 0, 0, 0, 0xab]).to_string(), "02:00:00:00:00:ab");
     }

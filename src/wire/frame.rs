@@ -79,7 +79,7 @@ pub struct Encapsulation {
 
 impl Encapsulation {
     /// Bytes [`emit`](Self::emit) writes.
-    pub const fn len(&self) -> usize {
+    pub const fn header_len(&self) -> usize {
         let ethernet = if self.vlan.is_some() { ethernet::HEADER_LEN + ethernet::TAG_LEN } else { ethernet::HEADER_LEN };
         ethernet + self.ip_len() + udp::HEADER_LEN
     }
@@ -97,7 +97,7 @@ impl Encapsulation {
         let ether_type = if self.src.is_ipv4() { ethernet::EtherType::Ipv4 } else { ethernet::EtherType::Ipv6 };
         let ethernet = ethernet::Repr { dst: self.dst_mac, src: self.src_mac, ether_type, vlan: self.vlan };
         ethernet.emit(out);
-        let out = &mut out[ethernet.len()..];
+        let out = &mut out[ethernet.header_len()..];
         let ip_payload_len = payload_len + udp::HEADER_LEN as u16;
         match (self.src.ip(), self.dst.ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => ipv4::Repr {
@@ -151,12 +151,12 @@ mod tests {
             encapsulation("10.0.0.1:50000", "10.0.0.2:4791", Some(7)),
             encapsulation("[fe80::1]:50000", "[fe80::2]:4791", Some(7)),
         ] {
-            let mut bytes = vec![0xee; path.len() + 5 + 3];
+            let mut bytes = vec![0xee; path.header_len() + 5 + 3];
             path.emit(5, 9, &mut bytes);
             let frame = UdpFrame::parse(&bytes).unwrap();
             assert_eq!((frame.src, frame.dst, frame.traffic_class), (path.src, path.dst, 2));
             assert_eq!((frame.payload(), frame.ethernet.vlan), (&[0xee; 5][..], path.vlan));
-            for len in 0..path.len() + 5 {
+            for len in 0..path.header_len() + 5 {
                 assert!(UdpFrame::parse(&bytes[..len]).is_err(), "{len} bytes are not a datagram");
             }
         }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn other_protocols_are_refused() {
         let path = encapsulation("[fe80::1]:50000", "[fe80::2]:4791", None);
-        let mut bytes = vec![0; path.len()];
+        let mut bytes = vec![0; path.header_len()];
         path.emit(0, 0, &mut bytes);
         bytes[20] = 44; // an IPv6 fragment header
         assert_eq!(UdpFrame::parse(&bytes).unwrap_err(), Malformed::Protocol);

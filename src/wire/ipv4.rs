@@ -80,7 +80,7 @@ impl Repr {
         if fragment & 0x3fff != 0 {
             return Err(Malformed::Fragment);
         }
-        if Sum::default().add(header).finish() != 0 {
+        if Sum::default().over(header).finish() != 0 {
             return Err(Malformed::Checksum);
         }
         Ok(Repr {
@@ -109,7 +109,7 @@ impl Repr {
         out[10..12].fill(0);
         out[12..16].copy_from_slice(&self.src.octets());
         out[16..20].copy_from_slice(&self.dst.octets());
-        let checksum = Sum::default().add(out).finish();
+        let checksum = Sum::default().over(out).finish();
         out[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 }

@@ -1,7 +1,7 @@
 //! Codecs: bytes to meaning and back. No state, no allocation, no I/O.
 //!
 //! As in smoltcp a *view* (`Frame`, `Packet`) borrows bytes whose lengths have been checked, and a `Repr` is what they mean:
-//! `Repr::parse` judges, `Repr::emit` writes exactly `repr.len()` bytes. Nothing here panics on input; an `emit` into a buffer
+//! `Repr::parse` judges, `Repr::emit` writes. Nothing here panics on input; an `emit` into a buffer
 //! that is too short is the caller's bug and does.
 //!
 //! | module | bytes |

@@ -55,7 +55,7 @@ impl<'a> Packet<'a> {
 
     /// True if the checksum is right or absent (zero). Reads every byte.
     pub fn verify_checksum(&self, src: IpAddr, dst: IpAddr) -> bool {
-        be16(self.bytes, 6) == 0 || pseudo_header(src, dst, self.bytes.len()).add(self.bytes).finish() == 0
+        be16(self.bytes, 6) == 0 || pseudo_header(src, dst, self.bytes.len()).over(self.bytes).finish() == 0
     }
 }
 
@@ -85,7 +85,7 @@ impl Repr {
 /// Fills in the checksum of a datagram whose header and payload are `datagram`. Over IPv6 it is not optional.
 pub fn fill_checksum(datagram: &mut [u8], src: IpAddr, dst: IpAddr) {
     datagram[6..8].fill(0);
-    let checksum = match pseudo_header(src, dst, datagram.len()).add(datagram).finish() {
+    let checksum = match pseudo_header(src, dst, datagram.len()).over(datagram).finish() {
         // Zero on the wire means "no checksum"; all ones is the same number in ones' complement.
         0 => 0xffff,
         sum => sum,
@@ -94,15 +94,15 @@ pub fn fill_checksum(datagram: &mut [u8], src: IpAddr, dst: IpAddr) {
 }
 
 fn pseudo_header(src: IpAddr, dst: IpAddr, len: usize) -> Sum {
-    let sum = Sum::default().add_u16(u16::from(PROTOCOL_UDP)).add_u16(len as u16);
+    let sum = Sum::default().word(u16::from(PROTOCOL_UDP)).word(len as u16);
     match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => sum.add(&src.octets()).add(&dst.octets()),
+        (IpAddr::V4(src), IpAddr::V4(dst)) => sum.over(&src.octets()).over(&dst.octets()),
         (src, dst) => {
             let v6 = |address: IpAddr| match address {
                 IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
                 IpAddr::V6(v6) => v6.octets(),
             };
-            sum.add(&v6(src)).add(&v6(dst))
+            sum.over(&v6(src)).over(&v6(dst))
         }
     }
 }

@@ -49,10 +49,10 @@ impl Host {
     }
 
     fn frame(&self, transmit: &Transmit) -> Vec<u8> {
-        let mut frame = vec![0; self.path.len()];
+        let mut frame = vec![0; self.path.header_len()];
         self.path.emit(transmit.packet_len() as u16, self.ident, &mut frame);
         frame.extend(transmit.header());
-        let ip = self.path.len() - self.path.ip_len() - 8;
+        let ip = self.path.header_len() - self.path.ip_len() - 8;
         let headers = Icrc::start(&frame[ip..]).expect("our own headers");
         let payload = frame.len();
         for span in transmit.spans() {

@@ -18,12 +18,16 @@ pub struct Faults {
     pub corrupt: u32,
 }
 
+/// Time of arrival, a number that keeps the order of equals, the receiving host, the frame.
+type Flight = (Nanos, u64, usize, Vec<u8>);
+
 /// Frames on their way.
 #[derive(Debug)]
 pub struct Network {
     rng: Rng,
     faults: Faults,
-    flying: BinaryHeap<Reverse<(Nanos, u64, usize, Vec<u8>)>>,
+    /// Soonest first, then in the order they were sent.
+    flying: BinaryHeap<Reverse<Flight>>,
     count: u64,
 }
 
