@@ -343,8 +343,8 @@ impl Qp {
     pub fn fail(&mut self) {
         if self.state != State::Error {
             self.enter_error(Fault::Asked);
-            self.responder.silence();
         }
+        self.responder.silence();
     }
 
     /// To Reset, from any: forgets everything, completions not polled included.
