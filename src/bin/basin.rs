@@ -1,1 +1,2 @@
+//! `basin`: argument parsing only; the work is in the library.
 fn main() {}
