@@ -69,11 +69,6 @@ impl Group {
         }
     }
 
-    /// Asks the group to end.
-    pub fn interrupt(&self) {
-        let _ = killpg(Pid::from_raw(self.id), Signal::SIGINT);
-    }
-
     fn kill(&mut self) {
         let _ = killpg(Pid::from_raw(self.id), Signal::SIGKILL);
         let _ = self.child.wait();

@@ -4,7 +4,9 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod bench;
 mod child;
+mod demo;
 mod layers;
 mod libtest;
 mod packages;
@@ -12,6 +14,7 @@ mod source;
 mod step;
 mod test;
 mod tidy;
+mod undo;
 mod unsafe_places;
 
 #[derive(Parser)]
@@ -28,11 +31,17 @@ enum Task {
         /// Only the steps whose name holds one of these words, such as `layers` or `clippy`.
         steps: Vec<String>,
     },
+    /// Run all five flows on this machine: over AF_XDP as root, then over UDP as an ordinary user.
+    Demo,
+    /// Compare with named peers in interleaved pairs.
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Task::Test { steps } => test::run(&root(), &steps),
+        Task::Demo => demo::run(&root()),
+        Task::Bench(options) => bench::run(&root(), &options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -82,7 +82,7 @@ pub fn run(root: &Path, only: &[String]) -> Result<bool, String> {
         let names: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
         return Err(format!("no step is named like '{}'; the steps are: {}", only.join("' or '"), names.join(", ")));
     }
-    crate::child::on_interrupt(|| {})?;
+    crate::child::on_interrupt(crate::undo::all)?;
     let tree = Tree { root: root.to_path_buf(), files: tidy::files(root) };
     let mut steps = Steps::new(root.to_path_buf(), ALL);
     for (name, body) in chosen {
