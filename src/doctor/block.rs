@@ -112,7 +112,11 @@ pub(super) fn limits(device: &str) -> String {
     let number = |file: &str| read_number(queue.join(file));
     let mut words = Vec::new();
     words.extend(number("logical_block_size").map(|bytes| format!("{bytes}-byte blocks")));
-    words.extend(number("max_hw_sectors_kb").map(|kib| format!("{} in one command", human_bytes(kib << 10))));
+    words.extend(number("max_hw_sectors_kb").map(|kib| match kib << 10 {
+        // Drivers without a limit write a large number.
+        bytes if bytes >= 1 << 30 => "commands of any size".into(),
+        bytes => format!("{} in one command", human_bytes(bytes)),
+    }));
     words.extend(number("max_segments").map(|segments| format!("{segments} segments")));
     words.extend(number("virt_boundary_mask").filter(|mask| *mask > 0).map(|mask| format!("segments meet at {}", human_bytes(mask + 1))));
     words.extend(read(queue.join("write_cache")).map(|cache| match cache.as_str() {
@@ -127,13 +131,11 @@ fn block(name: String, target: &Target, device: &str) -> Check {
     let found = format!("block device of {}: {}", human_bytes(bytes), limits(device));
     if let Some(place) = mounted(device) {
         let cause = format!("it is mounted at {place}, and is always refused while it is");
-        return Check::missing(
-            Area::Storage,
-            name,
-            found,
-            cause,
-            format!("sudo umount {place} (only if its data may be lost), or name a file"),
-        );
+        let remedy = match place.as_str() {
+            "/" => "name another device, or a file on this one".to_owned(),
+            _ => format!("name a file on it, or, if its data may be lost: sudo umount {place}"),
+        };
+        return Check::missing(Area::Storage, name, found, cause, remedy);
     }
     let partitions: Vec<String> =
         names(format!("/sys/class/block/{device}")).into_iter().filter(|entry| entry.starts_with(device)).collect();

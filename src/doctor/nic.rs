@@ -65,7 +65,7 @@ fn check(name: &str) -> Check {
     let of = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
     judge(&Interface {
         name: name.to_owned(),
-        driver: link_name(directory.join("device/driver")).or_else(|| link.kind.clone()).unwrap_or_else(|| "virtual".into()),
+        driver: link_name(directory.join("device/driver")).or_else(|| link.kind.clone()).unwrap_or_else(|| "no hardware".into()),
         state: read(directory.join("operstate")).unwrap_or_else(|| "unknown".into()),
         mtu: read_number(directory.join("mtu")).unwrap_or(0),
         queues: (of("rx-"), of("tx-")),
@@ -112,7 +112,7 @@ fn judge(interface: &Interface) -> Check {
         return Check::warning(Area::AfXdp, name, found, "the link is down", remedy);
     }
     if !native {
-        let cause = format!("the driver {driver} has no native XDP: every packet becomes an sk_buff first");
+        let cause = "its driver has no native XDP: every packet becomes an sk_buff first";
         return Check::warning(
             Area::AfXdp,
             name,

@@ -115,7 +115,7 @@ impl Reader {
 }
 
 /// The line without terminal colours.
-fn plain(line: &str) -> String {
+pub fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars();
     while let Some(c) = chars.next() {

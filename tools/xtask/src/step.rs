@@ -102,14 +102,21 @@ impl Steps {
         }
         println!("  {}", self.paint("2", &format!("$ {}", child::shown(command))));
         let mut log = self.log();
+        let colour = self.colour;
         let ended = child::run_lines(command, limit, |line| {
             if let Some(log) = &mut log {
                 let _ = writeln!(log, "{line}");
             }
-            if let Some(line) = show(line) {
-                println!("  {line}");
+            match show(line) {
+                Some(line) if colour && progress(&line) => transient(&line),
+                Some(line) => println!("{}  {line}", if colour { CLEAR } else { "" }),
+                None if colour => transient(line),
+                None => {}
             }
         });
+        if colour {
+            print!("{CLEAR}");
+        }
         match ended {
             Ok(ended) if ended.success() => Outcome::Ok,
             Ok(ended @ Ended::TimedOut) => Outcome::Failed(format!("'{}' {}", child::shown(command), packages::how(&ended, limit))),
@@ -142,14 +149,14 @@ impl Steps {
                 (_, true) => String::new(),
                 (_, false) => format!("  {}", words(counts)),
             };
-            println!("  {} {:>9}  {:<22}{detail}", self.paint(colour, &format!("{word:<6}")), seconds(record.took), record.name);
+            println!("  {} {:>11}  {:<22}{detail}", self.paint(colour, &format!("{word:<6}")), seconds(record.took), record.name);
             // The closing line must not say "0 failed" of a run that did.
             if matches!(record.outcome, Outcome::Failed(_)) && counts.failed == 0 {
                 counts.failed = 1;
             }
             total += counts;
         }
-        println!("  {:<6} {:>9}  all steps", "", seconds(self.started.elapsed()));
+        println!("  {:<6} {:>11}  all steps", "", seconds(self.started.elapsed()));
         println!("  everything printed is in target/xtask/log.txt");
         if count {
             println!("\n{}", words(total));
@@ -161,6 +168,22 @@ impl Steps {
     pub fn paint(&self, code: &str, text: &str) -> String {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
+}
+
+/// Goes to the start of the line and empties it.
+const CLEAR: &str = "\r\u{1b}[K";
+
+/// A line that the next one replaces, on a terminal: signs of life of a long step.
+fn transient(line: &str) {
+    let text: String = crate::libtest::plain(line).trim().chars().take(76).collect();
+    print!("{CLEAR}  {text}");
+    let _ = std::io::stdout().flush();
+}
+
+/// Whether cargo says no more than that it goes on.
+fn progress(line: &str) -> bool {
+    let line = crate::libtest::plain(line);
+    ["Compiling ", "Checking ", "Downloaded ", "Downloading ", "Building "].iter().any(|word| line.trim_start().starts_with(word))
 }
 
 fn words(counts: Counts) -> String {

@@ -123,8 +123,8 @@ fn theirs(file: &Path, direction: Direction, seconds: u32) -> Command {
         "--output-format=json",
         "--thread",
         "--ioengine=io_uring",
-        "--fixedbufs",
-        "--registerfiles",
+        "--fixedbufs=1",
+        "--registerfiles=1",
         "--direct=1",
     ]);
     command.args(["--bs=4k", "--norandommap", "--randrepeat=0", "--time_based", "--group_reporting"]);
