@@ -1,1 +1,2 @@
+//! The five flows between two machines: argument parsing only.
 fn main() {}

@@ -1,0 +1,235 @@
+//! The block device or file named by the user: what it is, its limits, and whether it may be written.
+
+use super::{Area, Check, names, read, read_number};
+use crate::base::error::ErrorKind;
+use crate::base::units::human_bytes;
+use crate::base::{Error, Result};
+use nix::unistd::{AccessFlags, access};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// What the user named.
+pub(super) struct Target {
+    pub path: PathBuf,
+    pub kind: Kind,
+}
+
+/// What it turned out to be.
+pub(super) enum Kind {
+    /// A block device, by its name in /sys/block or below it.
+    Block(String),
+    /// An NVMe generic character device, by its name in /sys/class/nvme-generic.
+    Generic(String),
+    /// A regular file of so many bytes.
+    File(u64),
+    /// Nothing yet: a file would be created.
+    New,
+}
+
+impl Target {
+    /// The directory of the device in sysfs.
+    pub(super) fn sysfs(&self) -> Option<PathBuf> {
+        match &self.kind {
+            Kind::Block(name) => fs::canonicalize(format!("/sys/class/block/{name}")).ok(),
+            Kind::Generic(name) => Some(PathBuf::from(format!("/sys/class/nvme-generic/{name}"))),
+            Kind::File(_) | Kind::New => None,
+        }
+    }
+}
+
+/// What `path` names.
+///
+/// # Errors
+/// It is a directory or another kind of device, does not exist below /dev, or its directory does not exist.
+pub(super) fn named(path: &Path) -> Result<Target> {
+    let wrong =
+        |what: String| Error::new(ErrorKind::Usage, what).remedy(format!("name a block device ({}), /dev/ngXnY or a file", disks()));
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if path.starts_with("/dev") {
+                return Err(wrong(format!("there is no device {}", path.display())));
+            }
+            if !parent.is_dir() {
+                return Err(wrong(format!("there is no directory {} for the file {}", parent.display(), path.display())));
+            }
+            return Ok(Target { path: path.into(), kind: Kind::New });
+        }
+        Err(error) => return Err(Error::io(format!("cannot look at {}", path.display()), &error)),
+    };
+    let kind = metadata.file_type();
+    let device = |class: &str| {
+        // /sys/dev/block/MAJOR:MINOR leads to the device, whatever the node is called.
+        let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+        fs::canonicalize(format!("/sys/dev/{class}/{major}:{minor}")).ok().and_then(|path| path.file_name()?.to_str().map(str::to_owned))
+    };
+    let kind = if kind.is_file() {
+        Kind::File(metadata.len())
+    } else if kind.is_block_device() {
+        Kind::Block(device("block").ok_or_else(|| wrong(format!("{} is not in sysfs", path.display())))?)
+    } else if kind.is_char_device() {
+        match device("char").filter(|name| name.starts_with("ng")) {
+            Some(name) => Kind::Generic(name),
+            None => return Err(wrong(format!("{} is a character device, but not NVMe's", path.display()))),
+        }
+    } else {
+        return Err(wrong(format!("{} is neither a block device nor a file", path.display())));
+    };
+    Ok(Target { path: path.into(), kind })
+}
+
+/// The disks of this machine that are not made of memory or files.
+fn disks() -> String {
+    let disks: Vec<String> = names("/sys/block")
+        .into_iter()
+        .filter(|name| !["loop", "ram", "zram"].iter().any(|start| name.starts_with(start)))
+        .map(|name| format!("/dev/{name}"))
+        .collect();
+    super::list(&disks)
+}
+
+pub(super) fn check(target: &Target) -> Check {
+    let name = target.path.display().to_string();
+    match &target.kind {
+        Kind::Block(device) => block(name, target, device),
+        Kind::Generic(device) => generic(name, target, device),
+        Kind::File(bytes) => file(name, &target.path, format!("file of {}", human_bytes(*bytes))),
+        Kind::New => {
+            let parent = target.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            file(name, parent, "file, to be created".into())
+        }
+    }
+}
+
+/// Limits of the block device `device` (a disk or a partition) in words.
+pub(super) fn limits(device: &str) -> String {
+    let class = PathBuf::from("/sys/class/block").join(device);
+    let directory = fs::canonicalize(&class).unwrap_or(class);
+    // A partition has its disk's queue.
+    let queue = [directory.join("queue"), directory.join("../queue")].into_iter().find(|queue| queue.exists()).unwrap_or_default();
+    let number = |file: &str| read_number(queue.join(file));
+    let mut words = Vec::new();
+    words.extend(number("logical_block_size").map(|bytes| format!("{bytes}-byte blocks")));
+    words.extend(number("max_hw_sectors_kb").map(|kib| match kib << 10 {
+        // Drivers without a limit write a large number.
+        bytes if bytes >= 1 << 30 => "commands of any size".into(),
+        bytes => format!("{} in one command", human_bytes(bytes)),
+    }));
+    words.extend(number("max_segments").map(|segments| format!("{segments} segments")));
+    words.extend(number("virt_boundary_mask").filter(|mask| *mask > 0).map(|mask| format!("segments meet at {}", human_bytes(mask + 1))));
+    words.extend(read(queue.join("write_cache")).map(|cache| match cache.as_str() {
+        "write back" => "volatile write cache (flushed)".to_owned(),
+        _ => "no volatile write cache".to_owned(),
+    }));
+    words.join(", ")
+}
+
+fn block(name: String, target: &Target, device: &str) -> Check {
+    let bytes = read_number(format!("/sys/class/block/{device}/size")).unwrap_or(0) * 512;
+    let found = format!("block device of {}: {}", human_bytes(bytes), limits(device));
+    if let Some(place) = mounted(device) {
+        let cause = format!("it is mounted at {place}, and is always refused while it is");
+        let remedy = match place.as_str() {
+            "/" => "name another device, or a file on this one".to_owned(),
+            _ => format!("name a file on it, or, if its data may be lost: sudo umount {place}"),
+        };
+        return Check::missing(Area::Storage, name, found, cause, remedy);
+    }
+    let partitions: Vec<String> =
+        names(format!("/sys/class/block/{device}")).into_iter().filter(|entry| entry.starts_with(device)).collect();
+    if !partitions.is_empty() {
+        let cause = format!("it carries partitions ({}) and is refused", partitions.join(", "));
+        let remedy = format!("name a partition or a file, or, to destroy what is on it: --force-device {}", target.path.display());
+        return Check::missing(Area::Storage, name, found, cause, remedy);
+    }
+    writable(name, &target.path, found)
+}
+
+fn generic(name: String, target: &Target, device: &str) -> Check {
+    let namespace = device.replacen("ng", "nvme", 1);
+    writable(name, &target.path, format!("NVMe passthrough: {}", limits(&namespace)))
+}
+
+fn writable(name: String, path: &Path, found: String) -> Check {
+    match access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
+        Ok(()) => Check::ok(Area::Storage, name, found),
+        Err(errno) => {
+            let remedy = format!("run as root, or: sudo setfacl -m u:$USER:rw {}", path.display());
+            Check::missing(Area::Storage, name, found, format!("it cannot be opened for writing: {}", errno.desc()), remedy)
+        }
+    }
+}
+
+/// A file: its file system must know O_DIRECT. `path` is the file, or the directory of one that is to be created.
+fn file(name: String, path: &Path, found: String) -> Check {
+    if let Err(errno) = access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
+        let cause = format!("{} cannot be written: {}", path.display(), errno.desc());
+        return Check::missing(Area::Storage, name, found, cause, "name a file you may write");
+    }
+    // In a directory an unnamed file is made, which is gone when it is closed.
+    let flags = if path.is_dir() { libc::O_DIRECT | libc::O_TMPFILE } else { libc::O_DIRECT };
+    match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
+        Ok(_) => Check::ok(Area::Storage, name, format!("{found}; O_DIRECT works")),
+        Err(error) if path.is_dir() && error.raw_os_error() == Some(libc::EOPNOTSUPP) => Check::unknown(
+            Area::Storage,
+            name,
+            "this file system makes no unnamed files to try O_DIRECT on",
+            "create the file and ask again",
+        ),
+        Err(error) => {
+            let cause = format!("the file system refuses O_DIRECT: {error}");
+            Check::missing(Area::Storage, name, found, cause, "name a file on ext4, xfs or btrfs")
+        }
+    }
+}
+
+/// Where the disk or one of its partitions is mounted.
+fn mounted(device: &str) -> Option<String> {
+    let class = PathBuf::from("/sys/class/block").join(device);
+    let mut numbers: Vec<String> = read(class.join("dev")).into_iter().collect();
+    numbers.extend(names(&class).iter().filter(|entry| entry.starts_with(device)).filter_map(|part| read(class.join(part).join("dev"))));
+    place_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, &numbers)
+}
+
+/// The first mount point in `mountinfo` whose device number is one of `numbers`: `36 35 98:0 /root /mount/point …`.
+fn place_of(mountinfo: &str, numbers: &[String]) -> Option<String> {
+    mountinfo.lines().find_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        numbers.iter().any(|number| words.get(2) == Some(&number.as_str())).then(|| words.get(4).map(|place| (*place).to_owned()))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        let root = tempfile::tempdir().expect("a directory");
+        let fresh = root.path().join("disk.img");
+        assert!(matches!(named(&fresh).expect("a file to create").kind, Kind::New));
+        fs::write(&fresh, [0; 4096]).expect("a file");
+        assert!(matches!(named(&fresh).expect("a file").kind, Kind::File(4096)));
+        for wrong in ["/dev/null", "/dev/no-such-disk", "/no-such-directory/disk.img", "/proc"] {
+            let error = named(Path::new(wrong)).err().unwrap_or_else(|| panic!("{wrong} is not for I/O"));
+            assert_eq!(error.kind(), ErrorKind::Usage, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mount_points_are_found_by_device_number() {
+        let mountinfo = "21 1 259:2 / / rw - ext4 /dev/root rw\n22 21 259:3 / /data rw - xfs /dev/nvme0n1p3 rw\n";
+        let numbers = |of: &[&str]| of.iter().map(|number| (*number).to_owned()).collect::<Vec<_>>();
+        assert_eq!(place_of(mountinfo, &numbers(&["259:0", "259:3"])), Some("/data".into()));
+        assert_eq!(place_of(mountinfo, &numbers(&["259:1"])), None);
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_written_is_missing() {
+        let check = file("x".into(), Path::new("/proc/version"), "file".into());
+        assert_eq!(check.status, Status::Missing);
+    }
+}

@@ -1,0 +1,214 @@
+//! 4 KiB random I/O at depth 32 on one core: `basin bench block` beside fio.
+//!
+//! fio gets what makes it fast: io_uring with fixed buffers and registered files, whole batches submitted and reaped together. Both run
+//! on the same core and file, pinned by taskset. Processor time is the kernel's account of the whole process, start and end included.
+
+use super::Options;
+use super::measure::{self, Counter};
+use super::pairs::{Metric, Wanted, interleave, table};
+use crate::test::cargo;
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const FILE_BYTES: u64 = 1 << 30;
+const DEPTH: u32 = 32;
+/// Beyond a run's own seconds.
+const SLACK: Duration = Duration::from_secs(30);
+
+const METRICS: [Metric; 5] = [
+    Metric { name: "IOPS", digits: 0, wanted: Wanted::AtLeast(0.97) },
+    Metric { name: "CPU per I/O, whole process (ns)", digits: 0, wanted: Wanted::AtMost(1.0) },
+    Metric { name: "CPU per I/O, its own account (ns)", digits: 0, wanted: Wanted::Nothing },
+    Metric { name: "p50 (µs)", digits: 1, wanted: Wanted::Nothing },
+    Metric { name: "p99 (µs)", digits: 1, wanted: Wanted::Nothing },
+];
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// Prints a table for reads and one for writes.
+pub fn run(root: &Path, options: &Options) -> Result<(), String> {
+    if Command::new("fio").arg("--version").output().is_err() {
+        return Err("fio is not installed: run `apt-get install -y fio`".into());
+    }
+    measure::run(cargo().args(["build", "--release", "--bin", "basin"]).current_dir(root), Duration::from_secs(1800))?;
+    let scratch = root.join("target/xtask");
+    fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let file = match &options.file {
+        Some(file) => file.clone(),
+        None => written(&scratch)?,
+    };
+    let basin = root.join("target/release/basin");
+    let counter = if options.instructions { Counter::find(&scratch) } else { None };
+    if options.instructions && counter.is_none() {
+        println!("Instructions: unknown (neither perf nor valgrind can count them here).\n");
+    }
+    for direction in [Direction::Read, Direction::Write] {
+        let ours = || ours(&basin, &file, direction, options.seconds);
+        let theirs = || theirs(&file, direction, options.seconds);
+        let limit = Duration::from_secs(options.seconds.into()) + SLACK;
+        // One unrecorded pair: caches, page tables, processor clock.
+        our_figures(&measure::run(&mut ours(), limit)?)?;
+        their_figures(&measure::run(&mut theirs(), limit)?)?;
+        let pairs = interleave(
+            options.pairs,
+            || our_figures(&measure::run(&mut ours(), limit)?),
+            || their_figures(&measure::run(&mut theirs(), limit)?),
+        )?;
+        let title = match direction {
+            Direction::Read => "Random reads",
+            Direction::Write => "Random writes",
+        };
+        println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, options.seconds, table(("basin", "fio"), &METRICS, &pairs));
+        if let Some(counter) = counter {
+            let (our_run, our_count) = counter.count(&mut ours(), &scratch, limit * 4)?;
+            let (their_run, their_count) = counter.count(&mut theirs(), &scratch, limit * 4)?;
+            let (our_ios, their_ios) = (our_ios(&measure::json(&our_run)?)?, their_ios(&measure::json(&their_run)?)?);
+            println!(
+                "User-space instructions per I/O ({}): basin {:.0}, fio {:.0}\n",
+                counter.name(),
+                our_count / our_ios,
+                their_count / their_ios
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A file whose blocks are all allocated and written: on blocks that are only allocated, the first write is another operation.
+fn written(scratch: &Path) -> Result<PathBuf, String> {
+    let path = scratch.join("bench.img");
+    let fail = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == FILE_BYTES) {
+        return Ok(path);
+    }
+    let mut file = fs::File::create(&path).map_err(fail)?;
+    let zeros = vec![0u8; 1 << 20];
+    for _ in 0..FILE_BYTES / zeros.len() as u64 {
+        file.write_all(&zeros).map_err(fail)?;
+    }
+    file.sync_all().map_err(fail)?;
+    Ok(path)
+}
+
+/// A command on the last core, away from where interrupts usually land.
+fn pinned(program: &Path) -> Command {
+    let core = std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1);
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(program);
+    command
+}
+
+fn ours(basin: &Path, file: &Path, direction: Direction, seconds: u32) -> Command {
+    let mut command = pinned(basin);
+    command.args(["bench", "block", "--file"]).arg(file).arg(match direction {
+        Direction::Read => "--read",
+        Direction::Write => "--write",
+    });
+    command.args(["--depth", &DEPTH.to_string(), "--seconds", &seconds.to_string(), "--json"]);
+    command
+}
+
+fn theirs(file: &Path, direction: Direction, seconds: u32) -> Command {
+    let mut command = pinned(Path::new("fio"));
+    command.args([
+        "--name=basin",
+        "--output-format=json",
+        "--thread",
+        "--ioengine=io_uring",
+        "--fixedbufs=1",
+        "--registerfiles=1",
+        "--direct=1",
+    ]);
+    command.args(["--bs=4k", "--norandommap", "--randrepeat=0", "--time_based", "--group_reporting"]);
+    command.arg(match direction {
+        Direction::Read => "--rw=randread",
+        Direction::Write => "--rw=randwrite",
+    });
+    command.args([
+        format!("--iodepth={DEPTH}"),
+        format!("--iodepth_batch_submit={DEPTH}"),
+        "--iodepth_batch_complete_min=1".into(),
+        format!("--iodepth_batch_complete_max={DEPTH}"),
+        format!("--runtime={seconds}"),
+        format!("--size={FILE_BYTES}"),
+        format!("--filename={}", file.display()),
+    ]);
+    command
+}
+
+fn number(value: &Value, key: &str) -> Result<f64, String> {
+    value.pointer(key).and_then(Value::as_f64).ok_or_else(|| format!("no number at {key} in {value}"))
+}
+
+fn our_ios(report: &Value) -> Result<f64, String> {
+    Ok(number(report, "/iops")? * number(report, "/seconds")?)
+}
+
+/// In the order of [`METRICS`].
+fn our_figures(run: &measure::Run) -> Result<Vec<f64>, String> {
+    let report = measure::json(run)?;
+    Ok(vec![
+        number(&report, "/iops")?,
+        run.cpu_ns / our_ios(&report)?,
+        number(&report, "/cpu_ns_per_io")?,
+        number(&report, "/latency_us/p50")?,
+        number(&report, "/latency_us/p99")?,
+    ])
+}
+
+/// fio's job, and the half of it that did something.
+fn their_side(report: &Value) -> Result<(&Value, &Value), String> {
+    let job = &report["jobs"][0];
+    ["read", "write"]
+        .iter()
+        .map(|side| &job[*side])
+        .find(|side| side["total_ios"].as_u64().is_some_and(|ios| ios > 0))
+        .map(|side| (job, side))
+        .ok_or_else(|| format!("fio reports no I/O: {job}"))
+}
+
+fn their_ios(report: &Value) -> Result<f64, String> {
+    number(their_side(report)?.1, "/total_ios")
+}
+
+/// In the order of [`METRICS`].
+fn their_figures(run: &measure::Run) -> Result<Vec<f64>, String> {
+    let report = measure::json(run)?;
+    let (job, side) = their_side(&report)?;
+    let ios = number(side, "/total_ios")?;
+    // Percentages of the job's run time in milliseconds.
+    let own_ns = (number(job, "/usr_cpu")? + number(job, "/sys_cpu")?) / 100.0 * number(side, "/runtime")? * 1e6;
+    Ok(vec![
+        number(side, "/iops")?,
+        run.cpu_ns / ios,
+        own_ns / ios,
+        number(side, "/clat_ns/percentile/50.000000")? / 1e3,
+        number(side, "/clat_ns/percentile/99.000000")? / 1e3,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_reports_are_read() {
+        let run = |stdout: &str| measure::Run { stdout: stdout.into(), cpu_ns: 4e6 };
+        let ours = r#"{"iops": 500.0, "cpu_ns_per_io": 3000, "bytes": 4096000, "seconds": 2.0, "latency_us": {"p50": 80.5, "p99": 120}}"#;
+        assert_eq!(our_figures(&run(ours)), Ok(vec![500.0, 4000.0, 3000.0, 80.5, 120.0]));
+        let theirs = r#"fio: a note
+{"jobs": [{"usr_cpu": 5.0, "sys_cpu": 45.0, "read": {"total_ios": 0}, "write": {"total_ios": 1000, "runtime": 2000, "iops": 500,
+ "clat_ns": {"percentile": {"50.000000": 80000, "99.000000": 120000}}}}]}"#;
+        assert_eq!(their_figures(&run(theirs)), Ok(vec![500.0, 4000.0, 1e6, 80.0, 120.0]));
+        assert!(our_figures(&run("{}")).unwrap_err().contains("/iops"));
+        assert!(our_figures(&run("nothing")).unwrap_err().contains("no JSON"));
+    }
+}

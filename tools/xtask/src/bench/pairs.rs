@@ -1,0 +1,117 @@
+//! Interleaved pairs and their statistics.
+
+use std::fmt::Write;
+use std::io::Write as _;
+
+/// A figure that is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    /// Digits after the point.
+    pub digits: usize,
+    /// What our side divided by theirs must be, at the median.
+    pub wanted: Wanted,
+}
+
+/// A bound on a ratio.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+    /// Shown for the reader.
+    Nothing,
+}
+
+/// Medians and the range of one figure over all pairs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    pub fn of(values: &[f64]) -> Spread {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Spread { median, min: sorted[0], max: sorted[sorted.len() - 1] }
+    }
+
+    fn show(&self, digits: usize) -> String {
+        format!("{:.digits$} ({:.digits$} – {:.digits$})", self.median, self.min, self.max)
+    }
+}
+
+/// Runs `ours` and `theirs` in turn, `count` times; each gives one value for every metric. The result is one pair of values a metric
+/// and a turn.
+pub fn interleave(
+    count: u32,
+    mut ours: impl FnMut() -> Result<Vec<f64>, String>,
+    mut theirs: impl FnMut() -> Result<Vec<f64>, String>,
+) -> Result<Vec<Vec<(f64, f64)>>, String> {
+    let mut turns = Vec::new();
+    for turn in 1..=count {
+        eprint!("\r  pair {turn} of {count} ");
+        let _ = std::io::stderr().flush();
+        let pair = ours()?.into_iter().zip(theirs()?).collect::<Vec<_>>();
+        turns.push(pair);
+    }
+    eprint!("\r                      \r");
+    let metrics = turns.first().map_or(0, Vec::len);
+    Ok((0..metrics).map(|metric| turns.iter().map(|turn| turn[metric]).collect()).collect())
+}
+
+/// A Markdown table: one line a metric, with the ratio's bound and whether it was met.
+pub fn table(names: (&str, &str), metrics: &[Metric], pairs: &[Vec<(f64, f64)>]) -> String {
+    let mut out = format!("| median (min – max) | {} | {} | ratio | wanted |\n| --- | ---: | ---: | ---: | --- |\n", names.0, names.1);
+    for (metric, values) in metrics.iter().zip(pairs) {
+        let side = |pick: fn(&(f64, f64)) -> f64| Spread::of(&values.iter().map(pick).collect::<Vec<_>>()).show(metric.digits);
+        let ratio = Spread::of(&values.iter().map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
+        let verdict = |met: bool| if met { "met" } else { "**missed**" };
+        let wanted = match metric.wanted {
+            Wanted::AtLeast(bound) => format!("≥ {bound:.2}: {}", verdict(ratio.median >= bound)),
+            Wanted::AtMost(bound) => format!("≤ {bound:.2}: {}", verdict(ratio.median <= bound)),
+            Wanted::Nothing => String::new(),
+        };
+        let _ = writeln!(out, "| {} | {} | {} | {} | {wanted} |", metric.name, side(|pair| pair.0), side(|pair| pair.1), ratio.show(3));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
+    }
+
+    #[test]
+    fn sides_take_turns_and_ratios_are_of_pairs() {
+        let order = std::cell::RefCell::new(String::new());
+        let mut speed = 1.0;
+        let pairs = interleave(
+            3,
+            || {
+                order.borrow_mut().push('a');
+                speed *= 2.0;
+                Ok(vec![speed])
+            },
+            || {
+                order.borrow_mut().push('b');
+                Ok(vec![4.0])
+            },
+        )
+        .expect("both sides answer");
+        assert_eq!(order.into_inner(), "ababab");
+        assert_eq!(pairs, [[(2.0, 4.0), (4.0, 4.0), (8.0, 4.0)]]);
+        let metric = |wanted| [Metric { name: "IOPS", digits: 0, wanted }];
+        assert!(table(("ours", "theirs"), &metric(Wanted::AtLeast(1.0)), &pairs).contains("| 1.000 (0.500 – 2.000) | ≥ 1.00: met |"));
+        assert!(table(("ours", "theirs"), &metric(Wanted::AtMost(0.9)), &pairs).contains("≤ 0.90: **missed**"));
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads what `cargo test … -- --show-output` prints: counts, and the lines worth a person's time.
+//!
+//! A test that cannot run here prints a line that begins with `SKIPPED` and returns; libtest then calls it passed. With `--show-output`
+//! that line stands in the test's own block, so it can be counted as what it is.
+
+/// Tests passed, failed and skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub passed: u64,
+    pub failed: u64,
+    /// Tests that printed SKIPPED, and those marked `#[ignore]`.
+    pub skipped: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    /// Names of tests as they end, and whatever the build says.
+    Running,
+    /// Output of tests that passed.
+    Successes,
+    /// Output of tests that failed.
+    Failures,
+}
+
+/// A reader of one step's output.
+pub struct Reader {
+    pub counts: Counts,
+    section: Section,
+    /// The test whose output is being read, and whether it was counted as skipped already.
+    block: Option<(String, bool)>,
+    /// Skipped tests of the current binary that libtest will report as passed.
+    mistaken: u64,
+}
+
+impl Reader {
+    pub fn new() -> Reader {
+        Reader { counts: Counts::default(), section: Section::Running, block: None, mistaken: 0 }
+    }
+
+    /// Takes a line; gives the one to show a person, if any.
+    pub fn line(&mut self, raw: &str) -> Option<String> {
+        let line = plain(raw);
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            self.result(rest);
+            // A binary without tests is no news.
+            return (!rest.contains("ok. 0 passed; 0 failed; 0 ignored")).then(|| format!("    {rest}"));
+        }
+        match line.as_str() {
+            "successes:" => {
+                self.section = Section::Successes;
+                return None;
+            }
+            "failures:" => {
+                self.section = Section::Failures;
+                return Some(raw.to_owned());
+            }
+            _ => {}
+        }
+        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.block = Some((name.to_owned(), false));
+        }
+        if line.starts_with("SKIPPED") {
+            return self.skipped(&line);
+        }
+        match self.section {
+            Section::Failures => Some(raw.to_owned()),
+            Section::Successes => None,
+            Section::Running => {
+                let routine = line.is_empty()
+                    || line.starts_with("running ")
+                    || (line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored")))
+                    || ["   Compiling ", "  Downloaded ", " Downloading ", "    Finished "].iter().any(|start| line.starts_with(start));
+                (!routine).then(|| raw.to_owned())
+            }
+        }
+    }
+
+    fn skipped(&mut self, line: &str) -> Option<String> {
+        match &mut self.block {
+            Some((_, true)) => return None,
+            Some((name, counted)) => {
+                *counted = true;
+                self.mistaken += u64::from(self.section != Section::Failures);
+                self.counts.skipped += 1;
+                return Some(format!("    {line}  [{name}]"));
+            }
+            None => self.counts.skipped += 1,
+        }
+        Some(format!("    {line}"))
+    }
+
+    /// `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s`
+    fn result(&mut self, rest: &str) {
+        let number = |what: &str| {
+            rest.split([';', '.'])
+                .find_map(|part| part.trim().strip_suffix(what))
+                .and_then(|number| number.trim().parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        self.counts.passed += number(" passed").saturating_sub(self.mistaken);
+        self.counts.failed += number(" failed");
+        self.counts.skipped += number(" ignored");
+        self.mistaken = 0;
+        self.section = Section::Running;
+        self.block = None;
+    }
+}
+
+/// The line without terminal colours.
+pub fn plain(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            // CSI … final letter.
+            for c in chars.by_ref() {
+                if c.is_ascii_alphabetic() {
+                    break;
+                }
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Counts, Vec<String>) {
+        let mut reader = Reader::new();
+        let shown = text.lines().filter_map(|line| reader.line(line)).collect();
+        (reader.counts, shown)
+    }
+
+    #[test]
+    fn counts_sum_over_binaries() {
+        let text = "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b stdout ----\nwhy\n\nfailures:\n    b\n\n\
+                    test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+                    test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+        let (counts, shown) = read(text);
+        assert_eq!(counts, Counts { passed: 6, failed: 1, skipped: 2 });
+        assert!(shown.contains(&"why".to_owned()) && shown.contains(&"test b ... FAILED".to_owned()), "{shown:?}");
+        assert!(!shown.contains(&"test a ... ok".to_owned()));
+    }
+
+    #[test]
+    fn a_skipped_test_did_not_pass() {
+        let text = "test a ... ok\ntest b ... ok\n\nsuccesses:\n\n---- a stdout ----\nnoise\nSKIPPED a needs root\nSKIPPED and a NIC\n\n\
+                    \u{1b}[1mtest result\u{1b}[0m: \u{1b}[32mok\u{1b}[0m. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; \
+                    finished in 0.00s";
+        let (counts, shown) = read(text);
+        assert_eq!(counts, Counts { passed: 1, failed: 0, skipped: 1 });
+        assert_eq!(shown[0], "    SKIPPED a needs root  [a]");
+        assert!(!shown.contains(&"noise".to_owned()));
+    }
+
+    #[test]
+    fn a_skip_outside_any_test_counts() {
+        assert_eq!(read("SKIPPED everything").0, Counts { passed: 0, failed: 0, skipped: 1 });
+    }
+}

@@ -1,0 +1,212 @@
+//! `cargo xtask test`: everything that must hold before a change is taken, on any machine with Rust.
+
+use crate::packages::{self, Installed};
+use crate::source::lex;
+use crate::step::{Outcome, Steps};
+use crate::tidy::{self, File, Finding};
+use crate::{layers, unsafe_places};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The whole run, on two cores, from nothing built: CI allows an hour.
+const ALL: Duration = minutes(58);
+const INSTALL: Duration = minutes(10);
+const FORMAT: Duration = minutes(2);
+const CLIPPY: Duration = minutes(20);
+const TESTS: Duration = minutes(30);
+const LOOM: Duration = minutes(15);
+/// One native test binary.
+const NATIVE: Duration = minutes(10);
+
+/// A test file of this name needs the machine to itself (namespaces, hugepages, locked memory): its tests run one at a time.
+const NATIVE_PREFIX: &str = "native_";
+
+const fn minutes(count: u64) -> Duration {
+    Duration::from_secs(count * 60)
+}
+
+/// A step's name and what it does.
+type Step = (&'static str, fn(&mut Steps, &Tree) -> Outcome);
+
+/// In the order of what fails soonest. A laboratory of virtual machines goes to the end.
+const STEPS: &[Step] = &[
+    ("packages", packages),
+    ("format", format),
+    ("layers", |steps, tree| tell(steps, tree.sources(|path, file| layers::check(path, &lex(&file.text))))),
+    ("unsafe", |steps, tree| tell(steps, tree.sources(|path, file| unsafe_places::check(path, &file.text, &lex(&file.text))))),
+    ("tidy", |steps, tree| tell(steps, tidy::check(&tree.root, &tree.files))),
+    ("clippy", |steps, _| steps.command(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]), CLIPPY)),
+    ("clippy, no features", |steps, _| {
+        let arguments = ["clippy", "--workspace", "--all-targets", "--no-default-features", "--", "-D", "warnings"];
+        steps.command(cargo().args(arguments), CLIPPY)
+    }),
+    ("tests", tests),
+    ("documentation tests", |steps, _| {
+        steps.tests(cargo().args(["test", "--workspace", "--doc", "--no-fail-fast", "--", "--show-output"]), TESTS)
+    }),
+    ("loom models", loom),
+    ("native tests", native),
+];
+
+/// What the source checks look at.
+struct Tree {
+    root: PathBuf,
+    files: Vec<File>,
+}
+
+impl Tree {
+    /// The findings of `check` over src/; the path it is given is relative to src/.
+    fn sources(&self, check: impl Fn(&str, &File) -> Vec<Finding>) -> Vec<Finding> {
+        self.files.iter().filter_map(|file| Some(check(file.in_src()?, file))).flatten().collect()
+    }
+
+    /// Names of the test binaries in tests/, native ones or the others.
+    fn test_binaries(&self, native: bool) -> Vec<&str> {
+        self.files
+            .iter()
+            .filter_map(|file| {
+                let path = file.path.strip_prefix("tests/")?;
+                path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))
+            })
+            .filter(|name| name.starts_with(NATIVE_PREFIX) == native)
+            .collect()
+    }
+}
+
+/// Runs the steps whose name holds one of `only`, or all. Gives whether everything passed.
+pub fn run(root: &Path, only: &[String]) -> Result<bool, String> {
+    let chosen: Vec<&Step> =
+        STEPS.iter().filter(|(name, _)| only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
+        return Err(format!("no step is named like '{}'; the steps are: {}", only.join("' or '"), names.join(", ")));
+    }
+    crate::child::on_interrupt(crate::undo::all)?;
+    let tree = Tree { root: root.to_path_buf(), files: tidy::files(root) };
+    let mut steps = Steps::new(root.to_path_buf(), ALL);
+    for (name, body) in chosen {
+        let ok = steps.step(name, |steps| body(steps, &tree));
+        if !ok && *name == "packages" {
+            // Nothing would build, and every message after this one would hide it.
+            break;
+        }
+    }
+    Ok(steps.finish(true))
+}
+
+/// Cargo as we were started by, without what it told us about ourselves: that would make build scripts run again.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+fn packages(steps: &mut Steps, _: &Tree) -> Outcome {
+    match packages::install(packages::BUILD, INSTALL, |line| steps.say(line)) {
+        Ok(Installed::All) => {}
+        Ok(Installed::Missing { names, remedy }) => {
+            return Outcome::Failed(format!("to build, {} must be installed; as you are not root, run\n    {remedy}", names.join(", ")));
+        }
+        Err(why) => return Outcome::Failed(why),
+    }
+    match packages::install(packages::TEST, INSTALL, |line| steps.say(line)) {
+        Ok(Installed::All) => {}
+        Ok(Installed::Missing { names, remedy }) => {
+            steps.skipped(&format!("installing {}, which some tests use, as you are not root; run\n    {remedy}", names.join(", ")));
+        }
+        Err(why) => return Outcome::Failed(why),
+    }
+    Outcome::Ok
+}
+
+fn format(steps: &mut Steps, _: &Tree) -> Outcome {
+    match steps.command(cargo().args(["fmt", "--all", "--check"]), FORMAT) {
+        Outcome::Failed(_) => Outcome::Failed("run `cargo fmt --all`".into()),
+        other => other,
+    }
+}
+
+/// Shows what a check found.
+fn tell(steps: &mut Steps, findings: Vec<Finding>) -> Outcome {
+    for finding in &findings {
+        steps.say(&finding.to_string());
+    }
+    match findings.len() {
+        0 => Outcome::Ok,
+        count => Outcome::Failed(format!("{count} to mend")),
+    }
+}
+
+fn tests(steps: &mut Steps, tree: &Tree) -> Outcome {
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
+    for name in tree.test_binaries(false) {
+        command.args(["--test", name]);
+    }
+    steps.tests(command.args(["--", "--show-output"]), TESTS)
+}
+
+fn loom(steps: &mut Steps, tree: &Tree) -> Outcome {
+    let models =
+        tree.files.iter().filter(|file| file.in_src().is_some() && lex(&file.text).tokens.iter().any(|token| token.is("loom"))).count();
+    if models == 0 {
+        return Outcome::Nothing("no file in src/ has a model".into());
+    }
+    // Loom replaces the atomics of the whole build, so it has a directory of its own. Three preemptions find nearly every fault
+    // (loom's documentation, "Limiting the search space") and keep the search short.
+    let mut command = cargo();
+    command.args(["test", "--lib", "--no-default-features", "--no-fail-fast", "loom", "--", "--show-output"]);
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.root.join("target/loom"));
+    if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
+        command.env("LOOM_MAX_PREEMPTIONS", "3");
+    }
+    steps.tests(&mut command, LOOM)
+}
+
+fn native(steps: &mut Steps, tree: &Tree) -> Outcome {
+    let names = tree.test_binaries(true);
+    if names.is_empty() {
+        return Outcome::Nothing(format!("no file in tests/ is named {NATIVE_PREFIX}*.rs"));
+    }
+    let mut failed = Vec::new();
+    for name in names {
+        let arguments = ["test", "--test", name, "--", "--show-output", "--test-threads=1"];
+        if steps.tests(cargo().args(arguments), NATIVE) != Outcome::Ok {
+            failed.push(name);
+        }
+    }
+    match failed.is_empty() {
+        true => Outcome::Ok,
+        false => Outcome::Failed(failed.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_tests_are_told_by_their_name() {
+        let paths = ["tests/doctor.rs", "tests/native_veth.rs", "tests/ui/double_free.rs", "tests/native_kill/main.rs", "src/lib.rs"];
+        let files = paths.map(|path| File { path: path.into(), text: String::new() }).into();
+        let tree = Tree { root: PathBuf::new(), files };
+        assert_eq!(tree.test_binaries(false), ["doctor"]);
+        assert_eq!(tree.test_binaries(true), ["native_veth", "native_kill"]);
+    }
+
+    #[test]
+    fn this_tree_holds_its_rules() {
+        let root = crate::root();
+        let tree = Tree { root: root.clone(), files: tidy::files(&root) };
+        assert!(tree.files.iter().any(|file| file.path == "src/lib.rs"), "the walk finds the sources");
+        let mut findings = tree.sources(|path, file| layers::check(path, &lex(&file.text)));
+        findings.extend(tree.sources(|path, file| unsafe_places::check(path, &file.text, &lex(&file.text))));
+        assert_eq!(findings, []);
+    }
+}
