@@ -242,7 +242,7 @@ mod tests {
         for round in 0..20_000u64 {
             for task in 0..rng.below(3) {
                 let bits = 4 + rng.below(54);
-                let span = rng.below(1 << bits);
+                let span = 1 + rng.below(1 << bits);
                 wheel.set(Nanos(now + span), Waiter::Task(round * 4 + task));
                 pending.insert(round * 4 + task, now + span);
             }
