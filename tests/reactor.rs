@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use basin::base::Nanos;
+use basin::device::socket::{TcpListener, TcpStream};
 use basin::reactor::{Core, CoreConfig, launch};
 
 fn sleepy() -> CoreConfig {
@@ -57,5 +58,48 @@ fn messages_go_round_the_cores() {
         })
         .unwrap();
         assert_eq!(got, vec![rounds; cores]);
+    }
+}
+
+#[test]
+fn control_messages_over_tcp() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let core = Core::new(sleepy()).unwrap();
+        let (address, handle) = (address.parse().unwrap(), core.clone());
+        core.run(async move {
+            let listener = TcpListener::bind(handle.uring(), address).unwrap();
+            let to = listener.local_addr();
+            let server = handle.spawn(async move {
+                let mut stream = listener.accept().await.unwrap();
+                let line = stream.read_line(100).await.unwrap();
+                stream.write_all(format!("{line}, twice {line}\r\n").as_bytes()).await.unwrap();
+                let frame = stream.read_frame(1 << 20).await.unwrap();
+                stream.write_frame(&frame).await.unwrap();
+                // Too long, and then the peer is gone.
+                let error = stream.read_frame(10).await.unwrap_err();
+                assert!(error.to_string().contains("11 bytes; at most 10"), "{error}");
+            });
+            let mut stream = TcpStream::connect(handle.uring(), to).await.unwrap();
+            stream.write_all(b"hel").await.unwrap();
+            // A read that is given up, with its poll, loses nothing.
+            assert!(handle.timeout(Nanos::from_millis(5), stream.read_line(100)).await.is_err());
+            stream.write_all(b"lo\n").await.unwrap();
+            assert_eq!(stream.read_line(100).await.unwrap(), "hello, twice hello");
+            // More than the socket buffers hold: both ends must wait to write.
+            let big: Vec<u8> = (0..1u32 << 20).map(|i| (i * 7) as u8).collect();
+            stream.write_frame(&big).await.unwrap();
+            assert_eq!(stream.read_frame(1 << 20).await.unwrap(), big);
+            stream.write_frame(b"eleven byte").await.unwrap();
+            server.await.unwrap();
+            assert!(stream.read_exact(&mut [0]).await.unwrap_err().to_string().contains("closed"));
+            let error = TcpStream::connect(handle.uring(), to).await.unwrap_err();
+            assert!(error.remedy_text().unwrap().contains("start the server"), "{error}");
+            // Every cancelled poll has ended.
+            while handle.uring().in_flight() > 0 {
+                handle.yield_now().await;
+            }
+            assert_eq!(handle.ops().occupied(), 0);
+        })
+        .unwrap();
     }
 }
