@@ -28,6 +28,7 @@ pub mod signal;
 pub mod sim;
 pub mod socket;
 pub mod uring;
+pub mod waker;
 
 pub use ops::{Completed, Failed, Op, OpFault, OpId, Ops};
 pub use signal::Signal;

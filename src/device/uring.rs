@@ -16,8 +16,10 @@ use crate::device::ops::{OpId, Ops};
 use crate::device::{Outcome, Progress};
 use crate::mem::Region;
 
-/// `user_data` of what is not an operation: generation 0, which [`Ops`] never gives out, and a key in the low half.
-const WATCH: u64 = 0;
+/// `user_data` of what is not an operation: generation 0, which [`Ops`] never gives out, and in the low half the serial number of
+/// a watch, or 0 for a cancellation, whose answer tells nothing that the cancelled entry's own does not.
+const NOT_AN_OPERATION: u64 = 0;
+const CANCELLATION: u64 = NOT_AN_OPERATION;
 
 /// The submission queue is full and the kernel took nothing: try again after a poll.
 #[derive(Debug)]
@@ -35,8 +37,23 @@ struct Inner {
     region: Option<Region>,
     /// Entries the kernel has not answered, watches not counted.
     in_flight: usize,
-    /// Watched descriptors whose multishot poll ended and must be set again.
-    unwatched: Vec<RawFd>,
+    watches: Vec<Watch>,
+    /// Watches set so far; numbers the next one, so that an answer for an old one is not taken for a new one of the same
+    /// descriptor.
+    serial: u32,
+    /// No new work is taken.
+    closed: bool,
+}
+
+/// A descriptor that ends the core's sleep when it becomes readable.
+///
+/// Watched by one-shot polls that are set when the core goes to sleep, and not by a multishot poll: setting one looks at the
+/// descriptor first, so that what came before is seen too; and while the core is awake no event makes the kernel post (and this
+/// core enter it for) a completion that tells nothing new, but for at most one left from the sleep before.
+struct Watch {
+    fd: RawFd,
+    /// The serial number of the poll that is set, 0 for none.
+    set: u32,
 }
 
 impl Uring {
@@ -56,9 +73,7 @@ impl Uring {
             .setup_cqsize(completions)
             .build(entries)
             .map_err(|error| explain_setup(&error))?;
-        // One lookup of the descriptor less per enter. Refused only where the kernel lacks it; nothing depends on it.
-        let _ = ring.submitter().register_ring_fd();
-        let inner = Inner { ring, ops: ops.clone(), region: None, in_flight: 0, unwatched: Vec::new() };
+        let inner = Inner { ring, ops: ops.clone(), region: None, in_flight: 0, watches: Vec::new(), serial: 0, closed: false };
         Ok(Uring { inner: Rc::new(RefCell::new(inner)) })
     }
 
@@ -92,6 +107,18 @@ impl Uring {
         self.inner.borrow().ring.as_raw_fd()
     }
 
+    /// Takes over the fixed buffers of another core's ring, so that the region's pages are pinned and charged once. That ring may
+    /// go on submitting on its own thread, but must not register or release buffers at the same time.
+    ///
+    /// # Errors
+    /// `other` has none, or this ring has some already; Linux before 6.12 cannot do it (`EINVAL`).
+    pub fn clone_region_from(&self, other: RawFd, region: &Region) -> Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        inner.ring.submitter().register_buffers_clone(other).map_err(|error| explain_register(region, &error))?;
+        inner.region = Some(region.clone());
+        Ok(())
+    }
+
     /// Queues an entry for operation `id`; it goes to the kernel at the next poll.
     ///
     /// # Safety
@@ -99,45 +126,53 @@ impl Uring {
     /// completes: it points into the operation's own payload, or to memory that outlives the ring.
     ///
     /// # Errors
-    /// [`QueueFull`] when the submission queue is full even after entering the kernel.
+    /// [`QueueFull`] when the submission queue is full even after entering the kernel, and always once the ring is quiesced.
     #[inline]
     pub unsafe fn submit(&self, entry: squeue::Entry, id: OpId) -> Result<(), QueueFull> {
         let mut inner = self.inner.borrow_mut();
-        let entry = entry.user_data(id.to_bits());
-        // SAFETY: the caller's promise.
-        if unsafe { inner.ring.submission().push(&entry) }.is_err() {
-            inner.enter(0, None).map_err(|_| QueueFull)?;
-            // SAFETY: the caller's promise.
-            unsafe { inner.ring.submission().push(&entry) }.map_err(|_| QueueFull)?;
+        if inner.closed {
+            return Err(QueueFull);
         }
+        // SAFETY: the caller's promise.
+        unsafe { inner.push(&entry.user_data(id.to_bits())) }?;
         inner.in_flight += 1;
         Ok(())
     }
 
     /// Asks the kernel to end operation `id` early; it completes as cancelled, or as done if it was faster.
     pub fn cancel(&self, id: OpId) {
-        let mut inner = self.inner.borrow_mut();
-        let entry = opcode::AsyncCancel::new(id.to_bits()).build().user_data(WATCH | u64::from(u32::MAX));
-        // SAFETY: the entry holds no pointers.
-        let pushed = unsafe { inner.ring.submission().push(&entry) };
-        if pushed.is_err() && inner.enter(0, None).is_ok() {
-            // SAFETY: as above. A cancel that finds no room twice is not sent; the drain's deadline covers it.
-            let _ = unsafe { inner.ring.submission().push(&entry) };
-        }
+        let entry = opcode::AsyncCancel::new(id.to_bits()).build().user_data(CANCELLATION);
+        // SAFETY: the entry holds no pointers. A cancel that finds no room is not sent: the drain's deadline covers it.
+        let _ = unsafe { self.inner.borrow_mut().push(&entry) };
     }
 
-    /// Wakes a sleeping core whenever `fd` becomes readable: a multishot poll, set again when the kernel ends it.
+    /// Takes no new work from here on and asks the kernel to end all it has.
+    pub fn quiesce(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.closed = true;
+        // What is queued goes to the kernel first, so that it is cancelled too.
+        let _ = inner.enter(0, None);
+        let entry = opcode::AsyncCancel2::new(types::CancelBuilder::any()).build().user_data(CANCELLATION);
+        // SAFETY: the entry holds no pointers.
+        let _ = unsafe { inner.push(&entry) };
+    }
+
+    /// Ends the core's sleep whenever `fd` is readable. Whoever watches it makes it unreadable again before the next sleep, or
+    /// there is none.
     pub fn watch(&self, fd: RawFd) {
-        self.inner.borrow_mut().unwatched.push(fd);
+        self.inner.borrow_mut().watches.push(Watch { fd, set: 0 });
     }
 
     /// Stops watching `fd`, before it is closed.
     pub fn unwatch(&self, fd: RawFd) {
         let mut inner = self.inner.borrow_mut();
-        inner.unwatched.retain(|&other| other != fd);
-        let entry = opcode::PollRemove::new(WATCH | fd as u64).build().user_data(WATCH | u64::from(u32::MAX));
-        // SAFETY: the entry holds no pointers.
-        let _ = unsafe { inner.ring.submission().push(&entry) };
+        let Some(index) = inner.watches.iter().position(|watch| watch.fd == fd) else { return };
+        let watch = inner.watches.swap_remove(index);
+        if watch.set != 0 {
+            let entry = opcode::PollRemove::new(NOT_AN_OPERATION | u64::from(watch.set)).build().user_data(CANCELLATION);
+            // SAFETY: the entry holds no pointers. Not sent, the poll ends at the descriptor's next event or with the ring.
+            let _ = unsafe { inner.push(&entry) };
+        }
     }
 
     /// Submits what is queued and reaps what completed. Enters the kernel only when there is something to do there.
@@ -152,7 +187,9 @@ impl Uring {
     /// The kernel refuses to wait: nothing a caller can mend.
     pub fn wait(&self, timeout: Option<Nanos>) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
-        inner.set_watches();
+        if !inner.set_watches() {
+            return Ok(());
+        }
         inner.enter(1, timeout).map_err(|error| Error::io("waiting in io_uring", &error))
     }
 
@@ -176,14 +213,49 @@ impl Inner {
         Progress::from_work(queued || reaped)
     }
 
-    fn set_watches(&mut self) {
-        while let Some(fd) = self.unwatched.pop() {
-            let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(true).build().user_data(WATCH | fd as u64);
-            // SAFETY: the entry holds no pointers.
-            if unsafe { self.ring.submission().push(&entry) }.is_err() {
-                self.unwatched.push(fd);
-                let _ = self.enter(0, None);
+    /// Puts an entry into the submission queue, entering the kernel to make room.
+    ///
+    /// # Safety
+    /// As [`Uring::submit`].
+    #[inline]
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), QueueFull> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.enter(0, None).map_err(|_| QueueFull)?;
+            // SAFETY: the caller's promise.
+            unsafe { self.ring.submission().push(entry) }.map_err(|_| QueueFull)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the watches that are not set. False when one found no room: the core must not sleep then.
+    fn set_watches(&mut self) -> bool {
+        for index in 0..self.watches.len() {
+            if self.watches[index].set != 0 {
+                continue;
             }
+            // Never 0, which marks what is not set.
+            self.serial = self.serial.wrapping_add(1).max(1);
+            let user_data = NOT_AN_OPERATION | u64::from(self.serial);
+            let entry = opcode::PollAdd::new(types::Fd(self.watches[index].fd), libc::POLLIN as u32).build().user_data(user_data);
+            // SAFETY: the entry holds no pointers.
+            if unsafe { self.push(&entry) }.is_err() {
+                return false;
+            }
+            self.watches[index].set = self.serial;
+        }
+        true
+    }
+
+    /// A watch's poll ended: it fired, or the kernel could not set it.
+    fn watch_ended(&mut self, serial: u32, result: i32) {
+        // An old one's, of a descriptor that is no longer watched, finds none.
+        let Some(index) = self.watches.iter().position(|watch| watch.set == serial) else { return };
+        self.watches[index].set = 0;
+        if result < 0 && result != -libc::ECANCELED {
+            // Set again it would fail again and the core never sleep. Closed without `unwatch`: a bug of ours.
+            let Watch { fd, .. } = self.watches.swap_remove(index);
+            tracing::error!(fd, errno = -result, "a descriptor cannot be watched any more");
         }
     }
 
@@ -214,28 +286,26 @@ impl Inner {
 
     fn reap(&mut self) -> bool {
         let mut any = false;
-        let Inner { ring, ops, in_flight, unwatched, .. } = self;
-        for entry in ring.completion() {
+        loop {
+            let next = self.ring.completion().next();
+            let Some(entry) = next else { return any };
             any = true;
-            let bits = entry.user_data();
-            if bits >> 32 == WATCH {
-                if bits as u32 != u32::MAX && !cqueue::more(entry.flags()) && entry.result() != -libc::ECANCELED {
-                    unwatched.push(bits as RawFd);
-                }
+            let (bits, flags, result) = (entry.user_data(), entry.flags(), entry.result());
+            if bits >> 32 == NOT_AN_OPERATION {
+                self.watch_ended(bits as u32, result);
                 continue;
             }
-            // A zero-copy send completes twice: More carries the result, Final (the notification) frees the memory.
-            if cqueue::more(entry.flags()) {
-                ops.note(OpId::from_bits(bits), Outcome::from_uring(entry.result()));
-                continue;
-            }
-            *in_flight -= 1;
             let id = OpId::from_bits(bits);
+            // A zero-copy send completes twice: More carries the result, Final (the notification) frees the memory.
+            if cqueue::more(flags) {
+                self.ops.note(id, Outcome::from_uring(result));
+                continue;
+            }
+            self.in_flight -= 1;
+            let ended = if cqueue::notif(flags) { self.ops.complete_noted(id) } else { self.ops.complete(id, Outcome::from_uring(result)) };
             // A fault is counted and logged by the table; there is no operation to tell.
-            let _ =
-                if cqueue::notif(entry.flags()) { ops.complete_noted(id) } else { ops.complete(id, Outcome::from_uring(entry.result())) };
+            let _ = ended;
         }
-        any
     }
 }
 

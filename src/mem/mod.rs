@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod payload;
 pub mod region;
 pub mod slab;
+pub mod spsc;
 pub mod window;
 
 pub use home::Parcel;

@@ -1,0 +1,270 @@
+//! Listening, connecting, and messages on a byte stream: lines, and frames behind a 32-bit length.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+use crate::device::socket::ready;
+use crate::device::uring::Uring;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// What is read at once beyond what is asked for, so that a short message costs one call.
+const READ_AHEAD: usize = 4 << 10;
+
+/// A socket that accepts connections.
+pub struct TcpListener {
+    uring: Uring,
+    socket: std::net::TcpListener,
+    address: SocketAddr,
+}
+
+impl TcpListener {
+    /// Listens on `address`; port 0 takes a free one. An unspecified IPv6 address (`[::]`) accepts IPv4 too.
+    ///
+    /// # Errors
+    /// The port is taken, or the address is not this machine's.
+    pub fn bind(uring: &Uring, address: SocketAddr) -> Result<TcpListener> {
+        let bind = || -> io::Result<_> {
+            let socket = stream_socket(address)?;
+            // Connections of a server that ended a moment ago do not keep the next one from the port.
+            socket.set_reuse_address(true)?;
+            if address.is_ipv6() {
+                socket.set_only_v6(false)?;
+            }
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            let socket = std::net::TcpListener::from(socket);
+            let address = socket.local_addr()?;
+            Ok(TcpListener { uring: uring.clone(), socket, address })
+        };
+        bind().map_err(|error| {
+            let explained = Error::io(format!("listening on {address}"), &error);
+            match error.raw_os_error() {
+                Some(libc::EADDRINUSE) => explained.remedy(format!("end the other server, or choose another port than {}", address.port())),
+                _ => explained,
+            }
+        })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// The process is out of descriptors or the core of operations. The listener goes on.
+    pub async fn accept(&self) -> Result<TcpStream> {
+        let explain = |error: &io::Error| Error::io(format!("accepting on {}", self.address), error);
+        loop {
+            ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await?;
+            match self.socket.accept() {
+                Ok((socket, peer)) => return TcpStream::new(&self.uring, socket.into(), peer).map_err(|error| explain(&error)),
+                // Taken by somebody else, or gone before it was taken.
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => {}
+                Err(error) => return Err(explain(&error)),
+            }
+        }
+    }
+}
+
+/// A connection. Reads may be dropped half-way and repeated: what has come is kept. A write that is dropped half-way leaves
+/// the stream in the middle of a message.
+pub struct TcpStream {
+    uring: Uring,
+    socket: std::net::TcpStream,
+    peer: SocketAddr,
+    /// What has come and was not yet asked for.
+    pending: Vec<u8>,
+}
+
+impl TcpStream {
+    fn new(uring: &Uring, socket: Socket, peer: SocketAddr) -> io::Result<TcpStream> {
+        socket.set_nonblocking(true)?;
+        // A message is written whole; waiting for more would only delay it.
+        socket.set_tcp_nodelay(true)?;
+        // A peer whose machine is gone is noticed within half a minute.
+        let probe = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
+        socket.set_tcp_keepalive(&probe)?;
+        Ok(TcpStream { uring: uring.clone(), socket: socket.into(), peer, pending: Vec::new() })
+    }
+
+    /// Connects to `address`. Bound in time by the kernel's own patience, about two minutes; wrap it in `Core::timeout`.
+    ///
+    /// # Errors
+    /// Nobody listens there, or there is no way there.
+    pub async fn connect(uring: &Uring, address: SocketAddr) -> Result<TcpStream> {
+        let explain = |error: &io::Error| {
+            let explained = Error::io(format!("connecting to {address}"), error);
+            match error.raw_os_error() {
+                Some(libc::ECONNREFUSED) => explained.remedy("start the server first, and check its address and port"),
+                Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ETIMEDOUT) => {
+                    explained.remedy("check the address, the route and the firewall")
+                }
+                _ => explained,
+            }
+        };
+        let socket = stream_socket(address).map_err(|error| explain(&error))?;
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
+                ready(uring, socket.as_raw_fd(), libc::POLLOUT).await?;
+                if let Some(error) = socket.take_error().map_err(|error| explain(&error))? {
+                    return Err(explain(&error));
+                }
+            }
+            Err(error) => return Err(explain(&error)),
+            Ok(()) => {}
+        }
+        TcpStream::new(uring, socket, address).map_err(|error| explain(&error))
+    }
+
+    /// The other end.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        self.socket.local_addr().map_err(|error| self.explain("asking for the local address of the connection to", &error))
+    }
+
+    /// Reads exactly `bytes.len()` bytes.
+    ///
+    /// # Errors
+    /// The connection ended first or failed.
+    pub async fn read_exact(&mut self, bytes: &mut [u8]) -> Result<()> {
+        self.fill(bytes.len()).await?;
+        bytes.copy_from_slice(&self.pending[..bytes.len()]);
+        self.pending.drain(..bytes.len());
+        Ok(())
+    }
+
+    /// Reads a line of at most `max` bytes, without its end (`\n` or `\r\n`).
+    ///
+    /// # Errors
+    /// The connection ended first or failed; the line is longer, or not text.
+    pub async fn read_line(&mut self, max: usize) -> Result<String> {
+        loop {
+            if let Some(end) = self.pending.iter().take(max + 1).position(|&byte| byte == b'\n') {
+                let mut line: Vec<u8> = self.pending.drain(..=end).collect();
+                line.pop();
+                line.pop_if(|last| *last == b'\r');
+                return String::from_utf8(line).map_err(|_| self.protocol("a line that is not text"));
+            }
+            if self.pending.len() > max {
+                return Err(self.protocol(format!("a line of more than {max} bytes")));
+            }
+            self.fill(self.pending.len() + 1).await?;
+        }
+    }
+
+    /// Reads a frame of at most `max` bytes behind its length, a 32-bit big-endian number.
+    ///
+    /// # Errors
+    /// The connection ended first or failed; the frame is longer. The length is the peer's word: nothing is set aside for it
+    /// before it is checked.
+    pub async fn read_frame(&mut self, max: u32) -> Result<Vec<u8>> {
+        self.fill(4).await?;
+        let len = u32::from_be_bytes(self.pending[..4].try_into().expect("four bytes"));
+        if len > max {
+            return Err(self.protocol(format!("a message of {len} bytes; at most {max} are allowed")));
+        }
+        let end = 4 + len as usize;
+        self.fill(end).await?;
+        let frame = self.pending[4..end].to_vec();
+        self.pending.drain(..end);
+        Ok(frame)
+    }
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match self.socket.write(bytes) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready(&self.uring, self.socket.as_raw_fd(), libc::POLLOUT).await?
+                }
+                Err(error) => return Err(self.explain("writing to", &error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` behind their length, as [`TcpStream::read_frame`] reads them.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    ///
+    /// # Panics
+    /// When the frame is 4 GiB or longer.
+    pub async fn write_frame(&mut self, bytes: &[u8]) -> Result<()> {
+        let len = u32::try_from(bytes.len()).expect("a frame's length fits its field");
+        // One write, so that length and message go in one packet.
+        let frame = [&len.to_be_bytes(), bytes].concat();
+        self.write_all(&frame).await
+    }
+
+    /// Says that nothing more will be written. The peer reads to the end.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn finish(&self) -> Result<()> {
+        self.socket.shutdown(Shutdown::Write).map_err(|error| self.explain("closing", &error))
+    }
+
+    /// Reads until `wanted` bytes are pending.
+    async fn fill(&mut self, wanted: usize) -> Result<()> {
+        while self.pending.len() < wanted {
+            // Always by way of the ring, so that a peer that never stops writing does not keep the core for itself.
+            ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await?;
+            let have = self.pending.len();
+            self.pending.resize(wanted.max(have + READ_AHEAD), 0);
+            let got = self.socket.read(&mut self.pending[have..]);
+            self.pending.truncate(have + *got.as_ref().unwrap_or(&0));
+            match got {
+                Ok(0) => {
+                    let what = format!("{} closed the connection{}", self.peer, if have == 0 { "" } else { " in the middle of a message" });
+                    return Err(Error::new(ErrorKind::Failed, what));
+                }
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error) => return Err(self.explain("reading from", &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn explain(&self, doing: &str, error: &io::Error) -> Error {
+        Error::io(format!("{doing} {}", self.peer), error)
+    }
+
+    fn protocol(&self, what: impl std::fmt::Display) -> Error {
+        Error::new(ErrorKind::Protocol, format!("{} sent {what}", self.peer))
+    }
+}
+
+impl std::fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TcpStream(to {}, {} bytes pending)", self.peer, self.pending.len())
+    }
+}
+
+fn stream_socket(address: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))
+}

@@ -1,0 +1,137 @@
+//! The loop.
+
+use std::future::Future;
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result};
+use crate::device::Progress;
+use crate::reactor::core::{Core, Inner, PollMode};
+use crate::reactor::remote;
+
+impl Core {
+    /// Runs the core until `main` is done. Other tasks stay where they are; the next `run` goes on with them.
+    ///
+    /// # Errors
+    /// `main` panicked, or the kernel refuses to let the core sleep.
+    pub fn run<F>(&self, main: F) -> Result<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        let core = &*self.inner;
+        let here = remote::enter(core.index, &core.ops);
+        let task = self.spawn(main);
+        let mut busy_at = core.clock.now();
+        while !task.is_done() {
+            let now = core.clock.now();
+            if core.turn(now) == Progress::Busy {
+                busy_at = now;
+            } else if core.config.poll == PollMode::Adaptive && now.since(busy_at) >= core.config.spin {
+                // If nothing came of it, the next turn sleeps again without spinning.
+                core.sleep(now)?;
+            }
+        }
+        drop(here);
+        let outcome = task.take().expect("the task is done");
+        outcome.map_err(|panicked| Error::new(ErrorKind::Failed, format!("the core's main task: {panicked}")))
+    }
+}
+
+impl Inner {
+    /// One turn: mail, queues, timers, tasks. Busy when there was any.
+    #[inline]
+    fn turn(&self, now: Nanos) -> Progress {
+        let mut progress = Progress::from_work(self.remote.bell.answer() && self.collect_mail());
+        progress = self.poll_queues(now).or(progress);
+        progress = Progress::from_work(self.timers.borrow_mut().advance(now, &self.ops)).or(progress);
+        if self.executor.collect() {
+            self.executor.run_ready();
+            progress = Progress::Busy;
+        }
+        for slab in &*self.slabs.borrow() {
+            slab.collect_returns();
+            slab.check();
+        }
+        let mut stats = self.stats.get();
+        stats.turns += 1;
+        self.stats.set(stats);
+        progress
+    }
+}
+
+impl Inner {
+    /// Sleeps until something happens or is due. Returns at once when something has happened already.
+    fn sleep(&self, now: Nanos) -> Result<()> {
+        let until = self.deadline();
+        if until.is_some_and(|until| until <= now) || !self.remote.bell.doze() {
+            return Ok(());
+        }
+        let mut stats = self.stats.get();
+        let idle = self.arm_queues(now) == Progress::Idle && !self.executor.collect();
+        let slept = if idle {
+            stats.sleeps += 1;
+            // Watching a descriptor begins with a look at it, in the kernel: what came after the queues' own look is seen there.
+            self.uring.wait(until.map(|until| until.since(self.clock.now())))
+        } else {
+            stats.near_sleeps += 1;
+            Ok(())
+        };
+        self.stats.set(stats);
+        self.remote.bell.rise();
+        if idle {
+            self.remote.drain();
+        }
+        self.disarm_queues();
+        slept
+    }
+
+    /// When something is due even if nothing comes.
+    fn deadline(&self) -> Option<Nanos> {
+        let queues = self.queues.borrow();
+        let queued = queues.iter().flatten().filter_map(|attached| attached.queue.borrow().deadline());
+        queued.chain(self.timers.borrow().next()).min()
+    }
+
+    /// Busy when a queue found something at its second look: the core must not sleep then.
+    fn arm_queues(&self, now: Nanos) -> Progress {
+        let mut progress = Progress::Idle;
+        for attached in self.queues.borrow_mut().iter_mut().flatten() {
+            let mut queue = attached.queue.borrow_mut();
+            progress = queue.arm(now).or(progress);
+            // Looked up each time: a queue may change its descriptor when it reconnects.
+            let fd = queue.event_fd();
+            if fd != attached.watched {
+                attached.watched.into_iter().for_each(|fd| self.uring.unwatch(fd));
+                fd.into_iter().for_each(|fd| self.uring.watch(fd));
+                attached.watched = fd;
+            }
+        }
+        progress
+    }
+
+    fn disarm_queues(&self) {
+        self.queues.borrow().iter().flatten().for_each(|attached| attached.queue.borrow_mut().disarm());
+    }
+
+    #[inline]
+    pub(super) fn poll_queues(&self, now: Nanos) -> Progress {
+        let mut progress = self.uring.poll();
+        for attached in self.queues.borrow().iter().flatten() {
+            progress = attached.queue.borrow_mut().poll(now).or(progress);
+        }
+        progress
+    }
+
+    /// Takes what other threads left before they rang: wake-ups, messages, the wish that we end.
+    #[cold]
+    fn collect_mail(&self) -> bool {
+        if !self.remote.take_wakes(|word| self.executor.schedule(word)) {
+            self.executor.schedule_all();
+        }
+        self.mail.borrow().iter().for_each(|signal| signal.raise());
+        if self.group.is_stopping() {
+            self.stop_waiters.take().into_iter().for_each(|waiter| waiter.wake(&self.ops));
+        }
+        true
+    }
+}
