@@ -1,0 +1,303 @@
+//! What goes back to the peer: READ responses, and one acknowledgement behind them.
+//!
+//! An answer for a PSN says that everything before it was executed, so no acknowledgement may overtake a READ's responses. That
+//! makes the order simple: responses, oldest READ first; when none is left, the one reply that is due. An acknowledgement names
+//! what is executed when it is *sent*, so that any number of them fall into one.
+
+use super::wr::{Sge, Sges};
+use super::{Access, Counters, Memory, Path, READS_MAX, Transmit};
+use crate::base::{Nanos, Psn, Rkey};
+use crate::wire::roce::{Aeth, Ext, Nak, Opcode, Repr, Reth, Syndrome};
+
+/// READs answered or to be answered, and the reply due.
+#[derive(Debug)]
+pub(super) struct Replies {
+    /// In PSN order, `count` of them from slot `oldest` on, around the end.
+    reads: [ReadJob; READS_MAX as usize],
+    oldest: usize,
+    count: usize,
+    /// READs with responses to send.
+    unsent: u32,
+    reply: Reply,
+    /// When an acknowledgement goes out at the latest.
+    reply_due: Nanos,
+    /// Acknowledgements asked for since the last one went out.
+    asked: u32,
+    /// Messages completed, modulo 2²⁴.
+    msn: u32,
+    /// Responses sent since the last pause.
+    burst: u32,
+    /// No response before then.
+    pause_until: Nanos,
+}
+
+/// A READ of the peer's, kept after it was answered, in case the answer is lost.
+#[derive(Clone, Copy, Debug)]
+struct ReadJob {
+    first: Psn,
+    packets: u32,
+    va: u64,
+    rkey: Rkey,
+    len: u32,
+    msn: u32,
+    /// Responses `start..end` are asked for, up to byte `stop`; `next` is to be sent. Done when it is `end`.
+    start: u32,
+    next: u32,
+    end: u32,
+    stop: u32,
+    /// All of it went out once.
+    answered: bool,
+}
+
+const NO_JOB: ReadJob =
+    ReadJob { first: Psn::new(0), packets: 0, va: 0, rkey: Rkey(0), len: 0, msn: 0, start: 0, next: 0, end: 0, stop: 0, answered: true };
+
+/// The reply due, of which there is one: a later one says all that an earlier would have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reply {
+    None,
+    /// Everything before the expected PSN is executed.
+    Ack,
+    /// The expected PSN is missing.
+    NakSequence,
+    /// The expected packet found no receive.
+    NakRnr,
+    /// The packet with this PSN was refused for good.
+    NakFatal(Psn, Nak),
+}
+
+impl Replies {
+    pub(super) const fn new() -> Replies {
+        Replies {
+            reads: [NO_JOB; READS_MAX as usize],
+            oldest: 0,
+            count: 0,
+            unsent: 0,
+            reply: Reply::None,
+            reply_due: Nanos::ZERO,
+            asked: 0,
+            msn: 0,
+            burst: 0,
+            pause_until: Nanos::ZERO,
+        }
+    }
+    /// A message was completed.
+    #[inline]
+    pub(super) fn message_done(&mut self) {
+        self.msn = self.msn.wrapping_add(1) & Psn::MASK;
+    }
+
+    /// The expected packet was executed.
+    #[inline]
+    pub(super) fn executed(&mut self, now: Nanos, path: &Path, packet: &Repr) {
+        if matches!(self.reply, Reply::NakSequence | Reply::NakRnr) {
+            // The gap closed before anyone heard of it.
+            self.reply = Reply::None;
+        }
+        if packet.opcode == Opcode::RcReadRequest {
+            // Its responses acknowledge what came before.
+            self.reply = Reply::None;
+        } else if packet.ack_request {
+            self.acknowledge(now, path);
+        }
+    }
+
+    /// An acknowledgement is due, soon.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, now: Nanos, path: &Path) {
+        match self.reply {
+            Reply::None => {
+                self.reply = Reply::Ack;
+                self.asked = 1;
+                self.reply_due = now.saturating_add(path.config.ack_delay);
+            }
+            Reply::Ack => {
+                self.asked += 1;
+                if self.asked >= path.config.ack_every {
+                    self.reply_due = now;
+                }
+            }
+            // A NAK acknowledges as much.
+            Reply::NakSequence | Reply::NakRnr | Reply::NakFatal(..) => {}
+        }
+    }
+
+    pub(super) fn nak_sequence(&mut self) {
+        self.reply = Reply::NakSequence;
+    }
+
+    pub(super) fn nak_rnr(&mut self) {
+        self.reply = Reply::NakRnr;
+    }
+
+    pub(super) fn nak_fatal(&mut self, psn: Psn, nak: Nak) {
+        self.reply = Reply::NakFatal(psn, nak);
+    }
+
+    /// Accepts a READ. Returns its PSNs, or `None` if more are under way than were agreed upon.
+    pub(super) fn read(&mut self, path: &Path, psn: Psn, reth: Reth) -> Option<u32> {
+        let limit = usize::from(path.rtr.max_dest_reads);
+        if limit == 0 {
+            return None;
+        }
+        if self.count == limit {
+            let oldest = &self.reads[self.oldest];
+            // A new READ within the limit says that the oldest was received. So if it is being answered again, that was for
+            // a request that had strayed, and is called off.
+            if !oldest.answered {
+                return None;
+            }
+            self.unsent -= u32::from(oldest.next != oldest.end);
+            self.oldest = (self.oldest + 1) % self.reads.len();
+            self.count -= 1;
+        }
+        self.message_done();
+        let packets = path.rtr.mtu.packets(reth.len);
+        let slot = (self.oldest + self.count) % self.reads.len();
+        self.reads[slot] = ReadJob {
+            first: psn,
+            packets,
+            va: reth.va,
+            rkey: reth.rkey,
+            len: reth.len,
+            msn: self.msn,
+            start: 0,
+            next: 0,
+            end: packets,
+            stop: reth.len,
+            answered: false,
+        };
+        self.count += 1;
+        self.unsent += 1;
+        Some(packets)
+    }
+
+    /// A READ from the past: answered again, from the PSN it names, if it asks for no other bytes than it did then. Otherwise
+    /// nobody who follows the protocol sent it, and it gets no answer.
+    pub(super) fn read_again(&mut self, path: &Path, psn: Psn, reth: Reth) {
+        let mtu = path.rtr.mtu;
+        for at in 0..self.count {
+            let slot = (self.oldest + at) % self.reads.len();
+            let job = &mut self.reads[slot];
+            let index = psn.since(job.first);
+            if index < 0 || index as u32 >= job.packets {
+                continue;
+            }
+            let index = index as u32;
+            let offset = index * mtu.bytes();
+            let same = reth.rkey == job.rkey && reth.va == job.va.wrapping_add(u64::from(offset)) && reth.len <= job.len - offset;
+            if same && (reth.len > 0 || job.len == 0) {
+                self.unsent += u32::from(job.next == job.end);
+                job.start = index;
+                job.next = index;
+                job.end = index + mtu.packets(reth.len);
+                job.stop = offset + reth.len;
+            }
+            return;
+        }
+    }
+
+    /// True if [`poll_transmit`](Self::poll_transmit) has something to say.
+    #[inline]
+    pub(super) fn ready(&self, now: Nanos) -> bool {
+        self.next_timeout() <= now
+    }
+
+    /// True if a requester waits for this to go on at all.
+    #[inline]
+    pub(super) fn is_urgent(&self) -> bool {
+        self.unsent == 0 && matches!(self.reply, Reply::NakSequence | Reply::NakRnr | Reply::NakFatal(..))
+    }
+
+    /// When the next reply is due, which may be past.
+    #[inline]
+    pub(super) fn next_timeout(&self) -> Nanos {
+        if self.unsent > 0 {
+            return self.pause_until;
+        }
+        match self.reply {
+            Reply::None => Nanos::MAX,
+            Reply::Ack => self.reply_due,
+            Reply::NakSequence | Reply::NakRnr | Reply::NakFatal(..) => Nanos::ZERO,
+        }
+    }
+
+    /// The next reply. `epsn` is the PSN that is expected. `Err`: memory being read is no longer granted; the NAK is queued.
+    #[inline]
+    pub(super) fn poll_transmit<M: Memory>(
+        &mut self,
+        now: Nanos,
+        path: &Path,
+        epsn: Psn,
+        memory: &M,
+        counters: &mut Counters,
+    ) -> Result<Option<Transmit>, Nak> {
+        if !self.ready(now) {
+            return Ok(None);
+        }
+        if self.unsent > 0 {
+            return self.read_response(now, path, memory).map(Some);
+        }
+        let (psn, syndrome) = match std::mem::replace(&mut self.reply, Reply::None) {
+            Reply::None => return Ok(None),
+            Reply::Ack => (epsn.advance(Psn::MASK), Syndrome::ACK),
+            Reply::NakSequence => (epsn, Syndrome::Nak(Nak::PsnSequence)),
+            Reply::NakRnr => {
+                counters.rnr_naks_out += 1;
+                (epsn, Syndrome::RnrNak { timer: path.rtr.rnr_timer.code() })
+            }
+            Reply::NakFatal(psn, nak) => (psn, Syndrome::Nak(nak)),
+        };
+        let mut repr = Repr::new(Opcode::RcAcknowledge, path.rtr.dest_qp, psn);
+        repr.ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
+        Ok(Some(Transmit::new(&repr, Sges::new())))
+    }
+
+    /// The next response of the oldest READ that has one to send.
+    #[inline]
+    fn read_response<M: Memory>(&mut self, now: Nanos, path: &Path, memory: &M) -> Result<Transmit, Nak> {
+        let slots = self.reads.len();
+        let mut slot = self.oldest;
+        while self.reads[slot].next == self.reads[slot].end {
+            slot = (slot + 1) % slots;
+        }
+        let job = &mut self.reads[slot];
+        let mtu = path.rtr.mtu.bytes();
+        let psn = job.first.advance(job.next);
+        let offset = job.next * mtu;
+        let len = (job.stop - offset).min(mtu);
+        let mut spans = Sges::new();
+        if len > 0 {
+            let Ok(addr) = memory.check(job.rkey, job.va.wrapping_add(u64::from(offset)), len, Access::Read) else {
+                self.unsent = 0;
+                self.count = 0;
+                self.reply = Reply::NakFatal(psn, Nak::RemoteAccess);
+                return Err(Nak::RemoteAccess);
+            };
+            spans.push(Sge { addr, len });
+        }
+        let (first, last) = (job.next == job.start, job.next + 1 == job.end);
+        let opcode = match (first, last) {
+            (true, true) => Opcode::RcReadResponseOnly,
+            (true, false) => Opcode::RcReadResponseFirst,
+            (false, true) => Opcode::RcReadResponseLast,
+            (false, false) => Opcode::RcReadResponseMiddle,
+        };
+        let mut repr = Repr::new(opcode, path.rtr.dest_qp, psn);
+        if first || last {
+            repr.ext = Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: job.msn });
+        }
+        repr.payload_len = len;
+        job.next += 1;
+        if last {
+            job.answered = true;
+            self.unsent -= 1;
+        }
+        self.burst += 1;
+        if self.burst >= path.config.read_burst {
+            self.burst = 0;
+            self.pause_until = now.saturating_add(path.config.read_gap);
+        }
+        Ok(Transmit::new(&repr, spans))
+    }
+}
