@@ -66,6 +66,18 @@ impl Ledger {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     }
 
+    /// Copies `len` bytes from memory that others may also touch to memory that others may also touch.
+    ///
+    /// # Safety
+    /// `from .. from + len` is mapped and readable, `to .. to + len` mapped and writable, and they do not overlap; the caller holds
+    /// the right to write to `to`. Either may change meanwhile: what arrives is some mixture, never out of bounds.
+    #[inline]
+    pub unsafe fn carry(&self, to: *mut u8, from: *const u8, len: usize) {
+        self.count(len);
+        // SAFETY: the caller's promise is exactly what copy_nonoverlapping needs.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+
     /// Copies `len` bytes out of memory that a device, peer or other owner may also touch, carrying a CRC-32 over what was copied.
     ///
     /// # Safety

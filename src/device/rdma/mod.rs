@@ -1,1 +1,312 @@
-//! Being built.
+//! RDMA: the contract, and the soft HCA behind it.
+//!
+//! - An [`Hca`] is one core's device. The core's region is its memory, registered once and for local use only: nothing in it can
+//!   be touched by a peer but what [`Qp::grant`] opens.
+//! - A [`Qp`] is one end of a connection. Requests take leases and give them back: in flight means moved.
+//! - A [`Window`](crate::mem::Window) is a run that the peer of one queue pair may read or write by rkey. [`Hca::revoke`] ends
+//!   that and gives the run back.
+//! - Queue pairs meet through an exchange outside RDMA ([`QpEndpoint`], [`exchange`]).
+//!
+//! A wrong rkey, an access past a window, or a receive too short for a message moves the queue pair to the error state at both
+//! ends: everything posted completes as flushed, and [`HcaEvent`] says why.
+//!
+//! ```no_run
+//! # use basin::{base::{Clock, Rng}, device::{Ops, rdma::*}, mem::*};
+//! # async fn example(region: Region, slab: Slab, ops: Ops, told: QpEndpoint, window: Remote) -> Result<(), Box<dyn std::error::Error>> {
+//! let hca = Hca::open(HcaEnv::new(ops, region, Rng::from_kernel()), &"soft".parse()?)?;
+//! let qp = hca.create_qp(&QpConfig::default())?;
+//! // ... tell the peer `qp.local()`, and be told its endpoint ...
+//! qp.connect(&told)?;
+//! let run = qp.write(slab.run(65536)?, window, None).await.map_err(|failed| failed.into_error("writing to the peer"))?;
+//! # Ok(()) }
+//! ```
+
+pub mod endpoint;
+pub mod exchange;
+pub mod name;
+pub mod qp;
+mod soft;
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{Nanos, Qpn, Result, Rkey, Rng};
+use crate::device::{Ops, Queue, Signal, WcStatus};
+use crate::mem::{Ledger, Region, Revoked, Run, Window};
+use crate::proto::rc;
+use crate::wire::roce::Nak;
+
+pub use endpoint::QpEndpoint;
+pub use name::{RdmaName, verbs_devices};
+pub use qp::{Qp, Received, Remote};
+
+use soft::Soft;
+
+/// What a queue pair promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Reliable connection: in order, exactly once, or an error.
+    Rc,
+    /// Unreliable connection: SEND and WRITE that may be lost.
+    Uc,
+    /// Unreliable datagram: SEND up to the MTU, to anyone.
+    Ud,
+}
+
+bitflags::bitflags! {
+    /// What a peer may do with a window.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u8 {
+        /// RDMA READ.
+        const READ = 1;
+        /// RDMA WRITE.
+        const WRITE = 2;
+    }
+}
+
+impl Access {
+    /// Whether the peer may read.
+    #[inline]
+    pub const fn reads(self) -> bool {
+        self.contains(Access::READ)
+    }
+
+    /// Whether the peer may write.
+    #[inline]
+    pub const fn writes(self) -> bool {
+        self.contains(Access::WRITE)
+    }
+}
+
+/// What an HCA can do.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// Backend and wires: `soft:shm+udp`.
+    pub name: String,
+    /// The wires alone: `shm+udp`.
+    pub wire: String,
+    /// Payload bytes of a full packet on its best wire.
+    pub path_mtu_max: u32,
+    /// Pieces of memory in one request.
+    pub max_sge: u32,
+    /// Queue pairs at once.
+    pub max_qps: u32,
+    /// Requests in one queue.
+    pub max_depth: u32,
+    /// Bytes of one message.
+    pub max_message_bytes: u32,
+    /// The transports it speaks.
+    pub transports: Vec<Transport>,
+    /// Its address on an IP network, as a GID.
+    pub gid: Option<Ipv6Addr>,
+}
+
+/// What an HCA is opened with.
+pub struct HcaEnv {
+    /// The core's in-flight table.
+    pub ops: Ops,
+    /// The memory it works on.
+    pub region: Region,
+    /// Keys, numbers and first PSNs come from here: [`Rng::from_kernel`] but in simulations.
+    pub rng: Rng,
+    /// The address for datagrams; loopback if not given.
+    pub address: Option<IpAddr>,
+    /// Bytes of the largest IP packet of the interface with that address; 1500 if not given, and any on loopback.
+    pub link_mtu: Option<u32>,
+    /// The UDP port; 0 takes a free one, 4791 is RoCE's own.
+    pub udp_port: u16,
+}
+
+impl HcaEnv {
+    /// On loopback, any port.
+    pub fn new(ops: Ops, region: Region, rng: Rng) -> HcaEnv {
+        HcaEnv { ops, region, rng, address: None, link_mtu: None, udp_port: 0 }
+    }
+}
+
+/// What a queue pair is made for.
+#[derive(Clone, Debug)]
+pub struct QpConfig {
+    /// The transport.
+    pub transport: Transport,
+    /// Send requests at once.
+    pub send_depth: u32,
+    /// Receives posted at once.
+    pub recv_depth: u32,
+    /// A path MTU in bytes below the wire's largest.
+    pub path_mtu: Option<u32>,
+    /// How long to wait for an answer, at least, before sending again; doubles at each try.
+    pub ack_timeout: Nanos,
+    /// Tries without an answer before giving up, 0 to 7.
+    pub retries: u8,
+    /// Tries against a peer without a receive before giving up, 0 to 6; 7 for ever.
+    pub rnr_retries: u8,
+    /// The RNR timer's code (InfiniBand specification table 45): how long a peer without a receive here is told to wait.
+    pub rnr_timer: u8,
+    /// Counts the copies made for this queue pair.
+    pub ledger: Ledger,
+}
+
+impl Default for QpConfig {
+    /// RC, 128 requests each way, and the timing verbs programs use: 67 ms, 6 retries, RNR 0.64 ms for ever.
+    fn default() -> QpConfig {
+        QpConfig {
+            transport: Transport::Rc,
+            send_depth: 128,
+            recv_depth: 128,
+            path_mtu: None,
+            ack_timeout: rc::AckTimeout::USUAL.span(),
+            retries: 6,
+            rnr_retries: 7,
+            rnr_timer: rc::RnrTimer::USUAL.code(),
+            ledger: Ledger::new(),
+        }
+    }
+}
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpState {
+    /// Receives may be posted; not connected.
+    Init,
+    /// Ready to send and receive.
+    Connected,
+    /// Everything posted was or will be flushed.
+    Error,
+}
+
+/// Why a queue pair failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpFault {
+    /// A request of this end failed with this status.
+    Request(WcStatus),
+    /// The peer asked for memory it was not granted.
+    PeerAccess,
+    /// The peer sent what the protocol or a posted receive does not allow.
+    PeerRequest,
+}
+
+impl From<rc::Fault> for QpFault {
+    fn from(fault: rc::Fault) -> QpFault {
+        match fault {
+            rc::Fault::Requester(status) => QpFault::Request(soft::hca::status(status)),
+            rc::Fault::Responder(Nak::RemoteAccess) => QpFault::PeerAccess,
+            rc::Fault::Responder(_) => QpFault::PeerRequest,
+            rc::Fault::Asked => QpFault::Request(WcStatus::Flushed),
+        }
+    }
+}
+
+/// Something that happened to an HCA beside completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HcaEvent {
+    /// A queue pair went to the error state.
+    QpError {
+        /// Its number.
+        qpn: Qpn,
+        /// Why.
+        fault: QpFault,
+    },
+    /// The process at the other end is gone; the queue pair is in the error state.
+    PeerGone {
+        /// Its number.
+        qpn: Qpn,
+    },
+}
+
+/// The backend of an HCA and its queue pairs.
+#[derive(Clone)]
+enum Backend {
+    Soft(Rc<RefCell<Soft>>),
+}
+
+/// One core's RDMA device. Clones name the same one.
+#[derive(Clone)]
+pub struct Hca {
+    backend: Backend,
+}
+
+impl Hca {
+    /// Opens the device a user named.
+    ///
+    /// # Errors
+    /// There is no such device here, or its wire is not to be had: the error says why and what would work.
+    pub fn open(env: HcaEnv, name: &RdmaName) -> Result<Hca> {
+        Ok(Hca::soft(Soft::open(env, name)?))
+    }
+
+    /// A soft HCA on a simulated network.
+    ///
+    /// # Errors
+    /// None but those of the system's descriptors.
+    pub fn simulated(env: HcaEnv, port: crate::device::sim::network::Port) -> Result<Hca> {
+        Ok(Hca::soft(Soft::simulated(env, port)?))
+    }
+
+    fn soft(soft: Soft) -> Hca {
+        Hca { backend: Backend::Soft(Rc::new(RefCell::new(soft))) }
+    }
+
+    /// What it can do.
+    pub fn caps(&self) -> Rc<Caps> {
+        let Backend::Soft(soft) = &self.backend;
+        soft.borrow().caps()
+    }
+
+    /// Its queue, for the reactor to poll.
+    pub fn queue(&self) -> Rc<RefCell<dyn Queue>> {
+        let Backend::Soft(soft) = &self.backend;
+        soft.clone()
+    }
+
+    /// Makes a queue pair.
+    ///
+    /// # Errors
+    /// A transport or depth the device does not have, or too many queue pairs.
+    pub fn create_qp(&self, config: &QpConfig) -> Result<Qp> {
+        let Backend::Soft(soft) = &self.backend;
+        let index = soft.borrow_mut().create(config)?;
+        let endpoint = soft.borrow().endpoint(index);
+        Ok(Qp::new(self.backend.clone(), index, Qpn(endpoint.qpn)))
+    }
+
+    /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls.
+    pub async fn revoke(&self, window: Window) -> Run {
+        let Backend::Soft(soft) = &self.backend;
+        let rkey = window.rkey();
+        soft.borrow_mut().revoke(Rkey(rkey));
+        window.close(Revoked::new(rkey))
+    }
+
+    /// The next event, if one waits.
+    pub fn take_event(&self) -> Option<HcaEvent> {
+        let Backend::Soft(soft) = &self.backend;
+        soft.borrow_mut().take_event()
+    }
+
+    /// Waits for the next event. One task at a time.
+    pub async fn next_event(&self) -> HcaEvent {
+        loop {
+            if let Some(event) = self.take_event() {
+                return event;
+            }
+            let signal = self.event_signal();
+            signal.wait().await;
+        }
+    }
+
+    fn event_signal(&self) -> Rc<Signal> {
+        let Backend::Soft(soft) = &self.backend;
+        soft.borrow().event_signal()
+    }
+
+    /// Frames dropped because they were damaged or malformed.
+    pub fn frames_dropped(&self) -> u64 {
+        let Backend::Soft(soft) = &self.backend;
+        soft.borrow().frames_dropped()
+    }
+}

@@ -1,1 +1,3 @@
-//! Being built.
+//! Simulated devices: seeded, driven by `now`, so that one number replays a whole run.
+
+pub mod network;

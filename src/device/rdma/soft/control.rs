@@ -1,0 +1,226 @@
+//! The soft HCA's control path: opened, queue pairs made, connected and closed, memory granted.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use super::hca::{QPS_MAX, Slot, Soft};
+use super::wire::sim::Sim;
+use super::wire::udp::Udp;
+use super::wire::{Datagrams, Links, Peer, Tag, Wires};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
+use crate::device::Ops;
+use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
+use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpState, RdmaName, Transport, endpoint};
+use crate::device::sim::network::Port;
+use crate::mem::{Region, Run};
+use crate::proto::rc::{self, Mtu};
+
+/// READs of one peer answered at once; what verbs programs ask for.
+const READS: u8 = 16;
+/// The deepest queues: a slot is about 130 bytes.
+const DEPTH_MAX: u32 = 4096;
+/// Packets a queue pair that is being closed may still send: acknowledgements the peer waits for.
+const LAST_WORDS: usize = 8;
+/// Queue pairs 0 and 1 are management's, and 0xffffff is multicast's (InfiniBand specification 3.5.10).
+const FIRST_QPN: u32 = 2;
+const LAST_QPN: u32 = 0x00ff_fffe;
+
+impl Soft {
+    /// The wires the name asks for.
+    pub fn open(env: HcaEnv, name: &RdmaName) -> Result<Soft> {
+        let mut rng = env.rng;
+        let tag = rng.u64();
+        let address = env.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let udp = |port| -> Result<Datagrams> {
+            // Loopback takes any packet; the usual Ethernet is assumed where nobody knows better.
+            let link_mtu = env.link_mtu.unwrap_or(if address.is_loopback() { 65536 } else { 1500 });
+            Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, port), link_mtu)?))
+        };
+        let (links, datagrams) = match name {
+            RdmaName::SoftMemory => (Some(Links::in_process(tag)?), None),
+            RdmaName::SoftShm => (Some(Links::between_processes(tag)?), None),
+            RdmaName::SoftUdp => (None, Some(udp(env.udp_port)?)),
+            RdmaName::Soft => (Links::between_processes(tag).ok(), Some(udp(env.udp_port)?)),
+            RdmaName::SoftXdp => {
+                return Err(Error::new(ErrorKind::Unavailable, "soft:xdp: this build has no AF_XDP wire").remedy("use soft:udp"));
+            }
+            RdmaName::Verbs(name) => return Err(crate::device::rdma::name::verbs_unavailable(name)),
+        };
+        Soft::over(env.ops, env.region, rng, tag, Wires::new(links, datagrams)?)
+    }
+
+    /// Over a port of the simulated network.
+    pub fn simulated(env: HcaEnv, port: Port) -> Result<Soft> {
+        let mut rng = env.rng;
+        let tag = rng.u64();
+        Soft::over(env.ops, env.region, rng, tag, Wires::new(None, Some(Datagrams::Sim(Sim::new(port))))?)
+    }
+
+    fn over(ops: Ops, region: Region, rng: Rng, tag: Tag, wires: Wires) -> Result<Soft> {
+        let kinds: Vec<&str> = wires.links.iter().map(Links::kind).chain(wires.datagrams.iter().map(Datagrams::kind)).collect();
+        let datagram_mtu = match &wires.datagrams {
+            None => None,
+            Some(datagrams) => Some(Mtu::for_link(datagrams.link_mtu()).ok_or_else(|| {
+                let what = format!("a link MTU of {} bytes holds no RoCE packet", datagrams.link_mtu());
+                Error::new(ErrorKind::Unavailable, what).remedy("an MTU of at least 336 is needed; 1500 is usual")
+            })?),
+        };
+        let mtu = if wires.links.is_some() { Mtu::B4096 } else { datagram_mtu.unwrap_or(Mtu::B4096) };
+        let caps = Caps {
+            name: format!("soft:{}", kinds.join("+")),
+            wire: kinds.join("+"),
+            path_mtu_max: mtu.bytes(),
+            max_sge: rc::SGES_MAX as u32,
+            max_qps: QPS_MAX as u32,
+            max_depth: DEPTH_MAX,
+            max_message_bytes: rc::MESSAGE_MAX_BYTES,
+            transports: vec![Transport::Rc],
+            gid: wires.datagrams.as_ref().map(|datagrams| endpoint::gid(datagrams.address().ip())),
+        };
+        Ok(Soft::assemble(ops, region, rng, wires, tag, caps))
+    }
+
+    /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.
+    pub fn create(&mut self, config: &QpConfig) -> Result<u32> {
+        if config.transport != Transport::Rc {
+            let what = format!("a {:?} queue pair: the soft HCA speaks RC", config.transport);
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("use --transport rc"));
+        }
+        if !(1..=DEPTH_MAX).contains(&config.send_depth) || !(1..=DEPTH_MAX).contains(&config.recv_depth) {
+            let what = format!("a queue pair with depths {} and {}", config.send_depth, config.recv_depth);
+            return Err(Error::new(ErrorKind::Usage, what).remedy(format!("both are 1 to {DEPTH_MAX}")));
+        }
+        if self.by_qpn.len() >= QPS_MAX || self.quiescing {
+            let what =
+                if self.quiescing { "a new queue pair: the HCA is closing".to_owned() } else { format!("more than {QPS_MAX} queue pairs") };
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("close some first"));
+        }
+        let qpn = loop {
+            let number = FIRST_QPN + self.rng.below(u64::from(LAST_QPN - FIRST_QPN) + 1) as u32;
+            if !self.by_qpn.contains_key(&number) {
+                break Qpn(number);
+            }
+        };
+        let psn = Psn::new(self.rng.u32());
+        let mut engine = rc::Qp::new(rc::Config { send_wrs: config.send_depth, recv_wrs: config.recv_depth, ..rc::Config::new(qpn) });
+        engine.init()?;
+        let slot = Slot::new(qpn, engine, psn, config.clone());
+        let index = match self.slots.iter().position(Option::is_none) {
+            Some(free) => {
+                self.slots[free] = Some(slot);
+                free
+            }
+            None => {
+                self.slots.push(Some(slot));
+                self.slots.len() - 1
+            }
+        } as u32;
+        self.by_qpn.insert(qpn.0, index);
+        Ok(index)
+    }
+
+    /// What a peer must know to connect.
+    pub fn endpoint(&self, index: u32) -> QpEndpoint {
+        let slot = self.slots[index as usize].as_ref().expect("a queue pair handle keeps its slot");
+        let limit = |mtu: Mtu| slot.config.path_mtu.map_or(mtu.bytes(), |asked| asked.min(mtu.bytes()));
+        QpEndpoint {
+            transport: slot.config.transport,
+            qpn: slot.qpn.0,
+            psn: slot.psn.get(),
+            reads: READS,
+            link: self.wires.links.as_ref().map(|links| LinkOffer { scope: links.scope(), tag: self.tag, mtu: limit(Mtu::B4096) }),
+            address: self.wires.datagrams.as_ref().map(Datagrams::address),
+            mtu: self.wires.datagrams.as_ref().map_or(0, |wire| Mtu::for_link(wire.link_mtu()).map_or(0, limit)),
+        }
+    }
+
+    /// Connects: ready to send when this returns, though packets wait until the peer's end of a link is there.
+    pub fn connect(&mut self, index: u32, remote: &QpEndpoint) -> Result<()> {
+        let local = self.endpoint(index);
+        let (route, mtu) = endpoint::choose(&local, remote)?;
+        let mtu = Mtu::ALL
+            .into_iter()
+            .rev()
+            .find(|known| known.bytes() <= mtu)
+            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("the peer's path MTU of {mtu} bytes is below RoCE's least, 256")))?;
+        if self.slot(index).engine.state() != rc::State::Init {
+            let what = format!("queue pair {} is connected already", self.slot(index).qpn);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("make a new one"));
+        }
+        let peer = match route {
+            Route::Link(tag) => {
+                let links = self.wires.links.as_mut().expect("the route is one this end offers");
+                links.join(tag)?.map_or(Peer::Expected(tag), Peer::Link)
+            }
+            Route::Address(address) => self.wires.path_to(address)?,
+        };
+        let slot = self.slot(index);
+        let config = &slot.config;
+        let rtr = rc::Rtr {
+            dest_qp: Qpn(remote.qpn),
+            mtu,
+            recv_psn: Psn::new(remote.psn),
+            max_dest_reads: READS,
+            rnr_timer: rc::RnrTimer::new(config.rnr_timer),
+        };
+        let rts = rc::Rts {
+            send_psn: slot.psn,
+            ack_timeout: rc::AckTimeout::at_least(config.ack_timeout),
+            retry_count: config.retries,
+            rnr_retry: config.rnr_retries,
+            max_reads: remote.reads.min(READS),
+        };
+        slot.engine.ready_to_receive(rtr)?;
+        slot.engine.ready_to_send(rts)?;
+        slot.peer = peer;
+        self.list(index);
+        Ok(())
+    }
+
+    /// Ends a queue pair: sends the acknowledgements due, flushes its requests, ends its grants.
+    pub fn close(&mut self, index: u32) {
+        let Some(mut slot) = self.slots[index as usize].take() else { return };
+        // Answers the peer already waits for; one turn, so that closing takes no longer than a poll.
+        if slot.engine.state() == rc::State::Rts {
+            let _ = slot.transmit(self.now, LAST_WORDS, &mut self.wires, &self.grants);
+            self.wires.flush(self.now);
+        }
+        slot.engine.fail();
+        slot.complete(&self.ops);
+        self.by_qpn.remove(&slot.qpn.0);
+        self.grants.revoke_all(slot.qpn);
+        if let (Peer::Link(link), Some(links)) = (slot.peer, &mut self.wires.links) {
+            links.leave(link);
+        }
+    }
+
+    /// Grants the peer of a queue pair access to a range.
+    pub fn grant(&mut self, index: u32, run: &Run, access: Access) -> Option<Rkey> {
+        let qpn = self.slot(index).qpn;
+        // What is granted is placed into: it must be memory this HCA keeps mapped.
+        if !run.region().same(&self.region) {
+            return None;
+        }
+        self.grants.grant(&mut self.rng, run.address(), run.len(), access, qpn)
+    }
+
+    /// Ends a grant. No packet is in progress between polls, so it holds at once.
+    pub fn revoke(&mut self, rkey: Rkey) {
+        self.grants.revoke(rkey);
+    }
+
+    /// The state of a queue pair.
+    pub fn state(&self, index: u32) -> QpState {
+        match self.slots[index as usize].as_ref().map(|slot| slot.engine.state()) {
+            Some(rc::State::Rtr | rc::State::Rts) => QpState::Connected,
+            Some(rc::State::Reset | rc::State::Init) => QpState::Init,
+            Some(rc::State::Error) | None => QpState::Error,
+        }
+    }
+
+    /// The HCA's limits.
+    pub fn caps(&self) -> Rc<Caps> {
+        self.caps.clone()
+    }
+}

@@ -1,0 +1,507 @@
+//! The soft HCA's data path: one poll sends, receives, looks after its links, and completes.
+//!
+//! Sending comes first: what the tasks posted since the last poll goes out before acknowledgements for what this poll takes in,
+//! so an answer is never behind an acknowledgement. Queue pairs with something to do are on a list; an idle poll touches none.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+use super::keys::KeyMap;
+use super::memory::{Grants, Reach};
+use super::wire::{Arrival, Change, Peer, Tag, Wires};
+use crate::base::{Nanos, Psn, Qpn, Rng};
+use crate::device::rdma::qp::Posted;
+use crate::device::rdma::{Caps, HcaEvent, QpConfig};
+use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
+use crate::mem::{Ledger, Region};
+use crate::proto::rc::{self, RecvWr, Refusal, SendOp, SendWr, Sge, Sges};
+
+/// Packets taken from each wire in one poll: what the other queues of the core wait at most, about 10 µs of 4 KiB packets.
+const RECEIVE_BUDGET: usize = 32;
+/// Packets sent in one poll.
+const TRANSMIT_BUDGET: usize = 64;
+/// Packets one queue pair sends before the next one's turn.
+const TRANSMIT_TURN: usize = 16;
+/// Queue pairs of one HCA, at most: their rings are 32 KiB each at the usual depth of 128.
+pub const QPS_MAX: usize = 1024;
+/// Events not yet taken. A queue pair raises two at most in its life, so none is lost while queues of every one fit.
+const EVENTS_MAX: usize = 2 * QPS_MAX;
+
+/// A queue pair: the engine and what it needs around it.
+pub(super) struct Slot {
+    pub(super) qpn: Qpn,
+    pub(super) engine: rc::Qp,
+    pub(super) peer: Peer,
+    pub(super) ledger: Ledger,
+    /// On the list of those with something to do.
+    listed: bool,
+    /// Its change to the error state was told.
+    fault_told: bool,
+    /// The first PSN it will send.
+    pub(super) psn: Psn,
+    pub(super) config: QpConfig,
+}
+
+/// The soft HCA of a core.
+pub struct Soft {
+    pub(super) ops: Ops,
+    pub(super) region: Region,
+    pub(super) rng: Rng,
+    pub(super) wires: Wires,
+    pub(super) tag: Tag,
+    pub(super) grants: Grants,
+    /// By number in this table; a closed one leaves its place to the next.
+    pub(super) slots: Vec<Option<Slot>>,
+    pub(super) by_qpn: KeyMap<u32>,
+    pub(super) caps: Rc<Caps>,
+    /// Queue pairs with something to do, each once.
+    listed: VecDeque<u32>,
+    /// No queue pair's deadline is before this. It may be too early, never too late.
+    next_deadline: Nanos,
+    events: VecDeque<HcaEvent>,
+    event_signal: Rc<Signal>,
+    /// Taken from the events when the application does not look.
+    events_lost: u64,
+    pub(super) quiescing: bool,
+    /// The time of the last poll, for what is sent between polls.
+    pub(super) now: Nanos,
+}
+
+impl Soft {
+    pub(super) fn assemble(ops: Ops, region: Region, rng: Rng, wires: Wires, tag: Tag, caps: Caps) -> Soft {
+        Soft {
+            event_signal: Rc::new(Signal::new(&ops)),
+            ops,
+            region,
+            rng,
+            wires,
+            tag,
+            grants: Grants::default(),
+            slots: Vec::new(),
+            by_qpn: KeyMap::default(),
+            caps: Rc::new(caps),
+            listed: VecDeque::with_capacity(QPS_MAX),
+            next_deadline: Nanos::MAX,
+            events: VecDeque::new(),
+            events_lost: 0,
+            quiescing: false,
+            now: Nanos::ZERO,
+        }
+    }
+
+    #[inline]
+    pub(super) fn slot(&mut self, index: u32) -> &mut Slot {
+        self.slots[index as usize].as_mut().expect("a queue pair handle keeps its slot")
+    }
+
+    /// Something may be sent or completed for this queue pair: the next poll looks at it.
+    #[inline]
+    pub(super) fn list(&mut self, index: u32) {
+        if let Some(slot) = &mut self.slots[index as usize]
+            && !slot.listed
+        {
+            slot.listed = true;
+            self.listed.push_back(index);
+        }
+    }
+
+    /// The core's in-flight table.
+    #[inline]
+    pub fn ops(&self) -> &Ops {
+        &self.ops
+    }
+
+    /// Raised with every event.
+    pub fn event_signal(&self) -> Rc<Signal> {
+        self.event_signal.clone()
+    }
+
+    /// Posts a send request for operation `id`. `remote_len` is what the peer's memory holds at most.
+    #[inline]
+    pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32) -> Posted {
+        let sges = match self.pieces(id) {
+            Ok(sges) => sges,
+            Err(status) => return Posted::Never(status),
+        };
+        if sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>() > u64::from(remote_len) {
+            return Posted::Never(WcStatus::LocalLength);
+        }
+        let wr = SendWr { wr_id: id.to_bits(), op, sges, signaled: true, fence: false, solicited: false };
+        let posted = self.slot(index).engine.post_send(wr).map_err(|refused| refused.why);
+        self.posted(index, posted)
+    }
+
+    /// Posts a receive for operation `id`.
+    #[inline]
+    pub fn post_recv(&mut self, index: u32, id: OpId) -> Posted {
+        let sges = match self.pieces(id) {
+            Ok(sges) => sges,
+            Err(status) => return Posted::Never(status),
+        };
+        let posted = self.slot(index).engine.post_recv(RecvWr { wr_id: id.to_bits(), sges }).map_err(|refused| refused.why);
+        self.posted(index, posted)
+    }
+
+    #[inline]
+    fn posted(&mut self, index: u32, posted: Result<(), Refusal>) -> Posted {
+        match posted {
+            Ok(()) => {
+                self.list(index);
+                Posted::Taken
+            }
+            Err(Refusal::Full) => Posted::Full,
+            Err(Refusal::State(rc::State::Error)) => Posted::Never(WcStatus::Flushed),
+            Err(Refusal::State(_) | Refusal::NoReads) => Posted::Never(WcStatus::LocalQpOperation),
+            Err(Refusal::TooLong) => Posted::Never(WcStatus::LocalLength),
+        }
+    }
+
+    /// The memory of an operation, if it is the region's and in few enough pieces.
+    #[inline]
+    fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
+        let mut sges = Sges::new();
+        let (base, bytes) = (self.region.base() as u64, self.region.bytes());
+        let mut push = |addr: u64, len: u32| {
+            let inside = addr.checked_sub(base).is_some_and(|offset| offset + u64::from(len) <= bytes);
+            if !inside {
+                return Err(WcStatus::LocalProtection);
+            }
+            sges.try_push(Sge { addr, len }).map_err(|_| WcStatus::LocalLength)
+        };
+        match self.ops.table(id) {
+            (_, 0) => {
+                let (addr, len) = self.ops.span(id);
+                if len > 0 {
+                    push(addr, len)?;
+                }
+            }
+            (table, pieces) => {
+                for at in 0..pieces as usize {
+                    // SAFETY: the table has `pieces` entries and stays in place while the operation is in flight.
+                    let piece = unsafe { *table.add(at) };
+                    push(piece.iov_base as u64, piece.iov_len as u32)?;
+                }
+            }
+        }
+        Ok(sges)
+    }
+
+    /// The next event, if there is one.
+    pub fn take_event(&mut self) -> Option<HcaEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn raise(&mut self, event: HcaEvent) {
+        tracing::debug!(?event, "rdma event");
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.events_lost += 1;
+        }
+        self.events.push_back(event);
+        self.event_signal.raise();
+    }
+
+    /// Packets dropped because they were damaged or malformed.
+    pub fn frames_dropped(&self) -> u64 {
+        self.wires.datagrams.as_ref().map_or(0, super::wire::Datagrams::dropped)
+    }
+
+    /// Sends for the queue pairs on the list, in turns, until none has anything or the budget is spent.
+    #[inline]
+    fn transmit(&mut self, now: Nanos) -> usize {
+        let mut left = TRANSMIT_BUDGET;
+        let mut waiting = self.listed.len();
+        while left > 0 && waiting > 0 {
+            waiting -= 1;
+            let Some(index) = self.listed.pop_front() else { break };
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            slot.listed = false;
+            let turn = left.min(TRANSMIT_TURN);
+            let sent = slot.transmit(now, turn, &mut self.wires, &self.grants);
+            left -= sent.packets;
+            self.next_deadline = self.next_deadline.min(slot.engine.next_timeout());
+            // A grant revoked under a READ is found here.
+            slot.complete(&self.ops);
+            if slot.has_untold_fault() {
+                self.tell_fault(index);
+            }
+            match sent.stopped {
+                Stopped::Nothing => {}
+                Stopped::Turn => {
+                    // Others first, but in this same poll.
+                    self.list(index);
+                    waiting += 1;
+                }
+                // The next poll tries again.
+                Stopped::NoRoom => self.list(index),
+            }
+        }
+        let sent = TRANSMIT_BUDGET - left;
+        self.wires.flush(now);
+        sent
+    }
+
+    #[inline]
+    fn receive(&mut self, now: Nanos) -> usize {
+        let Soft { wires, slots, by_qpn, grants, listed, next_deadline, .. } = self;
+        wires.receive(now, RECEIVE_BUDGET, &mut |arrival: Arrival| {
+            let Some(&index) = by_qpn.get(&arrival.repr.dest_qp.0) else { return };
+            let Some(slot) = slots[index as usize].as_mut() else { return };
+            // A right queue pair number from another source proves nothing.
+            if !slot.peer.sends_from(arrival.from) {
+                return;
+            }
+            let mut reach = Reach { grants, qpn: slot.qpn, ledger: &slot.ledger };
+            slot.engine.handle_packet(now, &arrival.repr, &arrival.payload, &mut reach);
+            *next_deadline = (*next_deadline).min(slot.engine.next_timeout());
+            if !slot.listed {
+                slot.listed = true;
+                listed.push_back(index);
+            }
+        })
+    }
+
+    /// Completes what ended. The list stays: the next poll sends for it.
+    #[inline]
+    fn complete(&mut self) {
+        for at in 0..self.listed.len() {
+            let index = self.listed[at];
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            slot.complete(&self.ops);
+            if slot.has_untold_fault() {
+                self.tell_fault(index);
+            }
+        }
+    }
+
+    #[cold]
+    fn tell_fault(&mut self, index: u32) {
+        let slot = self.slot(index);
+        slot.fault_told = true;
+        let (qpn, fault) = (slot.qpn, slot.engine.fault());
+        // Asked for by this end: whoever asked knows.
+        if let Some(fault) = fault.filter(|fault| *fault != rc::Fault::Asked) {
+            self.raise(HcaEvent::QpError { qpn, fault: fault.into() });
+        }
+    }
+
+    /// Acts on deadlines that passed.
+    #[inline]
+    fn time(&mut self, now: Nanos) -> bool {
+        if now < self.next_deadline {
+            return false;
+        }
+        self.next_deadline = Nanos::MAX;
+        let mut any = false;
+        for index in 0..self.slots.len() as u32 {
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            if now >= slot.engine.next_timeout() {
+                any = true;
+                slot.engine.handle_timeout(now);
+                self.list(index);
+            }
+            let next = self.slot(index).engine.next_timeout();
+            // A deadline that has passed and stays is room to wait for; it must not keep the core from sleeping.
+            if next > now {
+                self.next_deadline = self.next_deadline.min(next);
+            }
+        }
+        any
+    }
+
+    #[inline]
+    fn look(&mut self, now: Nanos) {
+        let Some(links) = &mut self.wires.links else { return };
+        let mut changes = arrayvec::ArrayVec::<Change, { super::wire::link::LINKS_MAX + 1 }>::new();
+        links.look(now, &mut |change| {
+            // At most one arrival a look, and each link goes once.
+            changes.push(change);
+        });
+        for change in changes {
+            self.apply(change);
+        }
+    }
+
+    #[cold]
+    fn apply(&mut self, change: Change) {
+        for index in 0..self.slots.len() as u32 {
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            match change {
+                Change::Linked { peer, link } if slot.peer == Peer::Expected(peer) => {
+                    slot.peer = Peer::Link(link);
+                    if let Some(links) = &mut self.wires.links {
+                        links.claim(link);
+                    }
+                    self.list(index);
+                }
+                Change::Gone { link } if slot.peer == Peer::Link(link) => {
+                    slot.peer = Peer::Nobody;
+                    slot.engine.fail();
+                    slot.fault_told = true;
+                    let qpn = slot.qpn;
+                    self.list(index);
+                    self.raise(HcaEvent::PeerGone { qpn });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn next_time(&self) -> Option<Nanos> {
+        let wire = self.wires.deadline().unwrap_or(Nanos::MAX);
+        let next = self.next_deadline.min(wire);
+        (next < Nanos::MAX).then_some(next)
+    }
+}
+
+/// Why a queue pair's turn ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// It has nothing to send now.
+    Nothing,
+    /// It sent as many as it may in one turn.
+    Turn,
+    /// Its wire is full, or not there yet.
+    NoRoom,
+}
+
+/// What a turn did.
+pub(super) struct Sent {
+    pub(super) packets: usize,
+    pub(super) stopped: Stopped,
+}
+
+impl Slot {
+    pub(super) fn new(qpn: Qpn, engine: rc::Qp, psn: Psn, config: QpConfig) -> Slot {
+        let ledger = config.ledger.clone();
+        Slot { qpn, engine, peer: Peer::Nobody, ledger, listed: false, fault_told: false, psn, config }
+    }
+
+    #[inline]
+    pub(super) fn transmit(&mut self, now: Nanos, turn: usize, wires: &mut Wires, grants: &Grants) -> Sent {
+        let reach = Reach { grants, qpn: self.qpn, ledger: &self.ledger };
+        for packets in 0..turn {
+            if !wires.room(&self.peer) {
+                // Without a link there is nothing to try again until one comes; then the queue pair is listed.
+                let waits = matches!(self.peer, Peer::Nobody | Peer::Expected(_));
+                return Sent { packets, stopped: if waits { Stopped::Nothing } else { Stopped::NoRoom } };
+            }
+            let Some(transmit) = self.engine.poll_transmit(now, &reach) else {
+                return Sent { packets, stopped: Stopped::Nothing };
+            };
+            // SAFETY: the spans lie in the leases of posted operations, which the op table holds until they complete, or in
+            // granted windows, which the engine has asked for in this same call. The region is mapped while this HCA lives.
+            unsafe { wires.send(&self.peer, &transmit, &self.ledger) };
+        }
+        Sent { packets: turn, stopped: Stopped::Turn }
+    }
+
+    #[inline]
+    fn has_untold_fault(&self) -> bool {
+        !self.fault_told && self.engine.state() == rc::State::Error
+    }
+
+    /// Ends the operations whose requests ended.
+    #[inline]
+    pub(super) fn complete(&mut self, ops: &Ops) {
+        while let Some(completion) = self.engine.poll_send() {
+            // A fault would be a bug of ours, counted and logged by the table.
+            let _ = ops.complete(OpId::from_bits(completion.wr_id), outcome(&completion));
+        }
+        while let Some(completion) = self.engine.poll_recv() {
+            let id = OpId::from_bits(completion.wr_id);
+            let mut outcome = outcome(&completion);
+            if completion.op == rc::WcOp::RecvWriteImm {
+                // The bytes went to a window; the receive got none.
+                outcome.bytes = 0;
+            }
+            let _ = if outcome.is_ok() { ops.complete_sized(id, outcome) } else { ops.complete(id, outcome) };
+        }
+    }
+}
+
+fn outcome(completion: &rc::Completion) -> Outcome {
+    match completion.status {
+        rc::WcStatus::Success => Outcome { status: Status::Ok, bytes: completion.byte_len, immediate: completion.imm },
+        failure => Outcome::failed(Status::Rdma(status(failure))),
+    }
+}
+
+/// The engine's failures by the contract's names.
+pub fn status(failure: rc::WcStatus) -> WcStatus {
+    match failure {
+        rc::WcStatus::LocLen => WcStatus::LocalLength,
+        rc::WcStatus::BadResp | rc::WcStatus::RemInvReq => WcStatus::RemoteInvalidRequest,
+        rc::WcStatus::RemAccess => WcStatus::RemoteAccess,
+        rc::WcStatus::RemOp => WcStatus::RemoteOperation,
+        rc::WcStatus::RetryExc => WcStatus::RetryExceeded,
+        rc::WcStatus::RnrRetryExc => WcStatus::RnrRetryExceeded,
+        rc::WcStatus::WrFlush => WcStatus::Flushed,
+        // Not a failure: asked for only where the caller has seen one.
+        rc::WcStatus::Success => WcStatus::Fatal,
+    }
+}
+
+impl Queue for Soft {
+    fn name(&self) -> String {
+        format!("rdma {}", self.caps.name)
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> Progress {
+        self.now = now;
+        let timed = self.time(now);
+        let sent = if self.listed.is_empty() { 0 } else { self.transmit(now) };
+        let came = self.receive(now);
+        self.look(now);
+        if !self.listed.is_empty() {
+            self.complete();
+        }
+        Progress::from_work(timed || sent > 0 || came > 0)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.next_time()
+    }
+
+    fn arm(&mut self, now: Nanos) -> Progress {
+        let pending = self.wires.arm();
+        // Queue pairs still listed have a reply to send, or wait for room that no descriptor announces.
+        if pending || !self.listed.is_empty() { self.poll(now).or(Progress::Busy) } else { Progress::Idle }
+    }
+
+    fn disarm(&mut self) {
+        if let Some(links) = &mut self.wires.links {
+            links.disarm();
+        }
+    }
+
+    fn event_fd(&self) -> Option<RawFd> {
+        self.wires.fd()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.iter().flatten().map(|slot| (slot.engine.sends_pending() + slot.engine.recvs_pending()) as usize).sum()
+    }
+
+    fn quiesce(&mut self, _now: Nanos) {
+        self.quiescing = true;
+        for index in 0..self.slots.len() as u32 {
+            if let Some(slot) = self.slots[index as usize].as_mut() {
+                slot.engine.fail();
+                self.list(index);
+            }
+        }
+    }
+}
+
+impl Drop for Soft {
+    /// Nothing touches the leases from here on, so all of them are given back.
+    fn drop(&mut self) {
+        for slot in self.slots.iter_mut().flatten() {
+            slot.engine.fail();
+            slot.complete(&self.ops);
+        }
+    }
+}

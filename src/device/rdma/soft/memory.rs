@@ -1,0 +1,136 @@
+//! What a peer may touch: grants, and the engine's view of the region through them.
+//!
+//! A grant names a range, the access and the one queue pair it is for. Its key is 32 random bits found by hash, never an index:
+//! knowing one key says nothing about another. The engine asks again for every packet, so a revoked grant is gone from the next
+//! packet on, and since packets are handled only inside the HCA's poll none is in progress when [`Grants::revoke`] runs.
+
+use super::keys::KeyMap;
+use crate::base::{Qpn, Rkey, Rng};
+use crate::device::rdma::Access;
+use crate::mem::Ledger;
+use crate::proto::rc::{self, AccessFault};
+
+/// The grants of an HCA.
+#[derive(Default)]
+pub struct Grants {
+    by_key: KeyMap<Grant>,
+}
+
+#[derive(Clone, Copy)]
+struct Grant {
+    va: u64,
+    len: u32,
+    access: Access,
+    qpn: Qpn,
+}
+
+impl Grants {
+    /// Grants at once, at most: as many as a region has chunks would do; this bounds the table's memory (24 B each: 1.5 MiB).
+    pub const MAX: usize = 1 << 16;
+
+    /// Grants `access` to `[va, va + len)` for the peer of `qpn`; `None` when the table is full.
+    pub fn grant(&mut self, rng: &mut Rng, va: u64, len: u32, access: Access, qpn: Qpn) -> Option<Rkey> {
+        if self.by_key.len() >= Grants::MAX {
+            return None;
+        }
+        let key = loop {
+            let key = rng.u32();
+            // 0 is what uninitialised code sends.
+            if key != 0 && !self.by_key.contains_key(&key) {
+                break key;
+            }
+        };
+        self.by_key.insert(key, Grant { va, len, access, qpn });
+        Some(Rkey(key))
+    }
+
+    /// Ends a grant. Harmless when it ended with its queue pair.
+    pub fn revoke(&mut self, rkey: Rkey) {
+        self.by_key.remove(&rkey.0);
+    }
+
+    /// Ends every grant of a queue pair.
+    pub fn revoke_all(&mut self, qpn: Qpn) {
+        self.by_key.retain(|_, grant| grant.qpn != qpn);
+    }
+}
+
+/// A packet's payload as the wire holds it: readable until the packet is handled, and perhaps changing.
+#[derive(Clone, Copy)]
+pub struct RawPayload {
+    /// First byte.
+    pub start: *const u8,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// The region as one queue pair's peer may reach it.
+pub struct Reach<'a> {
+    /// The HCA's grants.
+    pub grants: &'a Grants,
+    /// The queue pair a packet came on.
+    pub qpn: Qpn,
+    /// Counts the placement copies.
+    pub ledger: &'a Ledger,
+}
+
+impl rc::Memory for Reach<'_> {
+    type Payload = RawPayload;
+
+    #[inline]
+    fn check(&self, rkey: Rkey, va: u64, len: u32, access: rc::Access) -> Result<u64, AccessFault> {
+        let grant = self.grants.by_key.get(&rkey.0).filter(|grant| grant.qpn == self.qpn).ok_or(AccessFault)?;
+        let allowed = match access {
+            rc::Access::Read => grant.access.reads(),
+            rc::Access::Write => grant.access.writes(),
+        };
+        // Distance first: neither side of the comparison can overflow.
+        let within = va.checked_sub(grant.va).is_some_and(|offset| offset + u64::from(len) <= u64::from(grant.len));
+        if allowed && within { Ok(va) } else { Err(AccessFault) }
+    }
+
+    #[inline]
+    fn place(&mut self, addr: u64, payload: &RawPayload, offset: u32, len: u32) {
+        assert!(u64::from(offset) + u64::from(len) <= u64::from(payload.len), "the engine places what the packet holds");
+        // SAFETY: `addr .. addr + len` is either inside a grant, that is a published window, checked during this call into the
+        // engine, or inside a receive or READ sink that is in flight in the op table; both stay mapped, and this HCA alone
+        // writes there. The payload is readable until the wire takes the frame back, after this call.
+        unsafe { self.ledger.carry(addr as *mut u8, payload.start.add(offset as usize), len as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rc::Memory;
+
+    #[test]
+    fn a_grant_holds_for_its_range_access_and_queue_pair_only() {
+        let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(1));
+        let key = grants.grant(&mut rng, 1000, 100, Access::WRITE, Qpn(7)).unwrap();
+        let check =
+            |grants: &Grants, qpn, rkey, va, len, access| Reach { grants, qpn: Qpn(qpn), ledger: &ledger }.check(rkey, va, len, access);
+        use rc::Access::{Read, Write};
+        assert_eq!(check(&grants, 7, key, 1000, 100, Write), Ok(1000));
+        assert_eq!(check(&grants, 7, key, 1099, 1, Write), Ok(1099));
+        for (qpn, rkey, va, len, access) in [
+            (8, key, 1000, 100, Write),
+            (7, Rkey(key.0 ^ 1), 1000, 100, Write),
+            (7, key, 1000, 100, Read),
+            (7, key, 999, 2, Write),
+            (7, key, 1000, 101, Write),
+            (7, key, 1100, 1, Write),
+            (7, key, u64::MAX, u32::MAX, Write),
+            (7, key, 1001, u32::MAX, Write),
+        ] {
+            assert_eq!(check(&grants, qpn, rkey, va, len, access), Err(AccessFault), "{qpn} {rkey} {va} {len} {access:?}");
+        }
+        grants.revoke(key);
+        assert_eq!(check(&grants, 7, key, 1000, 1, Write), Err(AccessFault));
+        let key = grants.grant(&mut rng, 0, 10, Access::READ | Access::WRITE, Qpn(7)).unwrap();
+        grants.revoke_all(Qpn(8));
+        assert!(check(&grants, 7, key, 0, 10, Read).is_ok());
+        grants.revoke_all(Qpn(7));
+        assert!(check(&grants, 7, key, 0, 10, Read).is_err());
+    }
+}

@@ -1,0 +1,350 @@
+//! Links of frame rings, one per peer, for the wires in memory and between processes.
+//!
+//! A link is two rings in shared memory and a socket. The socket carries no frames: a byte on it wakes a peer that sleeps, and
+//! its end says that the peer is gone. How the two ends find each other is what the wires differ in:
+//! [`memory`](super::memory) within a process, [`shm`](super::shm) between processes.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{MsgFlags, recv, send};
+
+use super::ring::{self, Consumer, Producer, Spoiled};
+use super::{Arrival, Change, From, Tag, memory, shm};
+use crate::base::{Error, Nanos, Result};
+use crate::device::rdma::soft::memory::RawPayload;
+use crate::mem::Ledger;
+use crate::proto::rc::Transmit;
+use crate::wire::roce::Repr;
+
+/// How often a busy core looks at the sockets: a peer's death shows after this, and a new link of the waiting side.
+const LOOK_EVERY: Nanos = Nanos::from_micros(200);
+/// Peers of one HCA at once: 520 KiB of rings each, 32 MiB in all.
+pub const LINKS_MAX: usize = 64;
+/// Links a process that knows our socket's name may hold without any queue pair of ours having asked for its peer.
+const UNCLAIMED_MAX: usize = 8;
+
+/// The mapping and socket of a link not yet in use.
+pub struct Parts {
+    /// Both rings.
+    pub map: Arc<MmapRaw>,
+    /// Wakes the peer and shows its death.
+    pub socket: OwnedFd,
+    /// Which ring this end produces into.
+    pub first: bool,
+}
+
+struct Link {
+    id: u32,
+    peer: Tag,
+    tx: Producer,
+    rx: Consumer,
+    socket: OwnedFd,
+    /// Queue pairs on it. A link nobody asked for yet is not read.
+    users: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Up,
+    /// The peer closed its socket; what it sent before is still taken.
+    HungUp,
+    /// The peer broke the rings' rules: nothing more is taken.
+    Spoiled,
+}
+
+/// How ends meet.
+enum Rendezvous {
+    Memory(memory::Meeting),
+    Shm(shm::Listener),
+}
+
+/// The links of an HCA.
+pub struct Links {
+    rendezvous: Rendezvous,
+    links: Vec<Link>,
+    next_id: u32,
+    /// Watches every socket, so that a sleeping core needs one descriptor.
+    epoll: Epoll,
+    look_at: Nanos,
+    /// The link whose frames are taken first in the next poll.
+    turn: usize,
+}
+
+impl Links {
+    /// Links to HCAs of this process.
+    pub fn in_process(tag: Tag) -> Result<Links> {
+        Links::over(Rendezvous::Memory(memory::Meeting::new(tag)))
+    }
+
+    /// Links to processes of this host.
+    pub fn between_processes(tag: Tag) -> Result<Links> {
+        let listener = shm::Listener::open(tag)?;
+        let links = Links::over(Rendezvous::Shm(listener))?;
+        if let Rendezvous::Shm(listener) = &links.rendezvous {
+            links.watch(listener.as_fd())?;
+        }
+        Ok(links)
+    }
+
+    fn over(rendezvous: Rendezvous) -> Result<Links> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| Error::from_errno("making an epoll", errno as i32))?;
+        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, epoll, look_at: Nanos::ZERO, turn: 0 })
+    }
+
+    /// Where both ends must be for such a link to be possible.
+    pub fn scope(&self) -> String {
+        match &self.rendezvous {
+            Rendezvous::Memory(_) => memory::scope(),
+            Rendezvous::Shm(_) => shm::scope(),
+        }
+    }
+
+    /// What this wire is called.
+    pub fn kind(&self) -> &'static str {
+        match &self.rendezvous {
+            Rendezvous::Memory(_) => "mem",
+            Rendezvous::Shm(_) => "shm",
+        }
+    }
+
+    /// Joins a queue pair to the link with `peer`, making it if this end is the one that does. `None`: the peer will.
+    pub fn join(&mut self, peer: Tag) -> Result<Option<u32>> {
+        if let Some(link) = self.links.iter_mut().find(|link| link.peer == peer && link.state == State::Up) {
+            link.users += 1;
+            return Ok(Some(link.id));
+        }
+        if self.links.len() >= LINKS_MAX {
+            let what = format!("a link to a further peer: this HCA has {LINKS_MAX}");
+            return Err(Error::new(crate::base::error::ErrorKind::Unavailable, what).remedy("close queue pairs to other peers first"));
+        }
+        let parts = match &mut self.rendezvous {
+            Rendezvous::Memory(meeting) => Some(meeting.meet(peer)?),
+            Rendezvous::Shm(listener) => listener.connect(peer)?,
+        };
+        parts.map(|parts| self.add(peer, parts, 1)).transpose()
+    }
+
+    /// A queue pair leaves a link; the last one closes it.
+    pub fn leave(&mut self, id: u32) {
+        let Some(at) = self.links.iter().position(|link| link.id == id) else { return };
+        self.links[at].users -= 1;
+        if self.links[at].users == 0 {
+            // Closing the socket tells the peer, after all that was produced.
+            self.remove(at);
+        }
+    }
+
+    fn add(&mut self, peer: Tag, parts: Parts, users: u32) -> Result<u32> {
+        let (tx, rx) = ring::ends(&parts.map, parts.first);
+        self.watch(parts.socket.as_fd())?;
+        let id = self.next_id;
+        self.next_id += 1;
+        self.links.push(Link { id, peer, tx, rx, socket: parts.socket, users, state: State::Up });
+        Ok(id)
+    }
+
+    fn remove(&mut self, at: usize) {
+        let link = self.links.swap_remove(at);
+        // Gone from the epoll when the descriptor closes, but a child may hold a copy of it.
+        let _ = self.epoll.delete(link.socket.as_fd());
+    }
+
+    fn watch(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64);
+        self.epoll.add(fd, event).map_err(|errno| Error::from_errno("watching a link's socket", errno as i32))
+    }
+
+    #[inline]
+    fn link(&mut self, id: u32) -> Option<&mut Link> {
+        self.links.iter_mut().find(|link| link.id == id)
+    }
+
+    /// Whether a frame can go out on a link now.
+    #[inline]
+    pub fn room(&mut self, id: u32) -> bool {
+        match self.link(id) {
+            Some(link) if link.state == State::Up => match link.tx.room() {
+                Ok(room) => room,
+                Err(Spoiled) => {
+                    link.state = State::Spoiled;
+                    // Told at the next look at the sockets.
+                    self.look_at = Nanos::ZERO;
+                    false
+                }
+            },
+            _ => false,
+        }
+    }
+
+    /// Puts a frame into a link's ring. The caller has seen [`Links::room`].
+    ///
+    /// # Safety
+    /// The spans of `transmit` are readable.
+    #[inline]
+    pub unsafe fn send(&mut self, id: u32, transmit: &Transmit, ledger: &Ledger) {
+        if let Some(link) = self.link(id) {
+            // SAFETY: the caller's promise.
+            unsafe { link.tx.write(transmit, ledger) };
+        }
+    }
+
+    /// Wakes peers that sleep and have frames.
+    #[inline]
+    pub fn flush(&mut self) {
+        for link in &mut self.links {
+            if link.tx.flush() {
+                // A full socket holds a wake already; a closed one is seen at the next look.
+                let _ = send(link.socket.as_raw_fd(), &[1], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+            }
+        }
+    }
+
+    /// Hands up to `budget` frames to `each`. Returns how many came.
+    #[inline]
+    pub fn receive(&mut self, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        let mut taken = 0;
+        let count = self.links.len();
+        for step in 0..count {
+            let at = (self.turn + step) % count;
+            let link = &mut self.links[at];
+            if link.users > 0 && link.state != State::Spoiled {
+                match link.drain(budget - taken, each) {
+                    Ok(frames) => taken += frames,
+                    Err(Spoiled) => {
+                        link.state = State::Spoiled;
+                        self.look_at = Nanos::ZERO;
+                    }
+                }
+            }
+            if taken == budget {
+                // The next poll begins behind this link, so that one busy peer does not starve the others.
+                self.turn = at + 1;
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Looks at the sockets, when it is time: new links, and peers that are gone.
+    #[inline]
+    pub fn look(&mut self, now: Nanos, changes: &mut impl FnMut(Change)) {
+        if now >= self.look_at {
+            self.look_at = now.saturating_add(LOOK_EVERY);
+            self.look_now(changes);
+        }
+    }
+
+    #[cold]
+    fn look_now(&mut self, changes: &mut impl FnMut(Change)) {
+        let mut events = [EpollEvent::empty(); 16];
+        let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..ready] {
+            let fd = event.data() as RawFd;
+            match self.links.iter_mut().find(|link| link.socket.as_raw_fd() == fd) {
+                Some(link) => link.hear(),
+                None => self.accept(changes),
+            }
+        }
+        if matches!(&self.rendezvous, Rendezvous::Shm(listener) if listener.expects()) {
+            self.accept(changes);
+        }
+        while let Some(at) = self.links.iter().position(Link::is_over) {
+            changes(Change::Gone { link: self.links[at].id });
+            self.remove(at);
+        }
+        if self.links.iter().any(|link| link.state == State::HungUp) {
+            // Its last frames are taken in the next receive.
+            self.look_at = Nanos::ZERO;
+        }
+    }
+
+    fn accept(&mut self, changes: &mut impl FnMut(Change)) {
+        let Rendezvous::Shm(listener) = &mut self.rendezvous else { return };
+        let unclaimed = self.links.iter().filter(|link| link.users == 0).count();
+        // A stranger who knows the socket's name from /proc/net/unix can connect; it can use up no more than this.
+        let full = unclaimed >= UNCLAIMED_MAX || self.links.len() >= LINKS_MAX;
+        let Some((peer, parts)) = listener.accept() else { return };
+        if full || self.links.iter().any(|link| link.peer == peer) {
+            return;
+        }
+        if let Ok(link) = self.add(peer, parts, 0) {
+            changes(Change::Linked { peer, link });
+        }
+    }
+
+    /// A queue pair that waited for `peer` takes the link that came.
+    pub fn claim(&mut self, id: u32) {
+        if let Some(link) = self.link(id) {
+            link.users += 1;
+        }
+    }
+
+    /// Asks to be woken; true if there is something to do already.
+    pub fn arm(&mut self) -> bool {
+        self.look_at = Nanos::ZERO;
+        self.links.iter().filter(|link| link.users > 0).any(|link| link.rx.arm())
+    }
+
+    /// Needs no wake any more.
+    pub fn disarm(&mut self) {
+        self.links.iter().for_each(|link| link.rx.disarm());
+    }
+
+    /// Readable when a peer woke this end, came or went.
+    pub fn fd(&self) -> RawFd {
+        self.epoll.0.as_raw_fd()
+    }
+}
+
+impl Link {
+    #[inline]
+    fn drain(&mut self, budget: usize, each: &mut impl FnMut(Arrival)) -> Result<usize, Spoiled> {
+        let mut taken = 0;
+        while taken < budget {
+            let Some(frame) = self.rx.peek()? else { break };
+            taken += 1;
+            // A packet that is malformed is dropped, as on any wire: the rings themselves are still in order.
+            if let Ok(repr) = Repr::parse(frame.head(), frame.packet_len())
+                && repr.payload_len <= ring::PAYLOAD_MAX
+            {
+                let payload = RawPayload { start: frame.payload(repr.header_len()), len: repr.payload_len };
+                each(Arrival { from: From::Link(self.id), repr, payload });
+            }
+            self.rx.advance();
+        }
+        if taken > 0 {
+            self.rx.release();
+        }
+        Ok(taken)
+    }
+
+    /// Gone, and everything it sent before is taken.
+    fn is_over(&self) -> bool {
+        match self.state {
+            State::Up => false,
+            State::HungUp => self.users == 0 || matches!(self.rx.peek(), Ok(None) | Err(Spoiled)),
+            State::Spoiled => true,
+        }
+    }
+
+    /// Takes wakes off the socket, and sees its end.
+    fn hear(&mut self) {
+        let mut bytes = [0; 64];
+        loop {
+            match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => {}
+                Ok(1..) => {}
+                Ok(0) | Err(_) => {
+                    self.state = State::HungUp;
+                    return;
+                }
+            }
+        }
+    }
+}

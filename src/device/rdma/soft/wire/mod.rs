@@ -1,0 +1,292 @@
+//! Wires: what carries the soft HCA's packets.
+//!
+//! Two families. *Links* are frame rings in shared memory, one per peer ([`link`]): within a process ([`memory`]) and between
+//! processes of a host ([`shm`]). *Datagrams* are RoCEv2 on an IP network: a UDP socket ([`udp`]), or the simulated network. An
+//! HCA has at most one of each; which one a queue pair uses is decided when it is connected, by a rule both ends share
+//! ([`endpoint`](crate::device::rdma::endpoint)).
+
+pub mod link;
+pub mod memory;
+pub mod ring;
+pub mod shm;
+pub mod sim;
+pub mod udp;
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+use super::memory::RawPayload;
+use crate::base::{Nanos, Result};
+use crate::mem::Ledger;
+use crate::proto::rc::Transmit;
+use crate::wire::frame::Encapsulation;
+use crate::wire::roce;
+
+pub use link::Links;
+
+/// Names an HCA for links: 64 random bits, told in the exchange.
+pub type Tag = u64;
+
+/// Where a packet came from.
+#[derive(Clone, Copy, Debug)]
+pub enum From {
+    /// The link with this id.
+    Link(u32),
+    /// This address.
+    Address(SocketAddr),
+}
+
+/// A packet that arrived undamaged. Its payload is readable until the wire takes the frame back, after the call it is passed to.
+pub struct Arrival {
+    /// Where it came from.
+    pub from: From,
+    /// Its headers.
+    pub repr: roce::Repr,
+    /// Its payload.
+    pub payload: RawPayload,
+}
+
+/// What happened to links.
+pub enum Change {
+    /// The link with `peer` is there.
+    Linked {
+        /// Who is at its other end.
+        peer: Tag,
+        /// Its id.
+        link: u32,
+    },
+    /// The peer of a link has gone.
+    Gone {
+        /// The link's id.
+        link: u32,
+    },
+}
+
+/// Where a connected queue pair's packets go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Peer {
+    /// Not connected.
+    Nobody,
+    /// The peer with this tag is going to make the link.
+    Expected(Tag),
+    /// Over this link.
+    Link(u32),
+    /// To this address.
+    Remote(Encapsulation),
+}
+
+impl Peer {
+    /// Whether a packet from there is this peer's.
+    #[inline]
+    pub fn sends_from(&self, from: From) -> bool {
+        match (self, from) {
+            (Peer::Link(link), From::Link(from)) => *link == from,
+            (Peer::Remote(path), From::Address(from)) => {
+                // At RoCE's own port the source port is only entropy; elsewhere one socket sends and receives.
+                path.dst.ip() == from.ip() && (path.dst.port() == roce::UDP_PORT || path.dst.port() == from.port())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The wire for datagrams.
+pub enum Datagrams {
+    /// A UDP socket.
+    Udp(udp::Udp),
+    /// The simulated network.
+    Sim(sim::Sim),
+}
+
+macro_rules! each {
+    ($self:ident, $wire:ident => $act:expr) => {
+        match $self {
+            Datagrams::Udp($wire) => $act,
+            Datagrams::Sim($wire) => $act,
+        }
+    };
+}
+
+impl Datagrams {
+    /// `udp`, `sim`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Datagrams::Udp(_) => "udp",
+            Datagrams::Sim(_) => "sim",
+        }
+    }
+
+    /// The address peers send to.
+    pub fn address(&self) -> SocketAddr {
+        each!(self, wire => wire.address())
+    }
+
+    /// Bytes of the largest IP packet.
+    pub fn link_mtu(&self) -> u32 {
+        each!(self, wire => wire.link_mtu())
+    }
+
+    fn path_to(&mut self, peer: SocketAddr) -> Result<Encapsulation> {
+        each!(self, wire => wire.path_to(peer))
+    }
+
+    #[inline]
+    fn room(&mut self) -> bool {
+        each!(self, wire => wire.room())
+    }
+
+    /// # Safety
+    /// The spans of `transmit` are readable.
+    #[inline]
+    unsafe fn send(&mut self, path: &Encapsulation, transmit: &Transmit, ledger: &Ledger) {
+        // SAFETY: the caller's promise.
+        unsafe { each!(self, wire => wire.send(path, transmit, ledger)) }
+    }
+
+    #[inline]
+    fn flush(&mut self, now: Nanos) {
+        each!(self, wire => wire.flush(now));
+    }
+
+    #[inline]
+    fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        each!(self, wire => wire.receive(now, budget, each))
+    }
+
+    fn arm(&mut self) -> bool {
+        each!(self, wire => wire.arm())
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        match self {
+            Datagrams::Sim(wire) => wire.deadline(),
+            Datagrams::Udp(_) => None,
+        }
+    }
+
+    fn fd(&self) -> Option<RawFd> {
+        match self {
+            Datagrams::Udp(wire) => Some(wire.fd()),
+            Datagrams::Sim(_) => None,
+        }
+    }
+
+    /// Frames dropped because they were damaged or malformed.
+    pub fn dropped(&self) -> u64 {
+        each!(self, wire => wire.dropped())
+    }
+}
+
+/// The wires of one HCA.
+pub struct Wires {
+    /// Links, if it has them.
+    pub links: Option<Links>,
+    /// Datagrams, if it has them.
+    pub datagrams: Option<Datagrams>,
+    /// Both wires in one descriptor, where there are both.
+    joint: Option<nix::sys::epoll::Epoll>,
+}
+
+impl Wires {
+    /// One wire of each family, or of one.
+    pub fn new(links: Option<Links>, datagrams: Option<Datagrams>) -> Result<Wires> {
+        let joint = match (&links, datagrams.as_ref().and_then(Datagrams::fd)) {
+            (Some(links), Some(datagrams)) => Some(join(links.fd(), datagrams)?),
+            _ => None,
+        };
+        Ok(Wires { links, datagrams, joint })
+    }
+
+    /// The descriptor that is readable when any wire has something.
+    pub fn fd(&self) -> Option<RawFd> {
+        use std::os::fd::AsRawFd;
+        match (&self.joint, &self.links, &self.datagrams) {
+            (Some(joint), ..) => Some(joint.0.as_raw_fd()),
+            (None, Some(links), _) => Some(links.fd()),
+            (None, None, Some(datagrams)) => datagrams.fd(),
+            (None, None, None) => None,
+        }
+    }
+
+    /// The path to a peer's address.
+    pub fn path_to(&mut self, peer: SocketAddr) -> Result<Peer> {
+        match &mut self.datagrams {
+            Some(datagrams) => datagrams.path_to(peer).map(Peer::Remote),
+            None => Ok(Peer::Nobody),
+        }
+    }
+
+    /// Whether a packet to `peer` can go now.
+    #[inline]
+    pub fn room(&mut self, peer: &Peer) -> bool {
+        match (peer, &mut self.links, &mut self.datagrams) {
+            (Peer::Link(link), Some(links), _) => links.room(*link),
+            (Peer::Remote(_), _, Some(datagrams)) => datagrams.room(),
+            _ => false,
+        }
+    }
+
+    /// Sends a packet. The caller has seen [`Wires::room`].
+    ///
+    /// # Safety
+    /// The spans of `transmit` are readable.
+    #[inline]
+    pub unsafe fn send(&mut self, peer: &Peer, transmit: &Transmit, ledger: &Ledger) {
+        match (peer, &mut self.links, &mut self.datagrams) {
+            // SAFETY: the caller's promise.
+            (Peer::Link(link), Some(links), _) => unsafe { links.send(*link, transmit, ledger) },
+            // SAFETY: the caller's promise.
+            (Peer::Remote(path), _, Some(datagrams)) => unsafe { datagrams.send(path, transmit, ledger) },
+            _ => {}
+        }
+    }
+
+    /// Everything sent leaves now; peers that sleep are woken.
+    #[inline]
+    pub fn flush(&mut self, now: Nanos) {
+        if let Some(links) = &mut self.links {
+            links.flush();
+        }
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.flush(now);
+        }
+    }
+
+    /// Hands up to `budget` packets of each wire to `each`. Returns how many frames came.
+    #[inline]
+    pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        let mut frames = 0;
+        if let Some(links) = &mut self.links {
+            frames += links.receive(budget, each);
+        }
+        if let Some(datagrams) = &mut self.datagrams {
+            frames += datagrams.receive(now, budget, each);
+        }
+        frames
+    }
+
+    /// Asks every wire to raise the descriptor; true if there is something already.
+    pub fn arm(&mut self) -> bool {
+        let links = self.links.as_mut().is_some_and(Links::arm);
+        let datagrams = self.datagrams.as_mut().is_some_and(Datagrams::arm);
+        links || datagrams
+    }
+
+    /// When a wire next has something by itself.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.datagrams.as_ref().and_then(Datagrams::deadline)
+    }
+}
+
+fn join(one: RawFd, other: RawFd) -> Result<nix::sys::epoll::Epoll> {
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+    use std::os::fd::BorrowedFd;
+    let error = |errno: nix::errno::Errno| crate::base::Error::from_errno("joining two wires' descriptors", errno as i32);
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(error)?;
+    for fd in [one, other] {
+        // SAFETY: both descriptors belong to wires that the caller holds and are open.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)?;
+    }
+    Ok(epoll)
+}

@@ -1,0 +1,254 @@
+//! Frame rings in memory that two ends share: one ring each way, one producer, one consumer.
+//!
+//! ```text
+//! mapping:  ring 0 | ring 1          each end produces into one and consumes from the other
+//! ring:     consumed (64) | asleep (64) | slot 0 | slot 1 | ...
+//! slot:     word 8: lap << 32 | packet length      the line that says a frame is there also holds its headers, and
+//!           headers ≤ 40 | short payload | ... 60   all of a short frame: one cache line crosses for a small message
+//!           payload ≤ 4096                          at byte 64, for a payload that does not fit the first line
+//! ```
+//!
+//! The other end may be hostile. What it can write, it may write at any time, so every word is read once; the packet length is
+//! judged and the headers are parsed from a private copy; the payload is only ever copied, to where the engine allows, and a
+//! peer that changes it meanwhile changes its own message. The count of consumed frames is checked against what was produced.
+//! Memory does not damage bytes on the way, so frames carry no ICRC, as the kernel's loopback carries no checksum.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use memmap2::MmapRaw;
+
+use crate::mem::Ledger;
+use crate::proto::rc::Transmit;
+use crate::wire::roce;
+
+/// Frames in one ring. The first-level cache is smaller and the second-level larger than what lies between the ends: 64 frames
+/// of 4 KiB are 260 KiB.
+pub const SLOTS: u32 = 64;
+/// Payload bytes of a frame: the largest path MTU.
+pub const PAYLOAD_MAX: u32 = 4096;
+
+const LINE: usize = 64;
+const SLOT_BYTES: usize = LINE + PAYLOAD_MAX as usize;
+/// Where headers begin in a slot, behind the word.
+const HEAD_AT: usize = 8;
+const CONSUMED_AT: usize = 0;
+const ASLEEP_AT: usize = LINE;
+const SLOTS_AT: usize = 2 * LINE;
+const RING_BYTES: usize = SLOTS_AT + SLOTS as usize * SLOT_BYTES;
+/// Bytes of the mapping: both rings, in whole pages.
+pub const MAPPING_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
+
+const _: () = {
+    assert!(SLOTS.is_power_of_two(), "positions wrap at 2^32");
+    assert!(HEAD_AT + roce::HEADERS_MAX <= LINE, "headers fit the first line");
+};
+
+/// The other end broke the ring's rules: nothing it says can be believed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spoiled;
+
+/// The producing end of a ring.
+pub struct Producer {
+    ring: Ring,
+    produced: u32,
+    /// The last consumed count that was looked at.
+    consumed: u32,
+    /// Frames were written since the last [`Producer::flush`].
+    dirty: bool,
+}
+
+/// The consuming end of a ring.
+pub struct Consumer {
+    ring: Ring,
+    consumed: u32,
+}
+
+/// A frame to be taken: a private copy of its first line, and the payload where it lies.
+pub struct Arrived {
+    line: [u8; LINE],
+    packet_len: u32,
+    slot: *const u8,
+}
+
+/// One ring in a mapping both ends know.
+struct Ring {
+    base: *mut u8,
+    /// Keeps `base` mapped.
+    _map: Arc<MmapRaw>,
+}
+
+/// Both ends of this side. `first` says which ring this side produces into; the sides differ.
+pub fn ends(map: &Arc<MmapRaw>, first: bool) -> (Producer, Consumer) {
+    assert!(map.len() >= MAPPING_BYTES, "the mapping was checked or made with this size");
+    let ring = |index: usize| {
+        // SAFETY: both rings lie in the mapping (checked above), which `_map` keeps alive.
+        Ring { base: unsafe { map.as_mut_ptr().add(index * RING_BYTES) }, _map: map.clone() }
+    };
+    let (produce, consume) = if first { (0, 1) } else { (1, 0) };
+    (Producer { ring: ring(produce), produced: 0, consumed: 0, dirty: false }, Consumer { ring: ring(consume), consumed: 0 })
+}
+
+impl Ring {
+    fn word(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: `at` is one of two aligned offsets below SLOTS_AT, inside the mapping. Both ends touch these words with
+        // atomics only; a peer that does not can only give us a wrong number.
+        unsafe { &*self.base.add(at).cast::<AtomicU32>() }
+    }
+
+    #[inline]
+    fn slot(&self, position: u32) -> *mut u8 {
+        let index = (position % SLOTS) as usize;
+        // SAFETY: `index` is below SLOTS, so the slot lies inside the ring.
+        unsafe { self.base.add(SLOTS_AT + index * SLOT_BYTES) }
+    }
+
+    #[inline]
+    fn slot_word(&self, position: u32) -> &AtomicU64 {
+        // SAFETY: a slot begins on a cache line (both constants are multiples of 64), and its first word is touched as above.
+        unsafe { &*self.slot(position).cast::<AtomicU64>() }
+    }
+}
+
+/// What the word of the frame at `position` says in its upper half. Never 0, which fresh memory holds.
+#[inline]
+fn lap(position: u32) -> u64 {
+    u64::from(position / SLOTS + 1)
+}
+
+impl Producer {
+    /// Whether a frame can be written now.
+    #[inline]
+    pub fn room(&mut self) -> Result<bool, Spoiled> {
+        if self.produced.wrapping_sub(self.consumed) < SLOTS {
+            return Ok(true);
+        }
+        let consumed = self.ring.word(CONSUMED_AT).load(Ordering::Acquire);
+        // The count only goes up, and not beyond what was produced.
+        if self.produced.wrapping_sub(consumed) > SLOTS {
+            return Err(Spoiled);
+        }
+        self.consumed = consumed;
+        Ok(self.produced.wrapping_sub(consumed) < SLOTS)
+    }
+
+    /// Writes a frame. The caller has seen [`Producer::room`].
+    ///
+    /// # Safety
+    /// The spans of `transmit` are readable. They may change meanwhile.
+    #[inline]
+    pub unsafe fn write(&mut self, transmit: &Transmit, ledger: &Ledger) {
+        let slot = self.ring.slot(self.produced);
+        let header = transmit.header();
+        let packet_len = transmit.packet_len();
+        // SAFETY: headers are at most HEADERS_MAX bytes and lie in the slot's first line. The consumer does not read them before
+        // the word below is published, and has consumed what lay here before (room).
+        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), slot.add(HEAD_AT), header.len()) };
+        let mut at = payload_at(header.len(), packet_len);
+        assert!(at + transmit.payload_len() as usize <= SLOT_BYTES, "the engine keeps to the path MTU");
+        for span in transmit.spans() {
+            // SAFETY: the span is readable by the caller's promise, and the slot has room for all spans (asserted above).
+            unsafe { ledger.carry(slot.add(at), span.addr as *const u8, span.len as usize) };
+            at += span.len as usize;
+        }
+        self.ring.slot_word(self.produced).store(lap(self.produced) << 32 | packet_len as u64, Ordering::Release);
+        self.produced = self.produced.wrapping_add(1);
+        self.dirty = true;
+    }
+
+    /// After a burst of writes: true if the consumer sleeps and must be woken.
+    #[inline]
+    pub fn flush(&mut self) -> bool {
+        if !std::mem::take(&mut self.dirty) {
+            return false;
+        }
+        // Between our word and our look at `asleep`, as the consumer has one between `asleep` and its look at the word: one of
+        // the two sees the other.
+        fence(Ordering::SeqCst);
+        let asleep = self.ring.word(ASLEEP_AT);
+        asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+/// Where the payload begins in a slot.
+#[inline]
+fn payload_at(header_len: usize, packet_len: usize) -> usize {
+    if HEAD_AT + packet_len <= LINE { HEAD_AT + header_len } else { LINE }
+}
+
+impl Consumer {
+    /// The next frame, if it is there.
+    #[inline]
+    pub fn peek(&self) -> Result<Option<Arrived>, Spoiled> {
+        let word = self.ring.slot_word(self.consumed).load(Ordering::Acquire);
+        if word >> 32 != lap(self.consumed) {
+            return Ok(None);
+        }
+        let packet_len = word as u32;
+        if packet_len as usize > roce::OVERHEAD_MAX + PAYLOAD_MAX as usize {
+            return Err(Spoiled);
+        }
+        let slot = self.ring.slot(self.consumed);
+        let mut line = [0; LINE];
+        // SAFETY: the first line of a slot inside the mapping, copied once; what is judged later is the copy.
+        unsafe { std::ptr::copy_nonoverlapping(slot, line.as_mut_ptr(), LINE) };
+        Ok(Some(Arrived { line, packet_len, slot }))
+    }
+
+    /// Gives the frame last peeked back to the producer.
+    #[inline]
+    pub fn advance(&mut self) {
+        self.consumed = self.consumed.wrapping_add(1);
+        // The count shares no line with frames, but the producer reads it when the ring was full: a quarter of the ring at a time
+        // keeps that line from bouncing for every frame.
+        if self.consumed.is_multiple_of(SLOTS / 4) {
+            self.release();
+        }
+    }
+
+    /// Tells the producer what was consumed.
+    #[inline]
+    pub fn release(&self) {
+        self.ring.word(CONSUMED_AT).store(self.consumed, Ordering::Release);
+    }
+
+    /// Asks the producer to wake this end at the next frame; true if one is there already.
+    pub fn arm(&self) -> bool {
+        self.ring.word(ASLEEP_AT).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // A length that breaks the rules is something to look at too.
+        !matches!(self.peek(), Ok(None))
+    }
+
+    /// No wake is needed any more.
+    pub fn disarm(&self) {
+        self.ring.word(ASLEEP_AT).store(0, Ordering::Relaxed);
+    }
+}
+
+impl Arrived {
+    /// The packet's beginning: all its headers.
+    #[inline]
+    pub fn head(&self) -> &[u8] {
+        &self.line[HEAD_AT..]
+    }
+
+    /// Bytes of the packet, as a datagram wire would carry it.
+    #[inline]
+    pub fn packet_len(&self) -> usize {
+        self.packet_len as usize
+    }
+
+    /// Where the payload lies: in the private line or in the ring. Valid until the frame is advanced over.
+    #[inline]
+    pub fn payload(&self, header_len: usize) -> *const u8 {
+        let at = payload_at(header_len, self.packet_len());
+        if at < LINE {
+            // A header as long as the line leaves nothing behind it; the offset is at most LINE all the same.
+            self.line[at..].as_ptr()
+        } else {
+            // SAFETY: LINE is inside the slot.
+            unsafe { self.slot.add(at) }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Links between processes of one host: a sealed memfd, passed over an abstract Unix socket that is named after the HCA.
+//!
+//! Of two ends the one with the lower tag connects, makes the memory and sends it with a hello; the other one accepts. Tags are
+//! random and told in the out-of-band exchange; a link is read only once a queue pair here was connected to the tag it came
+//! with. What the other end sends is judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping,
+//! which would be a SIGBUS), its exact size, and its page size (huge pages could run out at a touch).
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen,
+    recvmsg, sendmsg, socket,
+};
+
+use super::Tag;
+use super::link::Parts;
+use super::ring::{MAPPING_BYTES, SLOTS};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+
+/// Magic and version, the rings' geometry, and the tag of who sends it.
+const HELLO_LEN: usize = 32;
+const MAGIC: &[u8; 8] = b"basinrg1";
+/// Connections accepted whose hello has not come: a well-behaved peer's comes with its connection.
+const PENDING_MAX: usize = 8;
+
+/// One HCA's abstract socket.
+pub struct Listener {
+    own: Tag,
+    socket: OwnedFd,
+    pending: Vec<OwnedFd>,
+}
+
+/// The kernel's random identity of this boot, empty where procfs hides it.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+/// Two processes reach each other's abstract sockets if they run on one kernel in one network namespace.
+pub fn scope() -> String {
+    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |ns| ns.ino());
+    format!("shm:{}:{namespace}", boot_id())
+}
+
+fn name(tag: Tag) -> Result<UnixAddr> {
+    UnixAddr::new_abstract(format!("basin-rdma-{tag:016x}").as_bytes()).map_err(|errno| os("naming a socket", errno))
+}
+
+fn os(what: &str, errno: Errno) -> Error {
+    Error::from_errno(format!("soft:shm: {what}"), errno as i32)
+}
+
+fn seqpacket() -> Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(|errno| os("opening a Unix socket", errno))
+}
+
+fn hello(tag: Tag) -> [u8; HELLO_LEN] {
+    let mut bytes = [0; HELLO_LEN];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..16].copy_from_slice(&(MAPPING_BYTES as u64).to_le_bytes());
+    bytes[16..24].copy_from_slice(&u64::from(SLOTS).to_le_bytes());
+    bytes[24..].copy_from_slice(&tag.to_le_bytes());
+    bytes
+}
+
+impl Listener {
+    /// Takes the name of `own` on this host.
+    pub fn open(own: Tag) -> Result<Listener> {
+        let socket = seqpacket()?;
+        bind(socket.as_raw_fd(), &name(own)?).map_err(|errno| os("binding an abstract socket", errno))?;
+        let backlog = Backlog::new(64).expect("64 is below SOMAXCONN");
+        listen(&socket, backlog).map_err(|errno| os("listening", errno))?;
+        Ok(Listener { own, socket, pending: Vec::with_capacity(PENDING_MAX) })
+    }
+
+    /// Makes the link with `peer`, or leaves that to the peer.
+    pub fn connect(&mut self, peer: Tag) -> Result<Option<Parts>> {
+        if self.own >= peer {
+            return Ok(None);
+        }
+        let socket = seqpacket()?;
+        connect(socket.as_raw_fd(), &name(peer)?).map_err(|errno| {
+            let error = os("reaching the peer's socket", errno);
+            match errno {
+                Errno::ECONNREFUSED => error.with_kind(ErrorKind::Failed).remedy("the peer has gone; start it again"),
+                Errno::EAGAIN => error.with_kind(ErrorKind::Busy).remedy("the peer does not answer: is it stopped?"),
+                _ => error,
+            }
+        })?;
+        let memfd = memfd_create(c"basin-rings", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+            .map_err(|errno| os("creating a memfd", errno))?;
+        let memfd = File::from(memfd);
+        memfd.set_len(MAPPING_BYTES as u64).map_err(|error| Error::io("soft:shm: sizing the rings", &error))?;
+        fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))
+            .map_err(|errno| os("sealing the rings", errno))?;
+        let map = map(&memfd)?;
+        let hello = hello(self.own);
+        let descriptors = [memfd.as_raw_fd()];
+        let control = [ControlMessage::ScmRights(&descriptors)];
+        let sent = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&hello)], &control, MsgFlags::MSG_NOSIGNAL, None);
+        sent.map_err(|errno| os("sending the rings to the peer", errno))?;
+        Ok(Some(Parts { map, socket, first: true }))
+    }
+
+    /// The next link another process made, if its hello is right; anything else is closed.
+    pub fn accept(&mut self) -> Option<(Tag, Parts)> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        if let Ok(fd) = accept4(self.socket.as_raw_fd(), flags) {
+            // SAFETY: accept4 has just given this descriptor to us alone.
+            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            if self.pending.len() == PENDING_MAX {
+                // The oldest has kept silent longest.
+                self.pending.remove(0);
+            }
+            self.pending.push(socket);
+        }
+        // The hello comes with the connection, or so close behind it that the next look finds it.
+        for at in 0..self.pending.len() {
+            match greet(&self.pending[at]) {
+                Greeting::Silent => {}
+                Greeting::Wrong => drop(self.pending.remove(at)),
+                Greeting::Right(peer, map) => return Some((peer, Parts { map, socket: self.pending.remove(at), first: false })),
+            }
+            if at + 1 >= self.pending.len() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Whether a connection waits for its hello.
+    pub fn expects(&self) -> bool {
+        !self.pending.is_empty()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+enum Greeting {
+    Silent,
+    Wrong,
+    Right(Tag, Arc<MmapRaw>),
+}
+
+fn greet(socket: &OwnedFd) -> Greeting {
+    let mut bytes = [0; HELLO_LEN + 1];
+    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
+    let mut memfd = None;
+    let len = {
+        let mut pieces = [IoSliceMut::new(&mut bytes)];
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN) => return Greeting::Silent,
+            Err(_) => return Greeting::Wrong,
+        };
+        for part in message.cmsgs().into_iter().flatten() {
+            if let ControlMessageOwned::ScmRights(descriptors) = part {
+                for fd in descriptors {
+                    // SAFETY: the kernel has just installed this descriptor for us; every one is owned here, so surplus ones close.
+                    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+                    memfd.get_or_insert(fd);
+                }
+            }
+        }
+        message.bytes
+    };
+    let mut tag = [0; 8];
+    tag.copy_from_slice(&bytes[24..HELLO_LEN]);
+    let tag = Tag::from_le_bytes(tag);
+    if len != HELLO_LEN || bytes[..HELLO_LEN] != hello(tag) {
+        return Greeting::Wrong;
+    }
+    let checked = memfd.map(File::from).filter(is_safe).and_then(|memfd| map(&memfd).ok());
+    checked.map_or(Greeting::Wrong, |map| Greeting::Right(tag, map))
+}
+
+/// Whether a file from another process can be mapped without it being able to pull pages away.
+fn is_safe(memfd: &File) -> bool {
+    let sealed = fcntl(memfd, FcntlArg::F_GET_SEALS).is_ok_and(|seals| {
+        let seals = SealFlag::from_bits_truncate(seals);
+        seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
+    });
+    let ordinary = memfd.metadata().is_ok_and(|data| data.len() == MAPPING_BYTES as u64 && data.blksize() <= 4096);
+    sealed && ordinary
+}
+
+fn map(memfd: &File) -> Result<Arc<MmapRaw>> {
+    let map = MmapOptions::new().len(MAPPING_BYTES).map_raw(memfd).map_err(|error| Error::io("soft:shm: mapping the rings", &error))?;
+    // SAFETY: the range is our own fresh mapping. A child must not keep the rings alive.
+    unsafe { libc::madvise(map.as_mut_ptr().cast(), map.len(), libc::MADV_DONTFORK) };
+    Ok(Arc::new(map))
+}

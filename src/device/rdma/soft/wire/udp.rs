@@ -1,0 +1,257 @@
+//! RoCEv2 through an unprivileged UDP socket, on any port.
+//!
+//! The ICRC covers the IP header, which a socket neither shows nor lets one write. A socket that never fragments
+//! (`IP_PMTUDISC_DO`) sends identification 0 and DF, so the header is known all the same: this end computes the ICRC over the
+//! header the kernel is going to write, and the receiving end over the one it must have had. Two of these ends verify every
+//! packet in full, and so does a NIC or rxe on the far side.
+//!
+//! Datagrams go and come in batches, a system call each. An idle poll must not cost one, so an empty socket is looked at again
+//! only after a pause; a sleeping core watches the socket instead.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+
+use super::{Arrival, From};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result};
+use crate::device::rdma::soft::frame;
+use crate::mem::Ledger;
+use crate::proto::rc::Transmit;
+use crate::wire::frame::Encapsulation;
+
+/// Datagrams in one system call.
+const BATCH: usize = 32;
+/// The largest path MTU and what goes around it, in whole cache lines.
+const BUFFER_BYTES: usize = (4096 + frame::OVERHEAD_MAX).next_multiple_of(64);
+/// Socket buffers asked for, so that a full window of 4 KiB packets and its bookkeeping in the kernel fits.
+const SOCKET_BYTES: usize = 4 << 20;
+/// The pause after an empty look at the socket: a tenth of what a loopback round trip takes.
+const IDLE_PAUSE: Nanos = Nanos::from_micros(2);
+
+/// A UDP socket as a wire.
+pub struct Udp {
+    socket: UdpSocket,
+    address: SocketAddr,
+    link_mtu: u32,
+    outgoing: Batch,
+    /// Frames of `outgoing` that are to go.
+    queued: usize,
+    incoming: Batch,
+    look_at: Nanos,
+    dropped: u64,
+}
+
+/// Buffers and the kernel's view of them, made once.
+struct Batch {
+    buffers: Box<[[u8; BUFFER_BYTES]]>,
+    pieces: Box<[libc::iovec]>,
+    names: Box<[libc::sockaddr_storage]>,
+    messages: Box<[libc::mmsghdr]>,
+}
+
+impl Batch {
+    fn new() -> Batch {
+        // SAFETY: all three are plain C structures for which all zeros is a value.
+        let (piece, name, message) = unsafe { (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed()) };
+        Batch {
+            buffers: vec![[0; BUFFER_BYTES]; BATCH].into(),
+            pieces: vec![piece; BATCH].into(),
+            names: vec![name; BATCH].into(),
+            messages: vec![message; BATCH].into(),
+        }
+    }
+
+    /// Points message `at` to `len` bytes of its buffer from `start` on, and to its name of `name_len` bytes.
+    fn aim(&mut self, at: usize, start: usize, len: usize, name_len: u32) {
+        assert!(start + len <= BUFFER_BYTES, "a piece of a buffer");
+        self.pieces[at] = libc::iovec { iov_base: self.buffers[at][start..].as_mut_ptr().cast(), iov_len: len };
+        let message = &mut self.messages[at].msg_hdr;
+        message.msg_iov = &raw mut self.pieces[at];
+        message.msg_iovlen = 1;
+        message.msg_name = (&raw mut self.names[at]).cast();
+        message.msg_namelen = name_len;
+    }
+}
+
+impl Udp {
+    /// A socket on `address` (port 0: any), for packets of at most `link_mtu` bytes.
+    pub fn open(address: SocketAddr, link_mtu: u32) -> Result<Udp> {
+        if address.ip().is_unspecified() {
+            return Err(Error::new(ErrorKind::Usage, format!("soft:udp on {address}: the ICRC covers the address, so it must be one"))
+                .remedy("name the interface's address"));
+        }
+        let what = |step: &str| format!("soft:udp: {step} {address}");
+        let socket = UdpSocket::bind(address).map_err(|error| Error::io(what("binding a socket to"), &error))?;
+        socket.set_nonblocking(true).map_err(|error| Error::io(what("making non-blocking the socket on"), &error))?;
+        let (level, option, probe) = match address {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        };
+        set_option(&socket, level, option, probe).map_err(|error| Error::io(what("forbidding fragments on"), &error))?;
+        for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+            // The kernel gives what net.core.rmem_max allows; less only costs retransmissions.
+            let _ = set_option(&socket, libc::SOL_SOCKET, option, SOCKET_BYTES as i32);
+        }
+        let address = socket.local_addr().map_err(|error| Error::io(what("reading the address of"), &error))?;
+        let (outgoing, incoming) = (Batch::new(), Batch::new());
+        Ok(Udp { socket, address, link_mtu, outgoing, queued: 0, incoming, look_at: Nanos::ZERO, dropped: 0 })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn link_mtu(&self) -> u32 {
+        self.link_mtu
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub fn path_to(&mut self, peer: SocketAddr) -> Result<Encapsulation> {
+        if peer.is_ipv4() != self.address.is_ipv4() {
+            return Err(Error::new(ErrorKind::Usage, format!("soft:udp: from {} to {peer}: different address families", self.address)));
+        }
+        Ok(frame::path_between(self.address, peer))
+    }
+
+    #[inline]
+    pub fn room(&mut self) -> bool {
+        if self.queued == BATCH {
+            self.push_out();
+        }
+        self.queued < BATCH
+    }
+
+    /// # Safety
+    /// The spans of `transmit` are readable.
+    #[inline]
+    pub unsafe fn send(&mut self, path: &Encapsulation, transmit: &Transmit, ledger: &Ledger) {
+        let at = self.queued;
+        // SAFETY: the caller's promise.
+        let len = unsafe { frame::build(path, transmit, ledger, &mut self.outgoing.buffers[at]) };
+        let name_len = write_name(&mut self.outgoing.names[at], path.dst);
+        self.outgoing.aim(at, path.len(), len - path.len(), name_len);
+        self.queued += 1;
+    }
+
+    pub fn flush(&mut self, _now: Nanos) {
+        if self.queued > 0 {
+            self.push_out();
+        }
+    }
+
+    /// What the kernel does not take is lost, as on any network; the engine sends it again.
+    fn push_out(&mut self) {
+        let mut sent = 0;
+        while sent < self.queued {
+            let messages = &mut self.outgoing.messages[sent..self.queued];
+            // SAFETY: every message in the slice was aimed at buffers, names and pieces that live in this Batch, on the heap.
+            let rc = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT) };
+            match rc {
+                1.. => sent += rc as usize,
+                // A full buffer: all that is left is lost. Any other refusal (an unreachable peer's ICMP answer) concerns one.
+                _ => match std::io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS) => break,
+                    _ => sent += 1,
+                },
+            }
+        }
+        self.queued = 0;
+    }
+
+    pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        if now < self.look_at {
+            return 0;
+        }
+        let mut taken = 0;
+        while taken < budget {
+            let batch = BATCH.min(budget - taken);
+            let came = self.receive_batch(batch, each);
+            taken += came;
+            if came < batch {
+                break;
+            }
+        }
+        if taken == 0 {
+            self.look_at = now.saturating_add(IDLE_PAUSE);
+        }
+        taken
+    }
+
+    fn receive_batch(&mut self, batch: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        let front = frame::path_between(self.address, self.address).len();
+        for at in 0..batch {
+            self.incoming.aim(at, front, BUFFER_BYTES - front, size_of::<libc::sockaddr_storage>() as u32);
+        }
+        let messages = &mut self.incoming.messages[..batch];
+        // SAFETY: as in `push_out`; the kernel writes into buffers and names of this Batch only, within the lengths given.
+        let rc = unsafe {
+            libc::recvmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), batch as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())
+        };
+        let came = usize::try_from(rc).unwrap_or(0);
+        for at in 0..came {
+            let len = self.incoming.messages[at].msg_len as usize;
+            let truncated = self.incoming.messages[at].msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            let Some(src) = read_name(&self.incoming.names[at]).filter(|src| !truncated && src.is_ipv4() == self.address.is_ipv4()) else {
+                self.dropped += 1;
+                continue;
+            };
+            let bytes = &mut self.incoming.buffers[at][..front + len];
+            // The header the datagram must have had, for the ICRC to be checked against.
+            frame::path_between(src, self.address).emit(len as u16, 0, bytes);
+            match frame::open(bytes) {
+                Ok(opened) => each(Arrival { from: From::Address(opened.src), repr: opened.repr, payload: opened.payload }),
+                Err(_) => self.dropped += 1,
+            }
+        }
+        came
+    }
+
+    pub fn arm(&mut self) -> bool {
+        self.look_at = Nanos::ZERO;
+        let mut byte = [0];
+        self.socket.peek_from(&mut byte).is_ok()
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+fn set_option(socket: &UdpSocket, level: i32, option: i32, value: i32) -> std::io::Result<()> {
+    // SAFETY: the value outlives the call and has the length passed.
+    let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), size_of::<i32>() as u32) };
+    if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The kernel's form of an address. Returns its length.
+fn write_name(name: &mut libc::sockaddr_storage, address: SocketAddr) -> u32 {
+    let converted = socket2::SockAddr::from(address);
+    // SAFETY: socket2 holds a sockaddr_storage of which `len` bytes are set; both are plain bytes of that size.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            converted.as_ptr().cast::<u8>(),
+            (name as *mut libc::sockaddr_storage).cast(),
+            converted.len() as usize,
+        );
+    }
+    converted.len()
+}
+
+fn read_name(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says which structure the kernel wrote, and storage is large and aligned enough for each.
+            let name = unsafe { &*(name as *const libc::sockaddr_storage).cast::<libc::sockaddr_in>() };
+            Some(SocketAddr::from((u32::from_be(name.sin_addr.s_addr).to_be_bytes(), u16::from_be(name.sin_port))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let name = unsafe { &*(name as *const libc::sockaddr_storage).cast::<libc::sockaddr_in6>() };
+            Some(SocketAddr::from((name.sin6_addr.s6_addr, u16::from_be(name.sin6_port))))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! Two ends of a connection, over any wire, driven by hand on one thread.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use basin::base::{Clock, Nanos, Rng};
+use basin::device::rdma::{Hca, HcaEnv, Qp, QpConfig, RdmaName};
+use basin::device::sim::network::{Faults, Network};
+use basin::device::{Ops, Progress, Queue};
+use basin::mem::{Census, Ledger, PageKind, Region, RegionConfig, Run, Slab};
+
+/// The wire under a test.
+#[derive(Clone, Copy, Debug)]
+pub enum Wire {
+    Named(&'static str),
+    Sim { seed: u64, faults: Faults },
+}
+
+/// One end: a core's devices without a core.
+pub struct End {
+    pub slab: Slab,
+    pub ops: Ops,
+    pub hca: Hca,
+    pub queue: Rc<RefCell<dyn Queue>>,
+}
+
+pub struct World {
+    pub a: End,
+    pub b: End,
+    pub network: Option<Network>,
+    clock: Clock,
+    /// Simulated time, which moves only when nothing else can.
+    virtual_now: Option<Nanos>,
+}
+
+/// Chunks of each end's slab: 8 MiB, some messages of the largest size.
+pub const CHUNKS: u32 = 4096;
+
+impl End {
+    pub fn open(seed: u64, open: impl FnOnce(HcaEnv) -> Hca) -> End {
+        let pages = vec![PageKind::Plain];
+        let region = Region::map(&RegionConfig { pages, ..RegionConfig::new(u64::from(CHUNKS) * 2048) }).unwrap();
+        let slab = Slab::new(&region, CHUNKS).unwrap();
+        let ops = Ops::new(1024);
+        let hca = open(HcaEnv::new(ops.clone(), region, Rng::seeded(seed)));
+        let queue = hca.queue();
+        End { slab, ops, hca, queue }
+    }
+
+    /// A run of `len` bytes that only `salt` could have made.
+    pub fn filled(&self, len: u32, salt: u64) -> Run {
+        let mut run = self.slab.run(len).unwrap();
+        fill(run.as_mut_slice(), salt);
+        run
+    }
+
+    pub fn census(&self) -> Census {
+        self.slab.check();
+        self.slab.census()
+    }
+}
+
+pub fn fill(bytes: &mut [u8], salt: u64) {
+    Rng::seeded(salt).fill(bytes);
+}
+
+pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    fill(&mut bytes, salt);
+    bytes
+}
+
+impl World {
+    pub fn new(wire: Wire) -> World {
+        match wire {
+            Wire::Named(name) => {
+                let name: RdmaName = name.parse().unwrap();
+                let open = |env| Hca::open(env, &name).unwrap();
+                let salt = Rng::from_kernel().u64();
+                World { a: End::open(salt, open), b: End::open(salt ^ 1, open), network: None, clock: Clock::start(), virtual_now: None }
+            }
+            Wire::Sim { seed, faults } => {
+                let network = Network::new(seed, faults);
+                let end = |seed, address: &str| {
+                    let port = network.plug(address.parse().unwrap());
+                    End::open(seed, |env| Hca::simulated(env, port).unwrap())
+                };
+                let (a, b) = (end(seed + 1, "10.0.0.1:4791"), end(seed + 2, "10.0.0.2:4791"));
+                World { a, b, network: Some(network.clone()), clock: Clock::start(), virtual_now: Some(Nanos(1)) }
+            }
+        }
+    }
+
+    /// A connected pair of queue pairs.
+    pub fn connected(&self, config: &QpConfig) -> (Qp, Qp) {
+        let fresh = || QpConfig { ledger: Ledger::new(), ..config.clone() };
+        let (a, b) = (self.a.hca.create_qp(&fresh()).unwrap(), self.b.hca.create_qp(&fresh()).unwrap());
+        a.connect(&b.local()).unwrap();
+        b.connect(&a.local()).unwrap();
+        (a, b)
+    }
+
+    /// Polls both ends once.
+    pub fn step(&mut self) {
+        let now = self.virtual_now.unwrap_or_else(|| self.clock.now());
+        let work = self.a.queue.borrow_mut().poll(now).or(self.b.queue.borrow_mut().poll(now));
+        for end in [&self.a, &self.b] {
+            end.slab.check();
+            assert_eq!(end.ops.faults(), 0, "a completion without an operation");
+        }
+        if let Some(now) = &mut self.virtual_now
+            && work == Progress::Idle
+        {
+            let next = [&self.a, &self.b].iter().filter_map(|end| end.queue.borrow().deadline()).min();
+            let network = self.network.as_ref().and_then(Network::next_due);
+            // Nothing under way at all: time passes anyway, for a test that waits for nothing to happen.
+            let idle = Nanos(now.0 + 1_000_000);
+            *now = next.into_iter().chain(network).min().map_or(idle, |next| next.max(Nanos(now.0 + 1)));
+        }
+    }
+
+    /// Polls until `future` is done.
+    pub fn run<T>(&mut self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let started = self.clock.now();
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return value;
+            }
+            self.step();
+            assert!(self.clock.now().since(started) < Nanos::from_secs(30), "no progress in 30 s");
+        }
+    }
+
+    /// Polls for a while, for what must not happen.
+    pub fn settle(&mut self) {
+        for _ in 0..200 {
+            self.step();
+        }
+    }
+
+    /// Every chunk is back, at both ends.
+    pub fn assert_balanced(&self) {
+        for end in [&self.a, &self.b] {
+            let census = end.census();
+            assert_eq!((census.free, census.total), (CHUNKS, CHUNKS), "{census}");
+            assert_eq!(end.ops.occupied(), 0);
+        }
+    }
+}
