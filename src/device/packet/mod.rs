@@ -26,6 +26,8 @@ mod netlink;
 #[cfg(feature = "xdp")]
 mod frames;
 #[cfg(feature = "xdp")]
+pub mod inlet;
+#[cfg(feature = "xdp")]
 pub mod interface;
 #[cfg(feature = "xdp")]
 pub mod port;
@@ -40,6 +42,8 @@ mod umem;
 #[cfg(feature = "xdp")]
 mod xsk;
 
+#[cfg(feature = "xdp")]
+pub use inlet::{Inlet, Splitter};
 #[cfg(feature = "xdp")]
 pub use interface::{Interface, InterfaceConfig};
 pub use link::{Link, Mac};

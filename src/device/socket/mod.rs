@@ -4,8 +4,10 @@
 //! a socket's, and a future that is dropped leaves nothing behind: its poll is cancelled.
 
 pub mod tcp;
+pub mod udp;
 
 pub use tcp::{TcpListener, TcpStream};
+pub use udp::UdpSocket;
 
 use std::future::Future;
 use std::os::fd::RawFd;

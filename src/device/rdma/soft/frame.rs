@@ -31,7 +31,7 @@ pub unsafe fn build(path: &Encapsulation, transmit: &Transmit, ledger: &Ledger, 
     let packet_len = transmit.packet_len();
     // Identification 0 with DF set, which is what a socket that never fragments sends.
     path.emit(packet_len as u16, 0, out);
-    let front = path.len();
+    let front = path.header_len();
     let header = transmit.header();
     let mut at = front + header.len();
     out[front..at].copy_from_slice(header);
@@ -52,7 +52,7 @@ pub unsafe fn build(path: &Encapsulation, transmit: &Transmit, ledger: &Ledger, 
 }
 
 fn ethernet_len(path: &Encapsulation) -> usize {
-    path.len() - path.ip_len() - crate::wire::udp::HEADER_LEN
+    path.header_len() - path.ip_len() - crate::wire::udp::HEADER_LEN
 }
 
 /// A frame that was found whole and undamaged.

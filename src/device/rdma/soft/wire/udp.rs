@@ -132,7 +132,7 @@ impl Udp {
         // SAFETY: the caller's promise.
         let len = unsafe { frame::build(path, transmit, ledger, &mut self.outgoing.buffers[at]) };
         let name_len = write_name(&mut self.outgoing.names[at], path.dst);
-        self.outgoing.aim(at, path.len(), len - path.len(), name_len);
+        self.outgoing.aim(at, path.header_len(), len - path.header_len(), name_len);
         self.queued += 1;
     }
 
@@ -181,7 +181,7 @@ impl Udp {
     }
 
     fn receive_batch(&mut self, batch: usize, each: &mut impl FnMut(Arrival)) -> usize {
-        let front = frame::path_between(self.address, self.address).len();
+        let front = frame::path_between(self.address, self.address).header_len();
         for at in 0..batch {
             self.incoming.aim(at, front, BUFFER_BYTES - front, size_of::<libc::sockaddr_storage>() as u32);
         }

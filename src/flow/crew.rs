@@ -1,0 +1,92 @@
+//! The tasks of one flow: they end together, and the first failure ends the flow.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+use crate::reactor::{Core, Task};
+
+/// The tasks of one flow on one core.
+#[derive(Default)]
+pub struct Crew {
+    tasks: Vec<Task<Result<()>>>,
+    failure: Option<Error>,
+}
+
+impl Crew {
+    /// Nobody yet.
+    pub fn new() -> Crew {
+        Crew::default()
+    }
+
+    /// Sets a task to work.
+    pub fn add(&mut self, core: &Core, work: impl Future<Output = Result<()>> + 'static) {
+        self.tasks.push(core.spawn(work));
+    }
+
+    /// Waits until one has failed or all have ended.
+    pub async fn ended(&mut self) {
+        poll_fn(|cx| {
+            if self.failure.is_some() {
+                return Poll::Ready(());
+            }
+            let Crew { tasks, failure } = self;
+            tasks.retain_mut(|task| match Pin::new(task).poll(cx) {
+                Poll::Pending => true,
+                Poll::Ready(Ok(Ok(()))) => false,
+                Poll::Ready(Ok(Err(error))) => {
+                    failure.get_or_insert(error);
+                    false
+                }
+                Poll::Ready(Err(panic)) => {
+                    failure.get_or_insert(Error::new(ErrorKind::Failed, panic.to_string()));
+                    false
+                }
+            });
+            if self.failure.is_some() || self.tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Whether one has failed, as far as [`Crew::ended`] has seen.
+    pub fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Waits until all have ended. Whatever they wait for must have been closed.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub async fn finish(mut self) -> Result<()> {
+        let mut first = None;
+        while !self.tasks.is_empty() || self.failure.is_some() {
+            self.ended().await;
+            if let Some(error) = self.failure.take() {
+                first.get_or_insert(error);
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// Which of two futures was first.
+pub enum Either<A, B> {
+    /// The first.
+    Left(A),
+    /// The second.
+    Right(B),
+}
+
+/// Waits for whichever of two ends first. The other is dropped.
+pub async fn either<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| {
+        if let Poll::Ready(a) = a.as_mut().poll(cx) {
+            return Poll::Ready(Either::Left(a));
+        }
+        b.as_mut().poll(cx).map(Either::Right)
+    })
+    .await
+}

@@ -1,0 +1,180 @@
+//! Deals the datagrams of a packet port to the streams they belong to.
+//!
+//! One task owns the receiving side of the port. A datagram of a known stream goes to that stream's inbox; a HELLO of an unknown
+//! one opens a recording, so that any program that can send UDP can be stored. A full inbox drops, and counts, what comes:
+//! nothing waits for a slow stream.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use crate::device::packet::Inlet;
+use crate::device::{Op, Ops};
+use crate::flow::window::Inbox;
+use crate::mem::{Buf, Slab};
+use crate::wire::ethernet::Mac;
+use crate::wire::frame::{Encapsulation, UdpFrame};
+use crate::wire::native::datagram;
+use crate::wire::udp;
+
+/// Datagrams that may wait in one stream's inbox: as many as the largest fill ring holds.
+const INBOX: usize = 4096;
+/// Frames taken from the port at a time.
+const BATCH: usize = 256;
+/// Streams at once, recordings of unknown senders included.
+const STREAMS_MAX: usize = 1024;
+
+/// A received datagram of a stream.
+#[derive(Debug)]
+pub struct Datagram {
+    /// The chunk, viewed on the UDP payload, the datagram header included.
+    pub buf: Buf,
+    /// What the datagram header says.
+    pub header: datagram::Repr,
+    /// How to answer.
+    pub reply: Reply,
+}
+
+/// The way back to a sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    encapsulation: Encapsulation,
+}
+
+impl Reply {
+    /// Who sent it.
+    pub fn peer(&self) -> SocketAddr {
+        self.encapsulation.dst
+    }
+
+    /// The port it came to.
+    pub fn port(&self) -> u16 {
+        self.encapsulation.src.port()
+    }
+}
+
+/// The streams of one packet port.
+pub struct Hub {
+    inlet: Inlet,
+    slab: Slab,
+    ops: Ops,
+    streams: RefCell<HashMap<u32, Rc<Inbox<Datagram>>>>,
+    dropped: Cell<u64>,
+    ident: Cell<u16>,
+}
+
+impl Hub {
+    /// Over the datagrams of `inlet`; answers are built in chunks of `slab`.
+    pub fn new(ops: &Ops, slab: &Slab, inlet: Inlet) -> Rc<Hub> {
+        let (ops, slab) = (ops.clone(), slab.clone());
+        Rc::new(Hub { inlet, slab, ops, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0) })
+    }
+
+    /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
+    pub fn open(&self, stream: u32) -> Rc<Inbox<Datagram>> {
+        let inbox = Rc::new(Inbox::new(&self.ops, INBOX));
+        self.streams.borrow_mut().insert(stream, inbox.clone());
+        inbox
+    }
+
+    /// Closes a stream: whoever waits on its inbox is woken, what is in it can still be taken.
+    pub fn close(&self, stream: u32) {
+        if let Some(inbox) = self.streams.borrow_mut().remove(&stream) {
+            inbox.close();
+        }
+    }
+
+    /// Datagrams dropped because they belonged to no stream, made no sense, or their stream's inbox was full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// How the port receives: `zero-copy`, `native copy`, `skb copy`.
+    pub fn mode(&self) -> String {
+        self.inlet.mode().to_string()
+    }
+
+    /// Deals until the port is gone. `unknown` is told of each stream that begins by itself, after its inbox was opened.
+    pub async fn run(&self, unknown: impl Fn(u32, Rc<Inbox<Datagram>>)) {
+        let mut frames: Vec<Buf> = Vec::with_capacity(BATCH);
+        loop {
+            while self.inlet.receive(&mut frames, BATCH) > 0 {
+                for frame in frames.drain(..) {
+                    self.deal(frame, &unknown);
+                }
+            }
+            self.inlet.readable().await;
+        }
+    }
+
+    fn deal(&self, mut frame: Buf, unknown: &impl Fn(u32, Rc<Inbox<Datagram>>)) {
+        let Ok(parsed) = UdpFrame::parse(frame.as_slice()) else { return self.drop_one() };
+        let payload = parsed.payload();
+        let Ok(header) = datagram::Repr::parse(payload) else { return self.drop_one() };
+        let reply = Reply {
+            encapsulation: Encapsulation {
+                src_mac: parsed.ethernet.dst,
+                dst_mac: parsed.ethernet.src,
+                vlan: parsed.ethernet.vlan,
+                src: parsed.dst,
+                dst: parsed.src,
+                traffic_class: 0,
+                hop_limit: 64,
+            },
+        };
+        // The payload's place in the chunk, from its place in the frame.
+        let within = payload.as_ptr() as usize - frame.as_slice().as_ptr() as usize;
+        let (start, len) = (frame.start() + within as u32, payload.len() as u32);
+        frame.set_view(start, len);
+        let (stream, begins) = match header {
+            datagram::Repr::Hello { stream, .. } => (stream, true),
+            datagram::Repr::Data { stream, .. } | datagram::Repr::Fin { stream, .. } => (stream, false),
+            datagram::Repr::Ack(_) => return self.drop_one(),
+        };
+        let known = self.streams.borrow().get(&stream).cloned();
+        let inbox = match known {
+            Some(inbox) => inbox,
+            None if begins && self.streams.borrow().len() < STREAMS_MAX => {
+                let inbox = self.open(stream);
+                unknown(stream, inbox.clone());
+                inbox
+            }
+            None => return self.drop_one(),
+        };
+        if inbox.push(Datagram { buf: frame, header, reply }).is_err() {
+            self.drop_one();
+        }
+    }
+
+    fn drop_one(&self) {
+        self.dropped.set(self.dropped.get() + 1);
+    }
+
+    /// Sends a datagram header back to a sender, from a chunk of the region. Lost like any datagram when there is no room: the
+    /// next one says more.
+    pub fn answer(&self, reply: &Reply, header: datagram::Repr) {
+        let Ok(mut buf) = self.slab.buf() else { return };
+        let bytes = header.encode();
+        let headers = reply.encapsulation.header_len();
+        let length = headers + bytes.len();
+        buf.set_view(crate::base::limits::XDP_PACKET_HEADROOM, length as u32);
+        let ident = self.ident.get().wrapping_add(1);
+        self.ident.set(ident);
+        let frame = buf.as_mut_slice();
+        frame[headers..].copy_from_slice(&bytes);
+        let Encapsulation { src, dst, .. } = reply.encapsulation;
+        reply.encapsulation.emit(bytes.len() as u16, ident, frame);
+        let udp = headers - udp::HEADER_LEN;
+        udp::fill_checksum(&mut frame[udp..], src.ip(), dst.ip());
+        if let Ok(sent) = self.inlet.send(buf) {
+            // Nobody waits for it: the chunk returns when the NIC is done.
+            drop::<Op<Buf>>(sent);
+        }
+    }
+
+    /// The MAC of the port's interface.
+    pub fn mac(&self) -> Mac {
+        self.inlet.mac()
+    }
+}

@@ -1,0 +1,557 @@
+//! Flow 1: UDP datagrams to the block device.
+//!
+//! The kernel puts a datagram into a UMEM chunk. Its record header goes into the head room in front of it, and the chunk itself
+//! is handed to the disk in a gather with the chunks that came after it; when the write is durable, a cumulative
+//! acknowledgement goes back through XSK transmit. While all writers are busy datagrams collect, so batches grow with load and
+//! a lone datagram waits for nobody.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Nanos, Result, limits};
+use crate::device::block::Durability;
+use crate::device::socket::UdpSocket;
+use crate::flow::commit::Committer;
+use crate::flow::control::{Channel, Message, Plan, Tally};
+use crate::flow::hub::{Datagram, Hub, Reply};
+use crate::flow::log::{self, Origin, Packed};
+use crate::flow::node::{Extent, Node};
+use crate::flow::pattern::Pattern;
+use crate::flow::report::{Meter, Row};
+use crate::flow::window::{Credit, Inbox};
+use crate::mem::{Buf, Gather, Ledger};
+use crate::wire::native::datagram;
+
+/// Writes on their way at once for one stream. Each carries up to 384 KiB.
+const WRITERS: usize = 4;
+
+/// Datagrams in one write at most: what a gather takes, with one piece spare to pad the last device block.
+const BATCH: usize = limits::GATHER_MAX - 1;
+
+/// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
+/// fill ring of 2048 holds four times over.
+const WINDOW_PER_DEPTH: u32 = 16;
+
+/// A stream being recorded.
+pub struct Recorder {
+    node: Node,
+    hub: Rc<Hub>,
+    inbox: Rc<Inbox<Datagram>>,
+    stream: u32,
+    extent: Extent,
+    committer: Committer,
+    ledger: Ledger,
+    state: Cell<State>,
+    /// What is in the extent: place and length of each write that is not overwritten, in blocks of the device, oldest first.
+    written: RefCell<VecDeque<(u64, u64)>>,
+    /// Gathers not in use: building a batch allocates nothing once warm.
+    gathers: RefCell<Vec<Gather>>,
+    /// Writes done, waiting for earlier ones, by batch number: the sequence number each reached.
+    done: RefCell<VecDeque<Option<u64>>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    /// The next sequence number; all below it came or are lost.
+    next: u64,
+    lost: u64,
+    /// Datagrams stored.
+    stored: u64,
+    /// Everything below is durable or lost.
+    durable: u64,
+    bytes_written: u64,
+    /// The next free block of the extent.
+    head: u64,
+    /// Batches given to writers, and those whose durability was announced.
+    begun: u64,
+    announced: u64,
+    /// Older writes of the extent were overwritten.
+    wrapped: bool,
+    reply: Option<Reply>,
+}
+
+struct Batch {
+    number: u64,
+    gather: Gather,
+    lba: Lba,
+    /// The sequence number that is durable once this and all earlier batches are.
+    reaches: u64,
+}
+
+impl Recorder {
+    /// A recorder of `stream`, whose datagrams come through `inbox`, into `extent`.
+    pub fn new(node: &Node, hub: &Rc<Hub>, stream: u32, inbox: Rc<Inbox<Datagram>>, extent: Extent) -> Result<Rc<Recorder>> {
+        Ok(Rc::new(Recorder {
+            node: node.clone(),
+            hub: hub.clone(),
+            inbox,
+            stream,
+            extent,
+            committer: node.committer()?.clone(),
+            ledger: Ledger::new(),
+            state: Cell::default(),
+            written: RefCell::default(),
+            gathers: RefCell::new((0..=WRITERS).map(|_| Gather::new()).collect()),
+            done: RefCell::default(),
+        }))
+    }
+
+    fn spare_gather(&self) -> Gather {
+        self.gathers.borrow_mut().pop().expect("a gather for every writer and one to collect in")
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.get();
+        change(&mut state);
+        self.state.set(state);
+    }
+
+    /// Records until the inbox is closed and everything in it is durable.
+    ///
+    /// # Errors
+    /// The device failed: nothing after the last acknowledgement is durable.
+    pub async fn run(self: &Rc<Recorder>) -> Result<()> {
+        let core = self.node.core();
+        let idle: Rc<Inbox<usize>> = Rc::new(Inbox::new(core.ops(), WRITERS));
+        let failure: Rc<RefCell<Option<Error>>> = Rc::default();
+        let mut writers = Vec::new();
+        for number in 0..WRITERS {
+            let jobs: Rc<Inbox<Batch>> = Rc::new(Inbox::new(core.ops(), 1));
+            let (this, mine, idle, failure) = (self.clone(), jobs.clone(), idle.clone(), failure.clone());
+            idle.push(number).expect("there is room for every writer");
+            let task = core.spawn(async move {
+                while let Some(batch) = mine.pop().await {
+                    if let Err(error) = this.write(batch).await {
+                        failure.borrow_mut().get_or_insert(error);
+                        this.inbox.close();
+                    }
+                    let _ = idle.push(number);
+                }
+            });
+            writers.push((jobs, task));
+        }
+        while let Some(number) = idle.pop().await {
+            // Waiting for datagrams with a writer in hand: whatever came while all were busy goes in one write.
+            self.inbox.readable().await;
+            let (gather, asked) = self.collect(self.spare_gather()).await;
+            if gather.is_empty() {
+                self.gathers.borrow_mut().push(gather);
+                let _ = idle.push(number);
+            } else {
+                let batch = self.place(gather).await?;
+                writers[number].0.push(batch).unwrap_or_else(|_| unreachable!("an idle writer has no job"));
+            }
+            if asked {
+                // Only now: what was collected is counted as on its way, and is not announced before it is durable.
+                self.announce();
+            }
+            if self.inbox.is_closed() && self.inbox.is_empty() {
+                break;
+            }
+        }
+        for (jobs, task) in writers {
+            jobs.close();
+            task.await.map_err(|panic| Error::new(ErrorKind::Failed, panic.to_string()))?;
+        }
+        let failure = failure.borrow_mut().take();
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
+    async fn collect(&self, mut gather: Gather) -> (Gather, bool) {
+        let received_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let mut pack: Option<Packed> = None;
+        let mut asked = false;
+        while gather.runs().len() + usize::from(pack.is_some()) < BATCH && gather.len_bytes() + 4 * limits::CHUNK_SIZES[1] <= limits::IO_MAX_BYTES {
+            let Some(Datagram { buf, header, reply }) = self.inbox.try_pop() else { break };
+            self.update(|state| state.reply = Some(reply));
+            let sequence = match header {
+                datagram::Repr::Data { sequence, .. } => sequence,
+                datagram::Repr::Fin { total, .. } => {
+                    // The tail that never came is lost.
+                    self.update(|state| {
+                        state.lost += total.saturating_sub(state.next);
+                        state.next = state.next.max(total);
+                    });
+                    asked = true;
+                    continue;
+                }
+                _ => {
+                    asked = true;
+                    continue;
+                }
+            };
+            let state = self.state.get();
+            if sequence < state.next {
+                // Late or doubled: what is durable is said again.
+                asked = true;
+                continue;
+            }
+            let origin =
+                Origin { stream: self.stream, sequence, source: reply.peer(), port: reply.port(), received_ns, epoch: self.node.epoch() };
+            match log::record_in_place(buf, &origin) {
+                Ok(buf) => gather.push(buf).unwrap_or_else(|_| unreachable!("the bounds were checked above")),
+                Err(buf) => {
+                    let room = match &mut pack {
+                        Some(pack) => pack.push(buf.as_slice(), &origin, &self.ledger),
+                        None => false,
+                    };
+                    if !room {
+                        if let Some(full) = pack.take() {
+                            gather.push(full.finish()).unwrap_or_else(|_| unreachable!("the bounds were checked above"));
+                        }
+                        let mut fresh = Packed::new(self.node.buf().await);
+                        // A chunk has room for one of the largest datagrams a chunk can carry, less its headers.
+                        assert!(fresh.push(buf.as_slice(), &origin, &self.ledger), "a datagram of {} bytes", buf.len());
+                        pack = Some(fresh);
+                    }
+                }
+            }
+            self.update(|state| {
+                state.lost += sequence - state.next;
+                state.next = sequence + 1;
+                state.stored += 1;
+            });
+        }
+        if let Some(pack) = pack {
+            gather.push(pack.finish()).unwrap_or_else(|_| unreachable!("one place was kept for the pack"));
+        }
+        (gather, asked)
+    }
+
+    /// Gives a batch its place in the extent.
+    async fn place(&self, mut gather: Gather) -> Result<Batch> {
+        let block = u64::from(self.node.disk()?.info().block_bytes);
+        let short = u64::from(gather.len_bytes()).next_multiple_of(block) - u64::from(gather.len_bytes());
+        if short > 0 {
+            let mut pad = self.node.run(short as u32).await;
+            pad.as_mut_slice().fill(0);
+            gather.push(pad).unwrap_or_else(|_| unreachable!("one place was kept for the pad"));
+        }
+        let blocks = u64::from(gather.len_bytes()) / block;
+        let mut state = self.state.get();
+        assert!(blocks <= self.extent.blocks, "an extent holds at least one write");
+        if state.head + blocks > self.extent.blocks {
+            // The extent is a ring: the oldest writes give way.
+            state.head = 0;
+            state.wrapped = true;
+        }
+        let mut written = self.written.borrow_mut();
+        let (from, to) = (state.head, state.head + blocks);
+        written.retain(|&(at, len)| at + len <= from || to <= at);
+        written.push_back((from, blocks));
+        state.head = to;
+        state.bytes_written += u64::from(gather.len_bytes());
+        state.begun += 1;
+        self.state.set(state);
+        self.done.borrow_mut().push_back(None);
+        Ok(Batch { number: state.begun - 1, gather, lba: Lba(self.extent.start.0 + from), reaches: state.next })
+    }
+
+    async fn write(&self, batch: Batch) -> Result<()> {
+        let Batch { number, gather, lba, reaches } = batch;
+        let disk = self.node.disk()?;
+        let mut gather = disk.write_gather(lba, gather, Durability::AtFlush).await.map_err(|failed| {
+            failed.into_error(format!("writing stream {} to block {lba} of {}", self.stream, disk.info().path.display()))
+        })?;
+        drop(gather.drain());
+        self.gathers.borrow_mut().push(gather);
+        self.committer.commit().await?;
+        let mut done = self.done.borrow_mut();
+        let first = self.state.get().announced;
+        done[(number - first) as usize] = Some(reaches);
+        // Durable is what every batch up to here has reached.
+        while let Some(&Some(reaches)) = done.front() {
+            done.pop_front();
+            self.update(|state| {
+                state.announced += 1;
+                state.durable = reaches;
+            });
+        }
+        drop(done);
+        self.announce();
+        Ok(())
+    }
+
+    /// Tells the sender what is durable.
+    fn announce(&self) {
+        let state = self.state.get();
+        // With nothing on its way, what was lost at the end is settled too.
+        let durable = if state.announced == state.begun { state.next } else { state.durable };
+        let Some(reply) = state.reply else { return };
+        let lost = state.lost.min(durable);
+        self.hub.answer(&reply, datagram::Repr::Ack(datagram::Ack { stream: self.stream, durable, lost }));
+    }
+
+    /// Reads back what is in the extent and checks every record's place in the stream, and its content with `check`.
+    /// Returns how many records there are.
+    async fn read_back(&self, check: impl Fn(u64, &[u8]) -> std::result::Result<(), String>) -> Result<u64> {
+        let disk = self.node.disk()?;
+        let block = u64::from(disk.info().block_bytes);
+        let writes: Vec<(u64, u64)> = self.written.borrow().iter().copied().collect();
+        let mut records = 0;
+        let mut last: Option<u64> = None;
+        for (at, blocks) in writes {
+            let lba = Lba(self.extent.start.0 + at);
+            let run = self.node.run((blocks * block) as u32).await;
+            let run = disk.read(lba, run).await.map_err(|failed| failed.into_error(format!("reading back block {lba}")))?;
+            let mut wrong: Option<String> = None;
+            let walked = log::walk(run.as_slice(), |header, payload| {
+                records += 1;
+                let mut fail = |what: String| drop(wrong.get_or_insert(format!("record {} of stream {}: {what}", header.sequence, self.stream)));
+                if header.stream != self.stream {
+                    fail(format!("it says stream {}", header.stream));
+                }
+                if last.is_some_and(|last| header.sequence == last) {
+                    fail("it is there twice".into());
+                }
+                last = Some(header.sequence);
+                if let Err(what) = check(header.sequence, payload) {
+                    fail(what);
+                }
+            });
+            if let Err((at, error)) = walked {
+                wrong.get_or_insert(format!("the record at byte {at} of block {lba}: {error}"));
+            }
+            if let Some(wrong) = wrong {
+                return Err(Error::new(ErrorKind::Failed, wrong));
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// Records a stream that began by itself, until it has been silent for a while.
+pub async fn record_unknown(node: Node, hub: Rc<Hub>, stream: u32, inbox: Rc<Inbox<Datagram>>) {
+    const SILENCE: Nanos = Nanos::from_secs(30);
+    let recorded = async {
+        let extent = node.allocate(node.spare_blocks()?)?;
+        let recorder = Recorder::new(&node, &hub, stream, inbox, extent)?;
+        let watched = recorder.clone();
+        let watch = node.core().spawn(async move {
+            // A stream that says nothing more has ended, whether it said so or not.
+            let mut seen = watched.state.get().next;
+            loop {
+                watched.node.core().sleep(SILENCE).await;
+                let now = watched.state.get().next;
+                if now == seen {
+                    return watched.hub.close(stream);
+                }
+                seen = now;
+            }
+        });
+        let ended = recorder.run().await;
+        watch.abort();
+        ended?;
+        let State { stored, lost, bytes_written, .. } = recorder.state.get();
+        tracing::info!(stream, stored, lost, bytes_written, "a stream was recorded");
+        Ok::<(), Error>(())
+    };
+    if let Err(error) = recorded.await {
+        hub.close(stream);
+        tracing::error!(stream, %error, "a stream was not recorded");
+    }
+}
+
+/// The server's side: records the client's stream until it says that it has finished, then reads everything back.
+pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Tally> {
+    let hub = node.hub()?;
+    let stream = node.new_stream();
+    let extent = node.allocate(node.spare_blocks()?)?;
+    let inbox = hub.open(stream);
+    let recorder = Recorder::new(node, &hub, stream, inbox, extent)?;
+    channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
+    let running = recorder.clone();
+    let task = node.core().spawn(async move { running.run().await });
+    let finished = channel.receive().await;
+    hub.close(stream);
+    task.await.map_err(|panic| Error::new(ErrorKind::Failed, panic.to_string()))??;
+    match finished? {
+        Message::Finished { .. } => {}
+        other => return Err(channel.unexpected(&other, "finished")),
+    }
+    let State { stored, lost, bytes_written, wrapped, .. } = recorder.state.get();
+    let seed = plan.seed;
+    let checked = recorder
+        .read_back(|sequence, payload| {
+            let content = payload.get(datagram::LEN..).ok_or("it is shorter than a datagram header")?;
+            Pattern::new(seed, sequence).check(content).map_err(|mismatch| mismatch.to_string())
+        })
+        .await;
+    let mut tally = Tally { operations: stored, lost, bytes_written, bytes_copied_user: recorder.ledger.copied_bytes(), ..node.tally() };
+    tally.packet_mode = Some(hub.mode());
+    match checked {
+        // What the ring of the extent still holds was checked; all of it, when it never wrapped.
+        Ok(records) if records > 0 && (records == stored || wrapped && records < stored) => tally.verified = true,
+        Ok(records) => tally.error = Some(format!("{records} records are on the disk, {stored} were stored")),
+        Err(error) => tally.error = Some(error.to_string()),
+    }
+    Ok(tally)
+}
+
+/// The client's side: sends the stream, a window at a time, and measures each datagram until it is durable.
+pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: SocketAddr) -> Result<Row> {
+    let Message::Ready { stream, .. } = channel.answer().await? else {
+        return Err(Error::new(ErrorKind::Protocol, "the server did not get ready"));
+    };
+    let (row, error) = match send_stream(node, plan, server, stream).await {
+        Ok(row) => (row, None),
+        Err(error) => (Row::new(plan.flow, plan.transport), Some(error.to_string())),
+    };
+    channel.send(&Message::Finished { operations: row.operations, error: error.clone() }).await?;
+    let tally = match channel.receive().await? {
+        Message::Result(tally) => tally,
+        other => return Err(channel.unexpected(&other, "result")),
+    };
+    Ok(Row { error, ..row }.with_tally(&tally))
+}
+
+struct Window {
+    /// Every datagram below is durable or lost.
+    durable: Cell<u64>,
+    lost: Cell<u64>,
+    /// When each datagram of the window was sent, by its number modulo the window.
+    sent_at: RefCell<Vec<Nanos>>,
+    credit: Credit,
+    meter: RefCell<Meter>,
+}
+
+async fn send_stream(node: &Node, plan: &Plan, server: SocketAddr, stream: u32) -> Result<Row> {
+    let core = node.core();
+    let socket = Rc::new(UdpSocket::connect(core.uring(), server)?);
+    let size = plan.window(WINDOW_PER_DEPTH);
+    let window = Rc::new(Window {
+        durable: Cell::new(0),
+        lost: Cell::new(0),
+        sent_at: RefCell::new(vec![Nanos::ZERO; size as usize]),
+        credit: Credit::new(core.ops(), size),
+        meter: RefCell::new(Meter::start(core.now())),
+    });
+    let listener = {
+        let (window, socket, node, bytes) = (window.clone(), socket.clone(), node.clone(), u64::from(plan.size_bytes));
+        core.spawn(async move { listen(&node, &socket, &window, stream, bytes).await })
+    };
+    let total = send_all(node, plan, &socket, &window, stream).await;
+    let settled = match total {
+        Ok(total) => settle(node, &socket, &window, stream, total).await,
+        Err(error) => Err(error),
+    };
+    listener.abort();
+    settled?;
+    let mut row = Row::new(plan.flow, plan.transport).measured(&window.meter.borrow());
+    row.lost = window.lost.get();
+    Ok(row)
+}
+
+/// Sends DATA until the count or the time is reached; returns how many.
+async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window, stream: u32) -> Result<u64> {
+    /// Sends handed to the kernel and not yet reaped.
+    const SENDS: usize = 64;
+    const STALL: Nanos = Nanos::from_millis(500);
+    let core = node.core();
+    let clock = plan.clock(core);
+    let mut sends = VecDeque::with_capacity(SENDS);
+    let mut sequence = 0;
+    let mut quiet = 0;
+    while clock.goes_on(sequence) {
+        if !window.credit.try_take() && core.timeout(STALL, window.credit.take()).await.is_err() {
+            // A whole window without an answer: the datagrams or the answers were lost, or the server is gone. Ask.
+            quiet += 1;
+            if quiet > 10 {
+                return Err(Error::new(ErrorKind::Failed, format!("{} has not acknowledged anything for 5 seconds", socket.peer())));
+            }
+            let durable = window.durable.get();
+            send_header(node, socket, datagram::Repr::Hello { stream, total: 0 }).await?;
+            core.sleep(Nanos::from_millis(20)).await;
+            if window.durable.get() == durable {
+                // It stands where it stood: what is outstanding will not come. Later datagrams show the gap.
+                window.credit.give((sequence - durable) as u32);
+                settle_gap(window, sequence);
+            }
+            continue;
+        }
+        quiet = 0;
+        let mut buf = node.buf().await;
+        buf.set_view(0, datagram::LEN as u32 + plan.size_bytes);
+        let (header, content) = buf.as_mut_slice().split_at_mut(datagram::LEN);
+        header.copy_from_slice(&datagram::Repr::Data { stream, sequence, total: 0 }.encode());
+        Pattern::new(plan.seed, sequence).fill(content);
+        let slots = window.sent_at.borrow().len() as u64;
+        window.sent_at.borrow_mut()[(sequence % slots) as usize] = core.now();
+        if sends.len() == SENDS
+            && let Some(sent) = sends.pop_front()
+        {
+            socket.reap(sent).await?;
+        }
+        sends.push_back(socket.send(buf));
+        sequence += 1;
+    }
+    for sent in sends {
+        socket.reap(sent).await?;
+    }
+    Ok(sequence)
+}
+
+async fn send_header(node: &Node, socket: &UdpSocket, header: datagram::Repr) -> Result<()> {
+    let mut buf = node.buf().await;
+    buf.set_view(0, datagram::LEN as u32);
+    buf.as_mut_slice().copy_from_slice(&header.encode());
+    socket.reap(socket.send(buf)).await
+}
+
+/// What is outstanding counts as lost; the window is empty again.
+fn settle_gap(window: &Window, sequence: u64) {
+    window.lost.set(window.lost.get() + sequence - window.durable.get());
+    window.durable.set(sequence);
+}
+
+/// Says that there is no more, until the server has answered for all of it.
+async fn settle(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, total: u64) -> Result<()> {
+    for attempt in 0..50 {
+        if window.durable.get() >= total {
+            return Ok(());
+        }
+        // The first FIN waits for the last datagrams; it must not overtake what is still being written.
+        send_header(node, socket, datagram::Repr::Fin { stream, total }).await?;
+        for _ in 0..20 {
+            if window.durable.get() >= total {
+                return Ok(());
+            }
+            node.core().sleep(Nanos::from_millis(1 + attempt)).await;
+        }
+    }
+    let durable = window.durable.get();
+    Err(Error::new(ErrorKind::Failed, format!("{} acknowledged {durable} of {total} datagrams and then nothing more", socket.peer())))
+}
+
+/// Takes acknowledgements and measures what they cover.
+async fn listen(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, bytes: u64) {
+    loop {
+        let Ok(buf) = socket.receive(node.buf().await).await else {
+            // A port unreachable, say. The sender finds out whether the server is there at all.
+            node.core().sleep(Nanos::from_millis(1)).await;
+            continue;
+        };
+        let Ok(datagram::Repr::Ack(ack)) = datagram::Repr::parse(buf.as_slice()) else { continue };
+        let before = window.durable.get();
+        if ack.stream != stream || ack.durable <= before {
+            continue;
+        }
+        let now = node.core().now();
+        let fresh = ack.durable - before;
+        let lost = ack.lost.saturating_sub(window.lost.get()).min(fresh);
+        let sent_at = window.sent_at.borrow();
+        let mut meter = window.meter.borrow_mut();
+        for sequence in before..ack.durable - lost {
+            meter.record(sent_at[(sequence % sent_at.len() as u64) as usize], now, bytes);
+        }
+        drop((sent_at, meter));
+        window.durable.set(ack.durable);
+        window.lost.set(window.lost.get() + lost);
+        window.credit.give(fresh as u32);
+    }
+}

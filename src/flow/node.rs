@@ -1,0 +1,368 @@
+//! What a process brings to the flows: a core, its share of the region, a disk, an HCA, a packet port. Opened once, before the
+//! first flow; what cannot be opened is remembered with its reason, and the flows that need it are skipped with that reason.
+
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::rc::Rc;
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Nanos, Result, limits};
+use crate::device::block::Disk;
+use crate::device::rdma::{Access, Hca, Qp, QpConfig};
+use crate::flow::FlowKind;
+use crate::flow::commit::Committer;
+use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
+use crate::flow::crew::{Crew, Either, either};
+use crate::flow::hub::Hub;
+use crate::flow::rdma_to_rdma::Gathering;
+use crate::flow::report::Row;
+use crate::mem::{Buf, Ledger, Run, Slab, Window};
+use crate::reactor::Core;
+
+/// Blocks of the device that belong to one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The first.
+    pub start: Lba,
+    /// How many.
+    pub blocks: u64,
+}
+
+/// The disk and what is known of it.
+pub struct Store {
+    disk: Disk,
+    committer: Committer,
+    epoch: u32,
+    /// The first block behind the header, and the next one not yet given to a flow.
+    first: u64,
+    next: Cell<u64>,
+}
+
+/// A process's devices. Clones are the same node.
+#[derive(Clone)]
+pub struct Node {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: Core,
+    slab: Slab,
+    store: OnceCell<Result<Store, String>>,
+    hca: OnceCell<Result<Hca, String>>,
+    hub: OnceCell<Result<Rc<Hub>, String>>,
+    gathering: RefCell<Option<Rc<Gathering>>>,
+}
+
+impl Node {
+    /// A node with no devices yet.
+    pub fn new(core: &Core, slab: &Slab) -> Node {
+        let (core, slab) = (core.clone(), slab.clone());
+        Node {
+            inner: Rc::new(Inner {
+                core,
+                slab,
+                store: OnceCell::new(),
+                hca: OnceCell::new(),
+                hub: OnceCell::new(),
+                gathering: RefCell::default(),
+            }),
+        }
+    }
+
+    /// The core everything runs on.
+    pub fn core(&self) -> &Core {
+        &self.inner.core
+    }
+
+    /// The core's share of the region.
+    pub fn slab(&self) -> &Slab {
+        &self.inner.slab
+    }
+
+    /// Brings in a disk whose header was claimed with `epoch`, or the reason why there is none.
+    pub fn set_disk(&self, opened: Result<(Disk, u32)>) {
+        let store = opened.map_err(|error| error.to_string()).map(|(disk, epoch)| {
+            // The header has the first 4 KiB for itself; extents begin at the next 64 KiB, so that they are aligned for any device.
+            let first = (64 << 10) / u64::from(disk.info().block_bytes);
+            Store { committer: Committer::new(&self.inner.core, &disk), disk, epoch, first, next: Cell::new(first) }
+        });
+        assert!(self.inner.store.set(store).is_ok(), "a node has one disk");
+    }
+
+    /// Brings in an HCA, or the reason why there is none.
+    pub fn set_hca(&self, opened: Result<Hca>) {
+        assert!(self.inner.hca.set(opened.map_err(|error| error.to_string())).is_ok(), "a node has one HCA");
+    }
+
+    /// Brings in a packet port's hub, or the reason why there is none.
+    pub fn set_hub(&self, opened: Result<Rc<Hub>>) {
+        assert!(self.inner.hub.set(opened.map_err(|error| error.to_string())).is_ok(), "a node has one hub");
+    }
+
+    /// Why `flow` cannot run here, if it cannot.
+    pub fn obstacle(&self, flow: FlowKind) -> Option<String> {
+        let store = flow.uses_storage().then(|| self.store().err()).flatten();
+        let hub = flow.uses_packets().then(|| self.hub().err()).flatten();
+        let hca = flow.uses_rdma().then(|| self.hca().err()).flatten();
+        hub.or(hca).or(store).map(|error| error.to_string())
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> Result<&Disk> {
+        self.store().map(|store| &store.disk)
+    }
+
+    /// Group commit for the disk.
+    pub fn committer(&self) -> Result<&Committer> {
+        self.store().map(|store| &store.committer)
+    }
+
+    /// How often the disk has been opened for writing; 0 without a disk.
+    pub fn epoch(&self) -> u32 {
+        self.store().map_or(0, |store| store.epoch)
+    }
+
+    fn store(&self) -> Result<&Store> {
+        have(&self.inner.store, "no block device was given")
+    }
+
+    /// The RDMA device.
+    pub fn hca(&self) -> Result<&Hca> {
+        have(&self.inner.hca, "no RDMA device was given")
+    }
+
+    /// The streams of the packet port.
+    pub fn hub(&self) -> Result<Rc<Hub>> {
+        have(&self.inner.hub, "no network interface was given").cloned()
+    }
+
+    /// The ring that waits for more peers, if one does.
+    pub fn gathering(&self) -> RefMut<'_, Option<Rc<Gathering>>> {
+        self.inner.gathering.borrow_mut()
+    }
+
+    /// Takes `blocks` of the device for a flow. The device is a ring too: when it is full, the extents of flows that are over
+    /// give way, oldest first.
+    pub fn allocate(&self, blocks: u64) -> Result<Extent> {
+        let store = self.store()?;
+        let all = store.disk.info().blocks();
+        if store.first + blocks > all {
+            let block = u64::from(store.disk.info().block_bytes);
+            let what = format!("{} has room for {} bytes and {} are needed", store.disk.info().path.display(), (all - store.first) * block, blocks * block);
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("a larger --disk-size, or a smaller --size or --depth"));
+        }
+        let start = if store.next.get() + blocks > all { store.first } else { store.next.get() };
+        store.next.set(start + blocks);
+        Ok(Extent { start: Lba(start), blocks })
+    }
+
+    /// Blocks for a recording: an eighth of the device, but at least what fits.
+    pub fn spare_blocks(&self) -> Result<u64> {
+        let store = self.store()?;
+        let all = store.disk.info().blocks() - store.first.min(store.disk.info().blocks());
+        let least = u64::from(limits::IO_MAX_BYTES / store.disk.info().block_bytes);
+        Ok((all / 8).max(least).min(all))
+    }
+
+    /// A stream number nobody else has.
+    pub fn new_stream(&self) -> u32 {
+        self.inner.core.rng().u32()
+    }
+
+    /// Leases a chunk; waits while the slab is exhausted, for operations on their way will return some.
+    pub async fn buf(&self) -> Buf {
+        loop {
+            match self.slab().buf() {
+                Ok(buf) => return buf,
+                Err(_) => self.core().sleep(Nanos::from_micros(50)).await,
+            }
+        }
+    }
+
+    /// Leases a run; waits while there is none that long.
+    pub async fn run(&self, len_bytes: u32) -> Run {
+        loop {
+            match self.slab().run(len_bytes) {
+                Ok(run) => return run,
+                Err(_) => self.core().sleep(Nanos::from_micros(50)).await,
+            }
+        }
+    }
+
+    /// A queue pair for `plan`, not yet connected.
+    pub fn new_qp(&self, plan: &Plan) -> Result<Rc<Pair>> {
+        // Each slot has at most one request, one answer and one WRITE under way; receives are posted twice over.
+        let depth = 4 * plan.depth.next_power_of_two().max(16);
+        let ledger = Ledger::new();
+        let config = QpConfig {
+            transport: plan.transport.into(),
+            send_depth: depth,
+            recv_depth: depth,
+            ledger: ledger.clone(),
+            ..QpConfig::default()
+        };
+        let hca = self.hca()?.clone();
+        Ok(Rc::new(Pair { qp: hca.create_qp(&config)?, hca, ledger }))
+    }
+
+    /// The server's half of connecting a queue pair: its end first, then the client's.
+    pub async fn accept(&self, channel: &mut Channel, plan: &Plan) -> Result<Rc<Pair>> {
+        let qp = self.new_qp(plan)?;
+        channel.send(&Message::Endpoints { endpoints: vec![qp.local()] }).await?;
+        let [remote] = &channel.endpoints().await?[..] else {
+            return Err(Error::new(ErrorKind::Protocol, "one queue pair was expected"));
+        };
+        qp.connect(remote)?;
+        Ok(qp)
+    }
+
+    /// The client's half, until the server is ready.
+    pub async fn connect(&self, channel: &mut Channel, plan: &Plan) -> Result<Link> {
+        let [remote] = &channel.endpoints().await?[..] else {
+            return Err(Error::new(ErrorKind::Protocol, "one queue pair was expected"));
+        };
+        let qp = self.new_qp(plan)?;
+        channel.send(&Message::Endpoints { endpoints: vec![qp.local()] }).await?;
+        qp.connect(remote)?;
+        match channel.answer().await? {
+            Message::Ready { stream, grants, .. } => Ok(Link { qp, stream, grants }),
+            other => Err(channel.unexpected(&other, "ready")),
+        }
+    }
+
+    /// Waits on the server until the client has finished, is gone, or somebody of the crew fails; in that case tells the client.
+    pub async fn attend(&self, channel: &mut Channel, crew: &mut Crew) -> Result<()> {
+        let ended = either(channel.receive(), crew.ended()).await;
+        match ended {
+            Either::Left(Ok(Message::Finished { .. })) => Ok(()),
+            Either::Left(Ok(other)) => Err(channel.unexpected(&other, "finished")),
+            Either::Left(Err(error)) => Err(error),
+            // The crew's own error is the better one; see Crew::finish.
+            Either::Right(()) => Ok(()),
+        }
+    }
+
+    /// Ends a flow on the client: tells the server, takes its tally, and makes the row of both.
+    pub async fn finish(&self, channel: &mut Channel, qp: Option<&Pair>, row: Row, worked: Result<()>) -> Result<Row> {
+        let error = worked.err().map(|error| error.to_string());
+        channel.send(&Message::Finished { operations: row.operations, error: error.clone() }).await?;
+        let tally = match channel.receive().await {
+            Ok(Message::Result(tally)) => tally,
+            Ok(other) => return Err(channel.unexpected(&other, "result")),
+            // Both failed: the row says both.
+            Err(theirs) => match error {
+                Some(ours) => return Err(Error::new(ErrorKind::Failed, format!("{ours}; {theirs}"))),
+                None => return Err(theirs),
+            },
+        };
+        let mut row = Row { error, ..row }.with_tally(&tally);
+        row.bytes_copied_user += qp.map_or(0, Pair::copied_bytes);
+        Ok(row)
+    }
+
+    /// The part of a tally that every flow with a disk has.
+    pub fn tally(&self) -> Tally {
+        Tally { block_mode: self.disk().ok().map(|disk| disk.info().backend.to_string()), ..Tally::default() }
+    }
+
+    /// The part of a tally that every flow over a queue pair has.
+    pub fn rdma_tally(&self, qp: &Pair) -> Tally {
+        Tally { rdma_backend: Some(qp.hca.caps().name.clone()), bytes_copied_user: qp.copied_bytes(), ..self.tally() }
+    }
+
+    /// As [`Node::rdma_tally`], for a flow without a disk.
+    pub fn hca_tally(&self) -> Result<Tally> {
+        Ok(Tally { rdma_backend: Some(self.hca()?.caps().name.clone()), ..Tally::default() })
+    }
+}
+
+/// A queue pair and what counts its copies. The tasks of a flow share it; any of them may end it for all.
+pub struct Pair {
+    qp: Qp,
+    hca: Hca,
+    ledger: Ledger,
+}
+
+impl std::ops::Deref for Pair {
+    type Target = Qp;
+    fn deref(&self) -> &Qp {
+        &self.qp
+    }
+}
+
+impl Pair {
+    /// Opens a run to the peer.
+    ///
+    /// # Errors
+    /// The device has no room for a further grant.
+    pub fn open(&self, run: Run, access: Access) -> Result<Window> {
+        self.grant(run, access).map_err(|_| Error::new(ErrorKind::Unavailable, "the RDMA device has no room for a further window"))
+    }
+
+    /// Ends a grant.
+    pub async fn revoke(&self, window: Window) -> Run {
+        self.hca.revoke(window).await
+    }
+
+    /// Payload bytes copied by CPU for this queue pair.
+    pub fn copied_bytes(&self) -> u64 {
+        self.ledger.copied_bytes()
+    }
+}
+
+/// A connected queue pair, and what the server said when it was ready.
+pub struct Link {
+    /// The queue pair.
+    pub qp: Rc<Pair>,
+    /// The stream to write into datagrams; for flow 4 the number of blocks.
+    pub stream: u32,
+    /// Windows of the server.
+    pub grants: Vec<Grant>,
+}
+
+fn have<T>(cell: &OnceCell<Result<T, String>>, absent: &str) -> Result<&T, Error> {
+    match cell.get() {
+        Some(Ok(device)) => Ok(device),
+        Some(Err(reason)) => Err(Error::new(ErrorKind::Unavailable, reason.clone())),
+        None => Err(Error::new(ErrorKind::Unavailable, absent)),
+    }
+}
+
+/// Says when a run has done what was asked: a count of operations or a time.
+#[derive(Clone)]
+pub struct RunClock {
+    limit: Option<(Core, Nanos)>,
+    count: u64,
+}
+
+impl RunClock {
+    /// Never ends by itself.
+    pub fn endless() -> RunClock {
+        RunClock { limit: None, count: u64::MAX }
+    }
+
+    /// Whether operation `sequence` is still to be done.
+    pub fn goes_on(&self, sequence: u64) -> bool {
+        sequence < self.count && self.limit.as_ref().is_none_or(|(core, end)| core.now() < *end)
+    }
+}
+
+impl Plan {
+    /// A clock that starts now.
+    pub fn clock(&self, core: &Core) -> RunClock {
+        let limit = self.seconds.map(|seconds| (core.clone(), core.now().saturating_add(Nanos((seconds * 1e9) as u64))));
+        RunClock { limit, count: self.count.unwrap_or(u64::MAX) }
+    }
+
+    /// Datagrams that may be unacknowledged.
+    pub fn window(&self, per_depth: u32) -> u32 {
+        (self.depth * per_depth).clamp(16, 1024)
+    }
+
+    /// Places of `stride_bytes` a flow needs on the device: one per operation, but no more than an eighth of the device holds;
+    /// and at least twice the depth, so that no two operations under way share one.
+    pub fn places(&self, node: &Node, stride_bytes: u32) -> Result<u64> {
+        let disk = node.disk()?;
+        let room = node.spare_blocks()? * u64::from(disk.info().block_bytes) / u64::from(stride_bytes);
+        Ok(self.count.unwrap_or(u64::MAX).min(room).max(2 * u64::from(self.depth)))
+    }
+}

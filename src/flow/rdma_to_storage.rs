@@ -1,0 +1,274 @@
+//! Flow 2: a peer's SENDs and WRITEs to the block device.
+//!
+//! The peer works in slots. The operations of a slot are by turns a SEND, which lands in a receive we posted, and a WRITE with
+//! immediate, which lands in the slot's window; both carry their sequence number as the immediate value. A window is revoked
+//! before anybody here looks at what is in it; its run then goes to the disk as it is. When the write is durable, a small SEND
+//! says so and carries the slot's next window.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Result};
+use crate::device::block::Durability;
+use crate::device::rdma::{Access, Remote};
+use crate::flow::commit::Committer;
+use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
+use crate::flow::crew::Crew;
+use crate::flow::node::{Extent, Node, Pair, RunClock};
+use crate::flow::pattern::Pattern;
+use crate::flow::report::{Meter, Row};
+use crate::flow::window::Inbox;
+use crate::mem::{Run, Window};
+
+/// What the server sends when an operation is durable: 24 bytes, little-endian.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Ack {
+    sequence: U64,
+    /// The slot's window for its next WRITE.
+    address: U64,
+    rkey: U32,
+    len: U32,
+}
+
+/// Whether operation `sequence` is a WRITE. The operations of a slot take turns.
+fn is_write(sequence: u64, depth: u32) -> bool {
+    !(sequence / u64::from(depth)).is_multiple_of(2)
+}
+
+struct Server {
+    node: Node,
+    qp: Rc<Pair>,
+    depth: u32,
+    size_bytes: u32,
+    /// Bytes one operation takes on the device.
+    stride_bytes: u32,
+    extent: Extent,
+    committer: Committer,
+    windows: RefCell<Vec<Option<Window>>>,
+    /// By place in the extent: the sequence number stored there.
+    stored: RefCell<Vec<Option<u64>>>,
+    operations: Cell<u64>,
+}
+
+impl Server {
+    fn grant(&self) -> Result<Window> {
+        let mut run = self.node.slab().run(self.stride_bytes)?;
+        run.set_len(self.size_bytes);
+        self.qp.open(run, Access::WRITE)
+    }
+
+    /// One of `depth` workers: takes whatever message comes next and sees it to the disk.
+    async fn work(&self) -> Result<()> {
+        loop {
+            let mut run = self.node.run(self.stride_bytes).await;
+            run.set_len(self.size_bytes);
+            let Ok(received) = self.qp.recv(run).await else { return Ok(()) };
+            self.store(received.immediate, received.run).await?;
+        }
+    }
+
+    async fn store(&self, immediate: Option<u32>, landed: Run) -> Result<()> {
+        let protocol = |what: String| Error::new(ErrorKind::Protocol, what);
+        let sequence = u64::from(immediate.ok_or_else(|| protocol("the peer sent a message without a sequence number".into()))?);
+        let slot = (sequence % u64::from(self.depth)) as usize;
+        let mut next = Grant { address: 0, rkey: 0, len: 0 };
+        let mut run = if is_write(sequence, self.depth) {
+            let window = self.windows.borrow_mut()[slot].take().ok_or_else(|| protocol(format!("the peer wrote twice to slot {slot}")))?;
+            drop(landed);
+            // From here on the peer cannot change it.
+            let run = self.qp.revoke(window).await;
+            let fresh = self.grant()?;
+            next = Grant { address: fresh.address(), rkey: fresh.rkey(), len: fresh.len() };
+            self.windows.borrow_mut()[slot] = Some(fresh);
+            run
+        } else {
+            landed
+        };
+        if run.len() != self.size_bytes {
+            return Err(protocol(format!("message {sequence} has {} bytes instead of {}", run.len(), self.size_bytes)));
+        }
+        run.set_len(self.stride_bytes);
+        run.as_mut_slice()[self.size_bytes as usize..].fill(0);
+        let disk = self.node.disk()?;
+        let place = sequence % self.stored.borrow().len() as u64;
+        let lba = Lba(self.extent.start.0 + place * u64::from(self.stride_bytes / disk.info().block_bytes));
+        let run = disk.write(lba, run, Durability::AtFlush).await.map_err(|failed| failed.into_error(format!("writing message {sequence} to block {lba}")))?;
+        drop(run);
+        self.committer.commit().await?;
+        self.stored.borrow_mut()[place as usize] = Some(sequence);
+        self.operations.set(self.operations.get() + 1);
+        let ack = Ack { sequence: sequence.into(), address: next.address.into(), rkey: next.rkey.into(), len: next.len.into() };
+        let mut buf = self.node.buf().await;
+        buf.set_view(0, size_of::<Ack>() as u32);
+        buf.as_mut_slice().copy_from_slice(ack.as_bytes());
+        self.qp.send(buf, None).await.map(drop).map_err(|failed| failed.into_error("acknowledging"))
+    }
+
+    /// Reads back what is stored and compares it with what was to be sent.
+    async fn verify(&self, seed: u64) -> Result<()> {
+        let disk = self.node.disk()?;
+        let blocks = u64::from(self.stride_bytes / disk.info().block_bytes);
+        let stored = self.stored.borrow().clone();
+        for (place, sequence) in (0u64..).zip(stored) {
+            let Some(sequence) = sequence else { continue };
+            let lba = Lba(self.extent.start.0 + place * blocks);
+            let run = self.node.run(self.stride_bytes).await;
+            let run = disk.read(lba, run).await.map_err(|failed| failed.into_error(format!("reading back block {lba}")))?;
+            Pattern::new(seed, sequence)
+                .check(&run.as_slice()[..self.size_bytes as usize])
+                .map_err(|mismatch| Error::new(ErrorKind::Failed, format!("message {sequence} at block {lba}: {mismatch}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The server's side: stores until the client has finished, then reads everything back.
+pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Tally> {
+    let qp = node.accept(channel, plan).await?;
+    let disk = node.disk()?;
+    let stride_bytes = plan.size_bytes.next_multiple_of(disk.info().block_bytes);
+    let places = plan.places(node, stride_bytes)?;
+    let extent = node.allocate(places * u64::from(stride_bytes / disk.info().block_bytes))?;
+    let server = Rc::new(Server {
+        node: node.clone(),
+        qp: qp.clone(),
+        depth: plan.depth,
+        size_bytes: plan.size_bytes,
+        stride_bytes,
+        extent,
+        committer: node.committer()?.clone(),
+        windows: RefCell::default(),
+        stored: RefCell::new(vec![None; places as usize]),
+        operations: Cell::new(0),
+    });
+    for _ in 0..plan.depth {
+        let window = server.grant()?;
+        server.windows.borrow_mut().push(Some(window));
+    }
+    let mut crew = Crew::new();
+    // Twice the depth: while a message is being made durable a receive for the slot's next one is posted.
+    for _ in 0..2 * plan.depth {
+        let server = server.clone();
+        crew.add(node.core(), async move { server.work().await });
+    }
+    let grants = server.windows.borrow().iter().flatten().map(|w| Grant { address: w.address(), rkey: w.rkey(), len: w.len() }).collect();
+    channel.send(&Message::Ready { stream: 0, grants, rank: 1 }).await?;
+    let finished = node.attend(channel, &mut crew).await;
+    // Receives flush and the workers end; with the queue pair closed no grant is left, so the windows come back.
+    qp.disconnect();
+    let worked = crew.finish().await;
+    for window in server.windows.take().into_iter().flatten() {
+        drop(server.qp.revoke(window).await);
+    }
+    finished?;
+    worked?;
+    let operations = server.operations.get();
+    let mut tally = Tally { operations, bytes_written: operations * u64::from(stride_bytes), ..node.rdma_tally(&qp) };
+    match server.verify(plan.seed).await {
+        Ok(()) => tally.verified = operations > 0,
+        Err(error) => tally.error = Some(error.to_string()),
+    }
+    Ok(tally)
+}
+
+struct Client {
+    node: Node,
+    qp: Rc<Pair>,
+    plan: Plan,
+    windows: RefCell<Vec<Grant>>,
+    acks: Vec<Inbox<Ack>>,
+    meter: RefCell<Meter>,
+    clock: RunClock,
+}
+
+impl Client {
+    async fn work(&self, slot: u32) -> Result<()> {
+        let Plan { depth, seed, size_bytes, .. } = self.plan;
+        let mut run = self.node.slab().run(size_bytes)?;
+        let mut sequence = u64::from(slot);
+        while self.clock.goes_on(sequence) {
+            Pattern::new(seed, sequence).fill(run.as_mut_slice());
+            let begun = self.node.core().now();
+            // Sequence numbers travel in 32 bits; the server counts no further either.
+            let immediate = Some(sequence as u32);
+            let what = |failed: crate::device::Failed<Run>| failed.into_error(format!("message {sequence}"));
+            run = if is_write(sequence, depth) {
+                let Grant { address, rkey, len } = self.windows.borrow()[slot as usize];
+                self.qp.write(run, Remote { address, rkey, len }, immediate).await.map_err(what)?
+            } else {
+                self.qp.send(run, immediate).await.map_err(what)?
+            };
+            let Some(ack) = self.acks[slot as usize].pop().await else {
+                return Err(Error::new(ErrorKind::Failed, "the queue pair went down before the acknowledgement came"));
+            };
+            if ack.rkey.get() != 0 {
+                self.windows.borrow_mut()[slot as usize] = Grant { address: ack.address.get(), rkey: ack.rkey.get(), len: ack.len.get() };
+            }
+            self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(size_bytes));
+            sequence += u64::from(depth);
+        }
+        Ok(())
+    }
+
+    /// Deals acknowledgements to the slots they are for.
+    async fn listen(&self) -> Result<()> {
+        loop {
+            let mut buf = self.node.buf().await;
+            buf.set_view(0, size_of::<Ack>() as u32);
+            let Ok(received) = self.qp.recv(buf.into()).await else { break };
+            let Ok(ack) = Ack::read_from_bytes(received.run.as_slice()) else {
+                return Err(Error::new(ErrorKind::Protocol, format!("an acknowledgement of {} bytes", received.run.len())));
+            };
+            let slot = ack.sequence.get() % u64::from(self.plan.depth);
+            // A slot waits for one acknowledgement at a time; a second one is not for anybody.
+            let _ = self.acks[slot as usize].push(ack);
+        }
+        self.acks.iter().for_each(Inbox::close);
+        Ok(())
+    }
+}
+
+/// The client's side.
+pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: SocketAddr) -> Result<Row> {
+    let link = node.connect(channel, plan).await?;
+    let core = node.core();
+    if link.grants.len() != plan.depth as usize {
+        return Err(Error::new(ErrorKind::Protocol, format!("the server granted {} windows instead of {}", link.grants.len(), plan.depth)));
+    }
+    let client = Rc::new(Client {
+        node: node.clone(),
+        qp: link.qp.clone(),
+        plan: plan.clone(),
+        windows: RefCell::new(link.grants),
+        acks: (0..plan.depth).map(|_| Inbox::new(core.ops(), 1)).collect(),
+        meter: RefCell::new(Meter::start(core.now())),
+        clock: plan.clock(core),
+    });
+    let (mut listeners, mut workers) = (Crew::new(), Crew::new());
+    for slot in 0..plan.depth {
+        for _ in 0..2 {
+            let client = client.clone();
+            listeners.add(core, async move { client.listen().await });
+        }
+        let client = client.clone();
+        workers.add(core, async move { client.work(slot).await });
+    }
+    workers.ended().await;
+    // All acknowledged, or the first failure: either way nothing more is to come.
+    let failed = workers.has_failed();
+    if failed {
+        link.qp.disconnect();
+    }
+    let worked = workers.finish().await;
+    let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
+    let row = node.finish(channel, Some(&link.qp), row, worked).await;
+    link.qp.disconnect();
+    listeners.finish().await?;
+    row
+}

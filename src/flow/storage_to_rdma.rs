@@ -1,0 +1,267 @@
+//! Flow 4: blocks from the device into a peer's memory.
+//!
+//! The peer asks with a small SEND that names a block and a window of its own. The block is read into chunks, or found in them:
+//! hot blocks are kept frozen and any number of answers read the same chunks at once. A WRITE with immediate puts it into the
+//! peer's window; the peer revokes the window before it looks.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Result};
+use crate::device::block::Durability;
+use crate::device::rdma::{Access, Remote};
+use crate::flow::control::{Channel, Message, Plan, Tally};
+use crate::flow::crew::Crew;
+use crate::flow::node::{Extent, Node, Pair, RunClock};
+use crate::flow::pattern::Pattern;
+use crate::flow::report::{Meter, Row};
+use crate::flow::window::Inbox;
+use crate::mem::Shared;
+
+/// What the client sends: 32 bytes, little-endian.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Request {
+    /// The block wanted.
+    block: U64,
+    /// Where to put it.
+    address: U64,
+    rkey: U32,
+    len: U32,
+    /// What the answer's immediate value is to be.
+    tag: U32,
+    reserved: U32,
+}
+
+/// Blocks kept in memory. Requests ask for one of them every fourth time.
+const HOT: u64 = 16;
+/// Distinct blocks on the device at most: 64 MiB of the default size.
+const BLOCKS_MAX: u64 = 1024;
+
+/// Which block request `sequence` asks for: every fourth one a hot one.
+fn block_of(sequence: u64, blocks: u64) -> u64 {
+    if sequence % 4 == 3 { (sequence / 4) % HOT.min(blocks) } else { sequence % blocks }
+}
+
+struct Server {
+    node: Node,
+    qp: Rc<Pair>,
+    size_bytes: u32,
+    stride_bytes: u32,
+    extent: Extent,
+    blocks: u64,
+    /// Hot blocks that were read once.
+    hot: RefCell<HashMap<u64, Shared>>,
+    hits: Cell<u64>,
+    operations: Cell<u64>,
+}
+
+impl Server {
+    fn lba(&self, block: u64) -> Result<Lba> {
+        Ok(Lba(self.extent.start.0 + block * u64::from(self.stride_bytes / self.node.disk()?.info().block_bytes)))
+    }
+
+    /// Writes the blocks that will be asked for.
+    async fn prepare(&self, seed: u64) -> Result<()> {
+        let disk = self.node.disk()?;
+        let mut run = self.node.run(self.stride_bytes).await;
+        for block in 0..self.blocks {
+            run.set_len(self.stride_bytes);
+            run.as_mut_slice()[self.size_bytes as usize..].fill(0);
+            Pattern::new(seed, block).fill(&mut run.as_mut_slice()[..self.size_bytes as usize]);
+            let lba = self.lba(block)?;
+            run = disk
+                .write(lba, run, Durability::AtFlush)
+                .await
+                .map_err(|failed| failed.into_error(format!("preparing block {block} at {lba}")))?;
+        }
+        Ok(())
+    }
+
+    /// One of the workers: takes the next request and answers it.
+    async fn work(&self) -> Result<()> {
+        let mut buf = self.node.buf().await;
+        loop {
+            buf.set_view(0, size_of::<Request>() as u32);
+            let Ok(received) = self.qp.recv(buf.into()).await else { return Ok(()) };
+            let request = Request::read_from_bytes(received.run.as_slice())
+                .map_err(|_| Error::new(ErrorKind::Protocol, format!("a request of {} bytes", received.run.len())))?;
+            buf = crate::mem::Buf::try_from(received.run).expect("a request is received into one chunk");
+            self.answer(&request).await?;
+        }
+    }
+
+    async fn answer(&self, request: &Request) -> Result<()> {
+        let block = request.block.get();
+        if block >= self.blocks || request.len.get() < self.size_bytes {
+            let what = format!("a request for block {block} of {} into {} bytes", self.blocks, request.len.get());
+            return Err(Error::new(ErrorKind::Protocol, what));
+        }
+        let remote = Remote { address: request.address.get(), rkey: request.rkey.get(), len: self.size_bytes };
+        let tag = Some(request.tag.get());
+        let failed = |status: crate::device::Status| status.to_error(format!("writing block {block} to the peer"));
+        let kept = self.hot.borrow().get(&block).cloned();
+        if let Some(shared) = kept {
+            self.hits.set(self.hits.get() + 1);
+            self.qp.write(shared, remote, tag).await.map(drop).map_err(|error| failed(error.outcome.status))?;
+        } else {
+            let lba = self.lba(block)?;
+            let run = self.node.run(self.stride_bytes).await;
+            let mut run = self
+                .node
+                .disk()?
+                .read(lba, run)
+                .await
+                .map_err(|error| error.into_error(format!("reading block {block} at {lba}")))?;
+            run.set_len(self.size_bytes);
+            if block < HOT {
+                let shared = run.freeze();
+                self.hot.borrow_mut().insert(block, shared.clone());
+                self.qp.write(shared, remote, tag).await.map(drop).map_err(|error| failed(error.outcome.status))?;
+            } else {
+                self.qp.write(run, remote, tag).await.map(drop).map_err(|error| failed(error.outcome.status))?;
+            }
+        }
+        self.operations.set(self.operations.get() + 1);
+        Ok(())
+    }
+}
+
+/// The server's side: answers until the client has finished.
+pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Tally> {
+    let qp = node.accept(channel, plan).await?;
+    let disk = node.disk()?;
+    let stride_bytes = plan.size_bytes.next_multiple_of(disk.info().block_bytes);
+    let blocks = plan.places(node, stride_bytes)?.min(BLOCKS_MAX);
+    let extent = node.allocate(blocks * u64::from(stride_bytes / disk.info().block_bytes))?;
+    let server = Rc::new(Server {
+        node: node.clone(),
+        qp: qp.clone(),
+        size_bytes: plan.size_bytes,
+        stride_bytes,
+        extent,
+        blocks,
+        hot: RefCell::default(),
+        hits: Cell::new(0),
+        operations: Cell::new(0),
+    });
+    server.prepare(plan.seed).await?;
+    let mut crew = Crew::new();
+    // Twice the depth: while one request is answered the receive for the next is posted.
+    for _ in 0..2 * plan.depth {
+        let server = server.clone();
+        crew.add(node.core(), async move { server.work().await });
+    }
+    // The client learns how many blocks there are in the place of a stream number.
+    channel.send(&Message::Ready { stream: blocks as u32, grants: Vec::new(), rank: 1 }).await?;
+    let finished = node.attend(channel, &mut crew).await;
+    qp.disconnect();
+    let worked = crew.finish().await;
+    finished?;
+    worked?;
+    let operations = server.operations.get();
+    Ok(Tally { operations, verified: operations > 0, cache_hits: server.hits.get(), ..node.rdma_tally(&qp) })
+}
+
+struct Client {
+    node: Node,
+    qp: Rc<Pair>,
+    plan: Plan,
+    blocks: u64,
+    arrived: Vec<Inbox<()>>,
+    meter: RefCell<Meter>,
+    clock: RunClock,
+}
+
+impl Client {
+    async fn work(&self, slot: u32) -> Result<()> {
+        let Plan { depth, seed, size_bytes, .. } = self.plan;
+        let mut run = self.node.slab().run(size_bytes)?;
+        let mut buf = self.node.buf().await;
+        let mut sequence = u64::from(slot);
+        while self.clock.goes_on(sequence) {
+            let block = block_of(sequence, self.blocks);
+            let begun = self.node.core().now();
+            let window = self.qp.open(run, Access::WRITE)?;
+            let request = Request {
+                block: block.into(),
+                address: window.address().into(),
+                rkey: window.rkey().into(),
+                len: window.len().into(),
+                tag: slot.into(),
+                reserved: 0.into(),
+            };
+            buf.set_view(0, size_of::<Request>() as u32);
+            buf.as_mut_slice().copy_from_slice(request.as_bytes());
+            let asked = self.qp.send(buf, None).await;
+            let answered = if asked.is_ok() { self.arrived[slot as usize].pop().await } else { None };
+            run = self.qp.revoke(window).await;
+            buf = asked.map_err(|failed| failed.into_error(format!("asking for block {block}")))?;
+            if answered.is_none() {
+                return Err(Error::new(ErrorKind::Failed, format!("the queue pair went down before block {block} came")));
+            }
+            self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(size_bytes));
+            Pattern::new(seed, block)
+                .check(run.as_slice())
+                .map_err(|mismatch| Error::new(ErrorKind::Failed, format!("block {block} came wrong: {mismatch}")))?;
+            sequence += u64::from(depth);
+        }
+        Ok(())
+    }
+
+    /// Deals arrivals to the slots they are for.
+    async fn listen(&self) -> Result<()> {
+        loop {
+            // A WRITE with immediate takes a receive and none of its memory.
+            let mut buf = self.node.buf().await;
+            buf.set_view(0, 0);
+            let Ok(received) = self.qp.recv(buf.into()).await else { break };
+            let Some(inbox) = received.immediate.and_then(|slot| self.arrived.get(slot as usize)) else {
+                return Err(Error::new(ErrorKind::Protocol, format!("an answer for slot {:?}", received.immediate)));
+            };
+            let _ = inbox.push(());
+        }
+        self.arrived.iter().for_each(Inbox::close);
+        Ok(())
+    }
+}
+
+/// The client's side.
+pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: SocketAddr) -> Result<Row> {
+    let link = node.connect(channel, plan).await?;
+    let core = node.core();
+    let client = Rc::new(Client {
+        node: node.clone(),
+        qp: link.qp.clone(),
+        plan: plan.clone(),
+        blocks: u64::from(link.stream.max(1)),
+        arrived: (0..plan.depth).map(|_| Inbox::new(core.ops(), 1)).collect(),
+        meter: RefCell::new(Meter::start(core.now())),
+        clock: plan.clock(core),
+    });
+    let (mut listeners, mut workers) = (Crew::new(), Crew::new());
+    for slot in 0..plan.depth {
+        for _ in 0..2 {
+            let client = client.clone();
+            listeners.add(core, async move { client.listen().await });
+        }
+        let client = client.clone();
+        workers.add(core, async move { client.work(slot).await });
+    }
+    workers.ended().await;
+    if workers.has_failed() {
+        link.qp.disconnect();
+    }
+    let worked = workers.finish().await;
+    let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
+    let row = node.finish(channel, Some(&link.qp), row, worked).await;
+    link.qp.disconnect();
+    listeners.finish().await?;
+    row
+}
