@@ -369,10 +369,7 @@ mod tests {
         let read = UringCommand::read(1, 8, all, DATA).to_entry();
         assert_eq!((read[0], &read[40..52]), (0x02, &[8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0][..]));
         assert_eq!(UringCommand::flush(1).to_entry(), bytes(&[(4, &[1])]));
-        assert_eq!(
-            UringCommand::write_zeroes(1, 1, 2).to_entry(),
-            bytes(&[(0, &[0x08]), (4, &[1]), (40, &[1]), (48, &[1, 0, 0, 2])])
-        );
+        assert_eq!(UringCommand::write_zeroes(1, 1, 2).to_entry(), bytes(&[(0, &[0x08]), (4, &[1]), (40, &[1]), (48, &[1, 0, 0, 2])]));
         let range = Data { address: 0x1000, len: 16 };
         assert_eq!(
             UringCommand::deallocate(1, range).to_entry(),

@@ -62,7 +62,9 @@ pub fn check_device_unused(system: &System, path: &Path, dev: u64) -> Result<()>
             return Err(named(format!("mounted at {mount}")).remedy(format!("umount {mount}, or give another device")));
         }
         if let Some(holder) = member.holders().first() {
-            return Err(named(format!("used by {holder} (device mapper, RAID or cache)")).remedy("take that apart first, or give another device"));
+            return Err(
+                named(format!("used by {holder} (device mapper, RAID or cache)")).remedy("take that apart first, or give another device")
+            );
         }
         if swapped(system.swaps, |meta| Some(meta.rdev()) == member.number().map(|(major, minor)| libc::makedev(major, minor))) {
             return Err(named("used as swap".into()).remedy("swapoff it first, or give another device"));

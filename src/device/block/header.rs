@@ -73,8 +73,7 @@ impl Header {
         let mut owner = [0; 32];
         owner[..self.owner.len()].copy_from_slice(self.owner.as_bytes());
         let reserved = [0; BYTES as usize - 64];
-        let mut raw =
-            Raw { magic: MAGIC, version: U32::new(VERSION), crc: U32::new(0), epoch: U64::new(self.epoch), owner, reserved };
+        let mut raw = Raw { magic: MAGIC, version: U32::new(VERSION), crc: U32::new(0), epoch: U64::new(self.epoch), owner, reserved };
         raw.crc = U32::new(checksum(&raw));
         block[..BYTES as usize].copy_from_slice(raw.as_bytes());
     }

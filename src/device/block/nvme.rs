@@ -132,12 +132,14 @@ impl NvmeQueue {
         let Setup { name, generic, claim, encoding, entries, busy_poll } = setup;
         let failed = |step: &str, error: &std::io::Error| Error::io(format!("{name}: {step}"), error);
         let ring = make_ring(ops, entries, busy_poll).map_err(|error| {
-            failed("setting up a passthrough ring", &error).remedy("Linux 6.1 or later with NVMe passthrough is needed; or use the kernel's block device")
+            failed("setting up a passthrough ring", &error)
+                .remedy("Linux 6.1 or later with NVMe passthrough is needed; or use the kernel's block device")
         })?;
         ring.submitter().register_files(&[generic.as_raw_fd()]).map_err(|error| failed("registering the device", &error))?;
         let region = uring.region();
         if let Some(region) = &region {
-            register(&ring, uring, region).map_err(|error| failed("registering the region", &error).remedy("raise the locked-memory limit (ulimit -l)"))?;
+            register(&ring, uring, region)
+                .map_err(|error| failed("registering the region", &error).remedy("raise the locked-memory limit (ulimit -l)"))?;
         }
         let ranges = vec![DatasetRange::default(); ops.capacity()].into_boxed_slice();
         Ok(NvmeQueue {

@@ -72,8 +72,9 @@ fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io:
     };
     match with(flags | libc::O_DIRECT) {
         Ok(file) => {
-            // Since 6.6 tmpfs takes the flag and goes through its page cache all the same.
-            let direct = !fstatfs(&file).is_ok_and(|stat| stat.filesystem_type() == TMPFS_MAGIC);
+            // Since 6.6 tmpfs takes the flag and goes through its page cache all the same. (Device nodes lie on a tmpfs too.)
+            let regular = file.metadata()?.is_file();
+            let direct = !regular || !fstatfs(&file).is_ok_and(|stat| stat.filesystem_type() == TMPFS_MAGIC);
             Ok(Opened { file, direct })
         }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -162,22 +163,11 @@ fn sync_directory(path: &Path) -> Result<()> {
 }
 
 /// The disk's facts, and its place on the ring.
-fn finish(
-    uring: &Uring,
-    ops: &Ops,
-    config: &DiskConfig,
-    opened: Opened,
-    device: Option<Option<BlockSys>>,
-    created: bool,
-) -> Result<Disk> {
+fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device: Option<Option<BlockSys>>, created: bool) -> Result<Disk> {
     let path = &config.path;
     let Opened { file, direct } = opened;
     let is_device = device.is_some();
-    let size = if is_device {
-        size_of_device(&file, path)?
-    } else {
-        file.metadata().map_err(|error| explain_open(path, &error))?.len()
-    };
+    let size = if is_device { size_of_device(&file, path)? } else { file.metadata().map_err(|error| explain_open(path, &error))?.len() };
     let below = device.flatten().or_else(|| BlockSys::new(Path::new(SYS), file.metadata().ok()?.dev()));
     let (memory_align, block_bytes) = if direct { alignment(&file) } else { (1, 512) };
     let capacity_bytes = size / u64::from(block_bytes) * u64::from(block_bytes);
@@ -293,7 +283,9 @@ pub(super) fn check_unused(check: impl FnOnce(&System) -> Result<()>) -> Result<
 pub(super) fn explain_open(path: &Path, error: &std::io::Error) -> Error {
     let explained = Error::io(format!("opening {}", path.display()), error);
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => explained.remedy("run as root, or let the user read and write it (group disk for block devices)"),
+        Some(libc::EACCES | libc::EPERM) => {
+            explained.remedy("run as root, or let the user read and write it (group disk for block devices)")
+        }
         Some(libc::ENXIO | libc::ENOMEDIUM | libc::ENODEV) => explained.remedy("there is no device or medium behind this name"),
         Some(libc::EROFS) => explained.remedy("the file system or device is read-only"),
         Some(libc::ENOENT) => explained.with_kind(ErrorKind::Usage).remedy("the directory does not exist"),

@@ -170,7 +170,10 @@ mod tests {
     fn bytes_and_pieces_bound_a_command() {
         let limits = unregistered(4096, 2, 1);
         let cut = all(&[(0x1000, 2048), (0x3000, 1024), (0x5000, 512), (0x8000, 6144), (0xf000, 512)], &limits);
-        assert_eq!(cut, [(Err(2), 3072, None), (Ok(0x5000), 512, None), (Ok(0x8000), 4096, None), (Ok(0x9000), 2048, None), (Ok(0xf000), 512, None)]);
+        assert_eq!(
+            cut,
+            [(Err(2), 3072, None), (Ok(0x5000), 512, None), (Ok(0x8000), 4096, None), (Ok(0x9000), 2048, None), (Ok(0xf000), 512, None)]
+        );
     }
 
     #[test]
@@ -181,7 +184,12 @@ mod tests {
         let cut = all(&[(2 * gib - 2048, 4096), (gib, 2048), (2 * gib + 8192, 2048)], &limits);
         assert_eq!(
             cut,
-            [(Ok(2 * gib - 2048), 2048, Some(0)), (Ok(2 * gib), 2048, Some(1)), (Ok(gib), 2048, Some(0)), (Ok(2 * gib + 8192), 2048, Some(1))]
+            [
+                (Ok(2 * gib - 2048), 2048, Some(0)),
+                (Ok(2 * gib), 2048, Some(1)),
+                (Ok(gib), 2048, Some(0)),
+                (Ok(2 * gib + 8192), 2048, Some(1))
+            ]
         );
         // Memory outside the region goes without a buffer.
         assert_eq!(all(&[(0, 512), (gib, 512)], &limits), [(Ok(0), 512, None), (Ok(gib), 512, Some(0))]);

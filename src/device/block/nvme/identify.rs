@@ -46,7 +46,8 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
     if format.metadata_bytes > 0 || format.protected {
         let what = format!("{} is formatted with {} bytes of metadata per block", path.display(), format.metadata_bytes);
         let error = Error::new(ErrorKind::Unavailable, what);
-        return Err(error.remedy("reformat it without (nvme format --lbaf, which erases it), or give the block device with a kernel that handles it"));
+        return Err(error
+            .remedy("reformat it without (nvme format --lbaf, which erases it), or give the block device with a kernel that handles it"));
     }
     let queue_limit = |name: &str| sys.as_ref().and_then(|block| block.queue(name));
     let limits = transfer_limits(&controller, uring.region().as_ref(), &queue_limit);
@@ -56,10 +57,8 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
         () if controller.write_zeroes => Discard::WriteZeroes,
         () => Discard::None,
     };
-    let limits = Limits {
-        max_discard_blocks: if discard == Discard::WriteZeroes { u64::from(BLOCKS_MAX) } else { u64::from(u32::MAX) },
-        ..limits
-    };
+    let limits =
+        Limits { max_discard_blocks: if discard == Discard::WriteZeroes { u64::from(BLOCKS_MAX) } else { u64::from(u32::MAX) }, ..limits };
     let info = DiskInfo {
         path: path.clone(),
         backend: BackendKind::Nvme,
