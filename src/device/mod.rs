@@ -97,6 +97,8 @@ pub enum Status {
     Nvme(u16),
     /// An RDMA work completion status.
     Rdma(WcStatus),
+    /// A disk refused it before any device saw it, or ended early.
+    Block(block::Fault),
     /// Cancelled before it began, by a drain or a closed queue.
     Cancelled,
 }
@@ -148,7 +150,8 @@ impl fmt::Display for Status {
         match self {
             Status::Ok => f.write_str("ok"),
             Status::Os(errno) => f.write_str(&describe_errno(*errno)),
-            Status::Nvme(status) => write!(f, "NVMe status type {:#x} code {:#04x}", status >> 8 & 7, status & 0xff),
+            Status::Nvme(status) => write!(f, "{}", crate::wire::nvme::CommandStatus(*status)),
+            Status::Block(fault) => fault.fmt(f),
             Status::Rdma(status) => status.fmt(f),
             Status::Cancelled => f.write_str("cancelled"),
         }

@@ -21,6 +21,9 @@ use crate::mem::Region;
 const NOT_AN_OPERATION: u64 = 0;
 const CANCELLATION: u64 = NOT_AN_OPERATION;
 
+/// Registered descriptors a ring has room for: a disk or two, a listener and one socket per peer of a core are far fewer.
+const FILES_MAX: u32 = 64;
+
 /// The submission queue is full and the kernel took nothing: try again after a poll.
 #[derive(Debug)]
 pub struct QueueFull;
@@ -43,6 +46,8 @@ struct Inner {
     serial: u32,
     /// No new work is taken.
     closed: bool,
+    /// Which slots of the table of registered descriptors are taken; empty until the first is.
+    files: Vec<bool>,
 }
 
 /// A descriptor that ends the core's sleep when it becomes readable.
@@ -73,7 +78,7 @@ impl Uring {
             .setup_cqsize(completions)
             .build(entries)
             .map_err(|error| explain_setup(&error))?;
-        let inner = Inner { ring, ops: ops.clone(), region: None, in_flight: 0, watches: Vec::new(), serial: 0, closed: false };
+        let inner = Inner { ring, ops: ops.clone(), region: None, in_flight: 0, watches: Vec::new(), serial: 0, closed: false, files: Vec::new() };
         Ok(Uring { inner: Rc::new(RefCell::new(inner)) })
     }
 
@@ -99,6 +104,35 @@ impl Uring {
     /// The region registered as fixed buffers, if one is.
     pub fn region(&self) -> Option<Region> {
         self.inner.borrow().region.clone()
+    }
+
+    /// Registers a descriptor, which spares the kernel a lookup and a reference count per operation. Returns its number for
+    /// `types::Fixed`. The ring holds the open file until [`Uring::unregister_file`] and the last operation on it.
+    ///
+    /// # Errors
+    /// The table is full, or the kernel refuses (`RLIMIT_NOFILE` bounds the table): use the descriptor itself.
+    pub fn register_file(&self, fd: RawFd) -> Result<u32> {
+        let mut inner = self.inner.borrow_mut();
+        if inner.files.is_empty() {
+            let made = inner.ring.submitter().register_files_sparse(FILES_MAX);
+            made.map_err(|error| Error::io("making a table of registered descriptors", &error))?;
+            inner.files.resize(FILES_MAX as usize, false);
+        }
+        let free = inner.files.iter().position(|taken| !taken);
+        let slot = free.ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("registering more than {FILES_MAX} descriptors")))?;
+        let put = inner.ring.submitter().register_files_update(slot as u32, &[fd]);
+        put.map_err(|error| Error::io(format!("registering descriptor {fd} with io_uring"), &error))?;
+        inner.files[slot] = true;
+        Ok(slot as u32)
+    }
+
+    /// Takes a descriptor out of the table. Operations in flight on it go on; the kernel closes it after the last.
+    pub fn unregister_file(&self, slot: u32) {
+        let mut inner = self.inner.borrow_mut();
+        // A slot the kernel would not clear stays taken: never reused for another file.
+        if inner.ring.submitter().register_files_update(slot, &[-1]).is_ok() {
+            inner.files[slot as usize] = false;
+        }
     }
 
     /// The ring's descriptor, for `register_buffers_clone` from another core.

@@ -11,6 +11,7 @@
 //! | [`roce`] | InfiniBand transport headers over UDP port 4791 |
 //! | [`icrc`] | the invariant CRC that ends every RoCEv2 packet |
 //! | [`native`] | our own: test datagrams, the storage record, the `ibv_rc_pingpong` line |
+//! | [`nvme`] | NVMe commands, identify structures and statuses |
 //! | [`pcapng`] | capture files that tshark reads |
 
 pub mod checksum;
@@ -20,6 +21,7 @@ pub mod icrc;
 pub mod ipv4;
 pub mod ipv6;
 pub mod native;
+pub mod nvme;
 pub mod pcapng;
 pub mod roce;
 pub mod udp;

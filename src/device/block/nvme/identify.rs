@@ -1,0 +1,216 @@
+//! Set-up of a namespace: lock, guard, identify, limits.
+
+use super::path::NamespacePath;
+use super::*;
+
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+
+use crate::base::units::human_bytes;
+use crate::base::{limits, topology};
+use crate::device::block::plan::Limits;
+use crate::device::block::sysfs::BlockSys;
+use crate::device::block::{Backend, BackendKind, DiskInfo, aligned, guard, lock, open as setup};
+use crate::mem::PageKind;
+use crate::wire::nvme::{BLOCKS_MAX, CommandStatus, Controller, IDENTIFY_BYTES, Namespace};
+
+/// `_IO('N', 0x40)`: the namespace's number.
+const NVME_IOCTL_ID: libc::c_ulong = (b'N' as libc::c_ulong) << 8 | 0x40;
+/// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`: the same 72 bytes, the last word being the result.
+const NVME_IOCTL_ADMIN_CMD: libc::c_ulong = command_code(0x41) as libc::c_ulong;
+/// The smallest page of a controller (CAP.MPSMIN): what MDTS counts in.
+const PAGE_BYTES: u32 = 4096;
+
+/// Opens a namespace for passthrough.
+///
+/// # Errors
+/// As [`Disk::open`]; a format with metadata or protection information is `Unavailable`.
+pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespacePath, forced: bool) -> Result<Disk> {
+    let path = &config.path;
+    let claim = claim(config, &namespace, forced)?;
+    let generic = OpenOptions::new().read(true).write(!config.read_only).open(&namespace.generic);
+    let generic = generic.map_err(|error| setup::explain_open(&namespace.generic, &error))?;
+    lock::lock(&generic, path, config.read_only, config.lock_wait)?;
+    let sys = namespace.sys.as_deref().and_then(|_| {
+        let block = fs::metadata(namespace.block.as_deref()?).ok()?;
+        BlockSys::new(Path::new("/sys"), block.rdev())
+    });
+    if let (Some(block), false) = (&claim, config.read_only) {
+        let size = fs::read_to_string(namespace.sys.as_deref().unwrap_or(Path::new("")).join("size")).unwrap_or_default();
+        let size = size.trim().parse::<u64>().unwrap_or(0) * 512;
+        guard::allow(&guard::inspect(block, path, size, sys.as_ref())?, path, forced)?;
+    }
+    let (nsid, controller, format) = identify(&generic, path)?;
+    if format.metadata_bytes > 0 || format.protected {
+        let what = format!("{} is formatted with {} bytes of metadata per block", path.display(), format.metadata_bytes);
+        let error = Error::new(ErrorKind::Unavailable, what);
+        return Err(error
+            .remedy("reformat it without (nvme format --lbaf, which erases it), or give the block device with a kernel that handles it"));
+    }
+    let queue_limit = |name: &str| sys.as_ref().and_then(|block| block.queue(name));
+    let limits = transfer_limits(&controller, uring.region().as_ref(), &queue_limit);
+    let discard = match () {
+        () if config.read_only => Discard::None,
+        () if controller.dataset_management => Discard::Deallocate,
+        () if controller.write_zeroes => Discard::WriteZeroes,
+        () => Discard::None,
+    };
+    let limits =
+        Limits { max_discard_blocks: if discard == Discard::WriteZeroes { u64::from(BLOCKS_MAX) } else { u64::from(u32::MAX) }, ..limits };
+    let info = DiskInfo {
+        path: path.clone(),
+        backend: BackendKind::Nvme,
+        device: true,
+        capacity_bytes: format.blocks * u64::from(format.block_bytes),
+        block_bytes: format.block_bytes,
+        // Page lists and SGLs address dwords; the queue may ask for more.
+        memory_align: queue_limit("dma_alignment").map_or(4, |mask| mask as u32 + 1),
+        max_io_bytes: limits.max_bytes,
+        max_pieces: limits.max_pieces,
+        volatile_cache: controller.volatile_cache,
+        // Mandatory for every NVMe controller.
+        supports_fua: true,
+        supports_discard: discard != Discard::None,
+        numa_node: sys.as_ref().and_then(|block| topology::device_node(block.dir())),
+        direct: true,
+        fixed_buffers: limits.fixed.is_some(),
+        read_only: config.read_only,
+        created: false,
+        model: Some(format!("{} {} firmware {}", controller.model, controller.serial, controller.firmware)),
+        notes: Vec::new(),
+    };
+    let encoding = Encoding { nsid, shift: format.block_bytes.trailing_zeros(), discard, vectored_fixed: kernel_at_least(6, 16) };
+    let setup = Setup {
+        name: format!("nvme {}", namespace.generic.display()),
+        generic,
+        claim,
+        encoding,
+        entries: config.queue_entries,
+        busy_poll: config.busy_poll,
+    };
+    let queue = NvmeQueue::new(uring, ops, setup)?;
+    Ok(Disk::assemble(info, ops, limits, Backend::Nvme(Rc::new(RefCell::new(queue)))))
+}
+
+/// Opens the block device exclusively, after looking that nobody uses it.
+fn claim(config: &DiskConfig, namespace: &NamespacePath, forced: bool) -> Result<Option<File>> {
+    let path = &config.path;
+    if config.read_only {
+        return Ok(None);
+    }
+    let Some(block) = &namespace.block else {
+        // Without a block device nobody mounts it, and nothing tells what it carries.
+        let what = format!("{} has no block device, so what it carries cannot be seen", path.display());
+        let refused = Error::new(ErrorKind::Refused, what).remedy(format!("to lose what is on it, --force-device {}", path.display()));
+        return if forced { Ok(None) } else { Err(refused) };
+    };
+    let dev = fs::metadata(block).map_err(|error| setup::explain_open(block, &error))?.rdev();
+    setup::check_unused(|system| guard::check_device_unused(system, path, dev))?;
+    let open = || OpenOptions::new().read(true).write(true).custom_flags(libc::O_EXCL | libc::O_DIRECT).open(block);
+    let opened = lock::wait_until(config.lock_wait, || match open() {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => None,
+        other => Some(other),
+    });
+    match opened {
+        Some(opened) => opened.map(Some).map_err(|error| setup::explain_open(block, &error)),
+        None => {
+            let what = format!("{} is claimed by the kernel or another process", block.display());
+            Err(Error::new(ErrorKind::Busy, what).remedy("see lsblk and fuser: it may be mounted elsewhere or open exclusively"))
+        }
+    }
+}
+
+/// What one command may carry: the controller's limit, the driver's, and the segments the driver maps.
+fn transfer_limits(controller: &Controller, region: Option<&Region>, queue: &dyn Fn(&str) -> Option<u64>) -> Limits {
+    let plain = Limits::of(region);
+    let segments = queue("max_segments").unwrap_or(127).max(2);
+    // On small pages every page may be a segment of its own; a huge page holds the largest transfer in one or two.
+    let scattered = region.is_none_or(|region| region.pages() == PageKind::Plain);
+    let by_segments = if scattered { (segments - 1) * u64::from(PAGE_BYTES) } else { u64::MAX };
+    let bytes = [
+        controller.max_transfer_bytes(PAGE_BYTES).unwrap_or(u64::MAX),
+        queue("max_hw_sectors_kb").map_or(u64::MAX, |kib| kib * 1024),
+        by_segments,
+        u64::from(limits::IO_MAX_BYTES),
+    ];
+    let max_bytes = bytes.into_iter().min().expect("four of them") as u32 / limits::BLOCK_MAX_BYTES * limits::BLOCK_MAX_BYTES;
+    Limits {
+        max_bytes,
+        // A piece may begin in one page and end in the next.
+        max_pieces: (limits::GATHER_MAX as u64).min(segments / 2) as u32,
+        boundary: queue("virt_boundary_mask").map_or(u64::from(PAGE_BYTES), |mask| mask + 1),
+        ..plain
+    }
+}
+
+/// The namespace's number, its controller and its format.
+fn identify(device: &File, path: &Path) -> Result<(u32, Controller, Namespace)> {
+    // SAFETY: the call takes no pointers; the descriptor is open.
+    let nsid = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ID) };
+    let nsid = u32::try_from(nsid).map_err(|_| Error::last_os(format!("asking {} for its namespace", path.display())))?;
+    let mut page = aligned::zeroed(IDENTIFY_BYTES)?;
+    let data = Data { address: page.as_ptr() as u64, len: IDENTIFY_BYTES as u32 };
+    let odd = |what: &str| Error::new(ErrorKind::Failed, format!("{}: {what} makes no sense", path.display()));
+    admin(device, path, UringCommand::identify_controller(data))?;
+    let controller = Controller::parse(&page).ok_or_else(|| odd("identify controller"))?;
+    page.fill(0);
+    admin(device, path, UringCommand::identify_namespace(nsid, data))?;
+    let format = Namespace::parse(&page).filter(|format| format.blocks > 0).ok_or_else(|| odd("identify namespace"))?;
+    if format.block_bytes > limits::BLOCK_MAX_BYTES {
+        let what = format!("{} has blocks of {}", path.display(), human_bytes(u64::from(format.block_bytes)));
+        return Err(Error::new(ErrorKind::Unavailable, what).remedy("reformat it with blocks of 512 or 4096 bytes (erases it)"));
+    }
+    Ok((nsid, controller, format))
+}
+
+/// One admin command; its data is memory of the caller.
+fn admin(device: &File, path: &Path, mut command: UringCommand) -> Result<()> {
+    // SAFETY: the 72 bytes are `struct nvme_passthru_cmd`; the data they point to is the caller's page, alive and long enough.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ADMIN_CMD, &raw mut command) };
+    let what = || format!("identifying {}", path.display());
+    match rc {
+        0 => Ok(()),
+        status if status > 0 => Err(Error::new(ErrorKind::Failed, format!("{}: {}", what(), CommandStatus(status as u16)))),
+        _ => Err(Error::last_os(what()).remedy("admin commands need CAP_SYS_ADMIN before Linux 6.2; or use --access kernel")),
+    }
+}
+
+fn kernel_at_least(major: u32, minor: u32) -> bool {
+    let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(mdts: Option<u8>, queue: &[(&str, u64)]) -> Limits {
+        let mut bytes = vec![0; IDENTIFY_BYTES];
+        bytes[77] = mdts.unwrap_or(0);
+        let controller = Controller::parse(&bytes).unwrap();
+        transfer_limits(&controller, None, &|name| queue.iter().find(|(other, _)| *other == name).map(|&(_, value)| value))
+    }
+
+    #[test]
+    fn the_smallest_limit_counts() {
+        // MDTS 5: 128 KiB.
+        let found = limits(Some(5), &[("max_hw_sectors_kb", 512), ("max_segments", 256), ("virt_boundary_mask", 4095)]);
+        assert_eq!((found.max_bytes, found.max_pieces, found.boundary), (128 << 10, 128, 4096));
+        assert_eq!(limits(None, &[("max_hw_sectors_kb", 64), ("max_segments", 256)]).max_bytes, 64 << 10);
+        // 33 segments of scattered pages: 32 whole pages wherever the first begins.
+        assert_eq!(limits(None, &[("max_segments", 33)]).max_bytes, 128 << 10);
+        // An SGL controller's queue has no boundary.
+        assert_eq!(limits(None, &[("virt_boundary_mask", 0)]).boundary, 1);
+        // Nothing told: the page lists' boundary.
+        assert_eq!(limits(None, &[]).boundary, 4096);
+    }
+
+    #[test]
+    fn kernel_versions() {
+        assert!(kernel_at_least(4, 0));
+        assert!(!kernel_at_least(4000, 0));
+    }
+}

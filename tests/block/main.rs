@@ -1,0 +1,4 @@
+//! Disks: one conformance suite on every backend, what is refused, and what goes wrong.
+
+mod conformance;
+mod world;
