@@ -1,2 +1,274 @@
-//! The five flows between two machines: argument parsing only.
-fn main() {}
+//! `unified-rdma-test IFNAME RDMA_DEV BLOCK_DEV server | SERVER_IP`: argument parsing and printing only; the work is in the
+//! library.
+
+use std::cell::RefCell;
+use std::io::{IsTerminal, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use basin::base::error::ErrorKind;
+use basin::base::units::{human_bytes, parse_bytes};
+use basin::base::{Error, Result};
+use basin::device::rdma::RdmaName;
+use basin::flow::client::Progress;
+use basin::flow::options::Options;
+use basin::flow::report::{self, Row};
+use basin::flow::{FlowKind, Transport, client, readback, server};
+use basin::reactor::{CoreConfig, PollMode, launch};
+use clap::{Parser, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+const EXAMPLES: &str = "\
+Examples:
+  unified-rdma-test lo soft disk.img server            one end, on any Linux machine
+  unified-rdma-test lo soft disk.img 127.0.0.1         the other: all flows, a table
+  unified-rdma-test eth0 soft:xdp /dev/sdb server      over a NIC, on a whole device
+  unified-rdma-test lo soft disk.img check             what flow 1 has stored there
+  unified-rdma-test lo soft disk.img check --export packets.pcapng
+
+Both ends trust each other: a client may read and write what the server grants to it, and nothing is encrypted.
+Exit code: 0 every flow ran and was verified, 1 one failed, 2 wrong usage, 3 one was skipped.";
+
+/// Moves bytes between network, RDMA and storage through one region, and checks every one of them.
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES)]
+struct Arguments {
+    /// Network interface: where packets are received, and whose address RDMA uses
+    #[arg(value_name = "IFNAME")]
+    interface: String,
+    /// soft (picks the best wire), soft:xdp, soft:udp, soft:shm, or the name of an RDMA device
+    #[arg(value_name = "RDMA_DEV")]
+    rdma: String,
+    /// Block device, /dev/ngXnY, or a file (created). A client takes the argument and never opens it
+    #[arg(value_name = "BLOCK_DEV")]
+    block: PathBuf,
+    /// server; the server's address; or check, to read back what flow 1 has stored
+    #[arg(value_name = "server|SERVER_IP|check")]
+    role: String,
+    /// TCP port of the conversation and UDP port of the packets
+    #[arg(long, default_value_t = 9999)]
+    port: u16,
+    /// Size of a file that is created
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    disk_size: u64,
+    /// Peers of the all-reduce, the server among them
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    peers: u32,
+    /// A flow, or all; may be given more than once
+    #[arg(long, value_name = "FLOW", default_value = "all")]
+    flow: Vec<String>,
+    /// RDMA transport
+    #[arg(long, value_enum, default_value_t = TransportArgument::Rc)]
+    transport: TransportArgument,
+    /// Payload of one operation; each flow has its own default
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    size: Option<u32>,
+    /// Operations of each flow
+    #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Run each flow for so long
+    #[arg(long, value_parser = parse_seconds)]
+    seconds: Option<f64>,
+    /// Operations in flight
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
+    depth: u32,
+    /// Size of the memory region
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
+    region: u64,
+    /// Processor to pin the core to; not pinned without it
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// adaptive sleeps when idle; busy never does
+    #[arg(long, value_enum, default_value_t = PollArgument::Adaptive)]
+    poll: PollArgument,
+    /// One JSON object per flow on standard output
+    #[arg(long)]
+    json: bool,
+    /// Server: end after the first client
+    #[arg(long)]
+    once: bool,
+    /// BLOCK_DEV once more, when what is on it may be destroyed
+    #[arg(long, value_name = "NAME")]
+    force_device: Option<String>,
+    /// check: write the stored datagrams to this pcapng file
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TransportArgument {
+    Rc,
+    Uc,
+    Ud,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PollArgument {
+    Adaptive,
+    Busy,
+}
+
+fn parse_size(text: &str) -> std::result::Result<u32, String> {
+    let bytes = parse_bytes(text)?;
+    match u32::try_from(bytes) {
+        Ok(size) if (8..=basin::base::limits::IO_MAX_BYTES).contains(&size) => Ok(size),
+        _ => Err(format!("{} is not between 8 B and {}", human_bytes(bytes), human_bytes(basin::base::limits::IO_MAX_BYTES.into()))),
+    }
+}
+
+fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("a number of seconds up to a day".into()),
+    }
+}
+
+/// What the process does.
+enum Job {
+    Serve,
+    Request(IpAddr),
+    Check,
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("unified-rdma-test: {error}");
+            ExitCode::from(if error.kind() == ErrorKind::Usage { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<u8> {
+    let job = match arguments.role.as_str() {
+        "server" => Job::Serve,
+        "check" => Job::Check,
+        address => Job::Request(
+            address
+                .parse()
+                .map_err(|_| Error::new(ErrorKind::Usage, format!("'{address}' is neither 'server', 'check' nor an IP address")))?,
+        ),
+    };
+    let usage = |text: String| Error::new(ErrorKind::Usage, text);
+    let flows = if arguments.flow.iter().any(|flow| flow == "all") {
+        FlowKind::ALL.to_vec()
+    } else {
+        arguments.flow.iter().map(|flow| flow.parse::<FlowKind>()).collect::<std::result::Result<_, _>>().map_err(usage)?
+    };
+    let json = arguments.json;
+    let export = arguments.export;
+    let options = Options {
+        interface: arguments.interface,
+        rdma: arguments.rdma.parse::<RdmaName>()?,
+        block: arguments.block,
+        port: arguments.port,
+        disk_bytes: arguments.disk_size,
+        region_bytes: arguments.region,
+        peers: arguments.peers,
+        flows,
+        transport: match arguments.transport {
+            TransportArgument::Rc => Transport::Rc,
+            TransportArgument::Uc => Transport::Uc,
+            TransportArgument::Ud => Transport::Ud,
+        },
+        size_bytes: arguments.size,
+        count: arguments.count,
+        seconds: arguments.seconds,
+        depth: arguments.depth,
+        poll: match arguments.poll {
+            PollArgument::Adaptive => PollMode::Adaptive,
+            PollArgument::Busy => PollMode::Busy,
+        },
+        json,
+        once: arguments.once,
+        force_device: arguments.force_device,
+    };
+    // A server may have many clients, each with a few hundred tasks and operations.
+    let core = CoreConfig { cpu: arguments.cpu, poll: options.poll, operations: 16 << 10, tasks: 16 << 10, ..CoreConfig::default() };
+    let (sender, job, export) = (std::sync::mpsc::channel(), &job, &export);
+    let (results, rows) = sender;
+    let outcomes = launch::<(), _, _, _>(vec![core], |_, core, _| {
+        let (options, export, results) = (options.clone(), export.clone(), results.clone());
+        let job = match job {
+            Job::Serve => Job::Serve,
+            Job::Check => Job::Check,
+            Job::Request(address) => Job::Request(*address),
+        };
+        async move {
+            let bar = Rc::new(Bar::default());
+            let said = bar.clone();
+            let say: server::Say = Rc::new(move |line| said.say(&line));
+            match job {
+                Job::Serve => server::serve(core, options, say).await,
+                Job::Check => readback::check(&core, &options, export.as_deref(), say).await,
+                Job::Request(address) => {
+                    let rows = client::run(core, options, address, say, bar).await?;
+                    let _ = results.send(rows);
+                    Ok(())
+                }
+            }
+        }
+    })?;
+    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+    drop(results);
+    match rows.try_recv() {
+        Ok(rows) => Ok(show(&rows, json)),
+        Err(_) => Ok(0),
+    }
+}
+
+fn show(rows: &[Row], json: bool) -> u8 {
+    let text = if json { report::json(rows) } else { format!("\n{}", report::table(rows)) };
+    // A reader that went away (`| head`) is no error of ours.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    report::exit_code(rows) as u8
+}
+
+/// A progress bar on a terminal; nothing elsewhere.
+#[derive(Default)]
+struct Bar {
+    bar: RefCell<Option<ProgressBar>>,
+}
+
+impl Bar {
+    fn say(&self, line: &str) {
+        match &*self.bar.borrow() {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, flow: FlowKind, count: Option<u64>) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        let bar = count.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        let template = match count {
+            Some(_) => "{msg:20} {bar:32} {pos}/{len} {per_sec} {eta}",
+            None => "{msg:20} {spinner} {pos} {per_sec} {elapsed}",
+        };
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is a constant"));
+        bar.set_message(flow.name());
+        *self.bar.borrow_mut() = Some(bar);
+    }
+
+    fn advance(&self, operations: u64) {
+        if let Some(bar) = &*self.bar.borrow() {
+            bar.set_position(operations);
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = self.bar.borrow_mut().take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -43,7 +43,9 @@ impl Ticket {
 impl Committer {
     /// For writes to `disk`.
     pub fn new(core: &Core, disk: &Disk) -> Committer {
-        Committer { inner: Rc::new(Inner { core: core.clone(), disk: disk.clone(), next: RefCell::new(Vec::new()), running: Cell::new(0) }) }
+        Committer {
+            inner: Rc::new(Inner { core: core.clone(), disk: disk.clone(), next: RefCell::new(Vec::new()), running: Cell::new(0) }),
+        }
     }
 
     /// Waits until every write that completed before this call is durable.
@@ -79,7 +81,12 @@ impl Committer {
     async fn flush(&self) {
         // Whoever asked meanwhile is covered too: their writes were complete before the flush begins.
         let tickets = std::mem::take(&mut *self.inner.next.borrow_mut());
-        let outcome = self.inner.disk.flush().await.map_err(|failed| failed.into_error(format!("flushing {}", self.inner.disk.info().path)));
+        let outcome = self
+            .inner
+            .disk
+            .flush()
+            .await
+            .map_err(|failed| failed.into_error(format!("flushing {}", self.inner.disk.info().path.display())));
         for ticket in tickets {
             let outcome = match &outcome {
                 Ok(()) => Ok(()),

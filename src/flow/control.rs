@@ -30,8 +30,10 @@ pub struct Plan {
     pub transport: Transport,
     /// Payload bytes of a message, datagram or block; for all-reduce, of the vector.
     pub size_bytes: u32,
-    /// Operations to do; `None` with `seconds`.
-    pub count: u64,
+    /// Operations to do at most.
+    pub count: Option<u64>,
+    /// Seconds to go on for at most.
+    pub seconds: Option<f64>,
     /// Operations in flight.
     pub depth: u32,
     /// What the content follows from.
@@ -98,6 +100,8 @@ pub enum Message {
     },
     /// Client: run this flow.
     Begin(Plan),
+    /// Server: this flow begins.
+    Accept,
     /// Server: this flow cannot run here.
     Decline {
         /// Why, for the SKIPPED row.
@@ -141,6 +145,7 @@ impl Message {
             Message::Hello { .. } => "hello",
             Message::Welcome { .. } => "welcome",
             Message::Begin(_) => "begin",
+            Message::Accept => "accept",
             Message::Decline { .. } => "decline",
             Message::Endpoints { .. } => "endpoints",
             Message::Ready { .. } => "ready",
@@ -207,6 +212,23 @@ impl Channel {
             Ok(answer) => answer,
             Err(_) => Err(Error::new(ErrorKind::Failed, format!("{peer} has not answered for {} seconds", ANSWER_WITHIN.as_secs_f64()))),
         }
+    }
+
+    /// The server's answer to Begin: why it declines, if it does.
+    ///
+    /// # Errors
+    /// As [`Channel::answer`].
+    pub async fn declined(&mut self) -> Result<Option<String>> {
+        match self.answer().await? {
+            Message::Accept => Ok(None),
+            Message::Decline { reason } => Ok(Some(reason)),
+            other => Err(self.unexpected(&other, "accept")),
+        }
+    }
+
+    /// Whether an error says only that the peer has closed the connection.
+    pub fn is_closed(&self, error: &Error) -> bool {
+        self.stream.has_ended() && error.kind() != ErrorKind::Protocol
     }
 
     /// The peer's queue pairs.

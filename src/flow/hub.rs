@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::device::packet::Inlet;
-use crate::device::{Op, Ops};
+#[cfg(feature = "xdp")]
+pub use crate::device::packet::Inlet as Source;
+use crate::device::packet::PortFault;
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Slab};
-use crate::wire::ethernet::Mac;
+use crate::reactor::Core;
 use crate::wire::frame::{Encapsulation, UdpFrame};
 use crate::wire::native::datagram;
 use crate::wire::udp;
@@ -56,9 +57,9 @@ impl Reply {
 
 /// The streams of one packet port.
 pub struct Hub {
-    inlet: Inlet,
+    inlet: Source,
     slab: Slab,
-    ops: Ops,
+    core: Core,
     streams: RefCell<HashMap<u32, Rc<Inbox<Datagram>>>>,
     dropped: Cell<u64>,
     ident: Cell<u16>,
@@ -66,14 +67,14 @@ pub struct Hub {
 
 impl Hub {
     /// Over the datagrams of `inlet`; answers are built in chunks of `slab`.
-    pub fn new(ops: &Ops, slab: &Slab, inlet: Inlet) -> Rc<Hub> {
-        let (ops, slab) = (ops.clone(), slab.clone());
-        Rc::new(Hub { inlet, slab, ops, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0) })
+    pub fn new(core: &Core, slab: &Slab, inlet: Source) -> Rc<Hub> {
+        let (core, slab) = (core.clone(), slab.clone());
+        Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0) })
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
     pub fn open(&self, stream: u32) -> Rc<Inbox<Datagram>> {
-        let inbox = Rc::new(Inbox::new(&self.ops, INBOX));
+        let inbox = Rc::new(Inbox::new(self.core.ops(), INBOX));
         self.streams.borrow_mut().insert(stream, inbox.clone());
         inbox
     }
@@ -99,12 +100,23 @@ impl Hub {
     pub async fn run(&self, unknown: impl Fn(u32, Rc<Inbox<Datagram>>)) {
         let mut frames: Vec<Buf> = Vec::with_capacity(BATCH);
         loop {
-            while self.inlet.receive(&mut frames, BATCH) > 0 {
-                for frame in frames.drain(..) {
-                    self.deal(frame, &unknown);
+            match self.inlet.receive(&mut frames, BATCH) {
+                Ok(0) => self.inlet.readable().await,
+                Ok(_) => {
+                    for frame in frames.drain(..) {
+                        self.deal(frame, &unknown);
+                    }
+                    // Other tasks store and forward what was dealt.
+                    self.core.yield_now().await;
+                }
+                // Service resumes by itself when the link is back.
+                Err(PortFault::LinkDown) => tracing::warn!("the link is down: no packets until it is up again"),
+                Err(fault) => {
+                    tracing::error!(%fault, "no more packets");
+                    self.streams.borrow_mut().drain().for_each(|(_, inbox)| inbox.close());
+                    return;
                 }
             }
-            self.inlet.readable().await;
         }
     }
 
@@ -167,14 +179,7 @@ impl Hub {
         reply.encapsulation.emit(bytes.len() as u16, ident, frame);
         let udp = headers - udp::HEADER_LEN;
         udp::fill_checksum(&mut frame[udp..], src.ip(), dst.ip());
-        if let Ok(sent) = self.inlet.send(buf) {
-            // Nobody waits for it: the chunk returns when the NIC is done.
-            drop::<Op<Buf>>(sent);
-        }
-    }
-
-    /// The MAC of the port's interface.
-    pub fn mac(&self) -> Mac {
-        self.inlet.mac()
+        // Nobody waits for it: the chunk returns when the NIC is done, or now.
+        drop(self.inlet.post(buf));
     }
 }

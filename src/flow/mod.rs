@@ -16,8 +16,25 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub mod client;
+pub mod commit;
+pub mod control;
+pub mod crew;
+pub mod hub;
+pub mod log;
+pub mod network_to_rdma;
+pub mod network_to_storage;
+pub mod node;
+pub mod options;
 pub mod pattern;
+pub mod rdma_to_rdma;
+pub mod rdma_to_storage;
+pub mod readback;
 pub mod report;
+pub mod server;
+pub mod setup;
+pub mod storage_to_rdma;
+pub mod window;
 
 /// One of the five flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -103,5 +120,15 @@ impl fmt::Display for Transport {
             Transport::Uc => "uc",
             Transport::Ud => "ud",
         })
+    }
+}
+
+impl From<Transport> for crate::device::rdma::Transport {
+    fn from(transport: Transport) -> crate::device::rdma::Transport {
+        match transport {
+            Transport::Rc => crate::device::rdma::Transport::Rc,
+            Transport::Uc => crate::device::rdma::Transport::Uc,
+            Transport::Ud => crate::device::rdma::Transport::Ud,
+        }
     }
 }

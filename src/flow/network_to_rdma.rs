@@ -51,7 +51,7 @@ async fn forward(qp: Rc<Pair>, inbox: Rc<Inbox<Datagram>>, depth: u32, forwarded
 }
 
 async fn sent(send: impl Future<Output = std::result::Result<Buf, Failed<Buf>>>, forwarded: &Cell<u64>) -> Result<()> {
-    send.await.map_err(|failed| failed.into_error("forwarding a datagram"))?;
+    send.await.map(drop).map_err(|failed| failed.into_error("forwarding a datagram"))?;
     forwarded.set(forwarded.get() + 1);
     Ok(())
 }
@@ -190,7 +190,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
         credit: Credit::new(core.ops(), window),
         places: RefCell::new(vec![None; window as usize]),
         lost: Cell::new(0),
-        meter: RefCell::new(Meter::start(core.now())),
+        meter: RefCell::new(node.meter()),
         sending: Cell::new(true),
     });
     let mut receivers = Crew::new();

@@ -23,7 +23,7 @@ use crate::flow::node::{Extent, Node};
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
 use crate::flow::window::{Credit, Inbox};
-use crate::mem::{Buf, Gather, Ledger};
+use crate::mem::{Gather, Ledger};
 use crate::wire::native::datagram;
 
 /// Writes on their way at once for one stream. Each carries up to 384 KiB.
@@ -166,7 +166,9 @@ impl Recorder {
         let received_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let mut pack: Option<Packed> = None;
         let mut asked = false;
-        while gather.runs().len() + usize::from(pack.is_some()) < BATCH && gather.len_bytes() + 4 * limits::CHUNK_SIZES[1] <= limits::IO_MAX_BYTES {
+        while gather.runs().len() + usize::from(pack.is_some()) < BATCH
+            && gather.len_bytes() + 4 * limits::CHUNK_SIZES[1] <= limits::IO_MAX_BYTES
+        {
             let Some(Datagram { buf, header, reply }) = self.inbox.try_pop() else { break };
             self.update(|state| state.reply = Some(reply));
             let sequence = match header {
@@ -302,7 +304,9 @@ impl Recorder {
             let mut wrong: Option<String> = None;
             let walked = log::walk(run.as_slice(), |header, payload| {
                 records += 1;
-                let mut fail = |what: String| drop(wrong.get_or_insert(format!("record {} of stream {}: {what}", header.sequence, self.stream)));
+                let mut fail = |what: String| {
+                    wrong.get_or_insert(format!("record {} of stream {}: {what}", header.sequence, self.stream));
+                };
                 if header.stream != self.stream {
                     fail(format!("it says stream {}", header.stream));
                 }
@@ -429,7 +433,7 @@ async fn send_stream(node: &Node, plan: &Plan, server: SocketAddr, stream: u32) 
         lost: Cell::new(0),
         sent_at: RefCell::new(vec![Nanos::ZERO; size as usize]),
         credit: Credit::new(core.ops(), size),
-        meter: RefCell::new(Meter::start(core.now())),
+        meter: RefCell::new(node.meter()),
     });
     let listener = {
         let (window, socket, node, bytes) = (window.clone(), socket.clone(), node.clone(), u64::from(plan.size_bytes));

@@ -14,7 +14,7 @@ use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
 use crate::flow::hub::Hub;
 use crate::flow::rdma_to_rdma::Gathering;
-use crate::flow::report::Row;
+use crate::flow::report::{Meter, Row};
 use crate::mem::{Buf, Ledger, Run, Slab, Window};
 use crate::reactor::Core;
 
@@ -50,6 +50,8 @@ struct Inner {
     hca: OnceCell<Result<Hca, String>>,
     hub: OnceCell<Result<Rc<Hub>, String>>,
     gathering: RefCell<Option<Rc<Gathering>>>,
+    /// Operations of the flow under way, for a progress bar.
+    operations: Rc<Cell<u64>>,
 }
 
 impl Node {
@@ -64,6 +66,7 @@ impl Node {
                 hca: OnceCell::new(),
                 hub: OnceCell::new(),
                 gathering: RefCell::default(),
+                operations: Rc::default(),
             }),
         }
     }
@@ -96,6 +99,21 @@ impl Node {
     /// Brings in a packet port's hub, or the reason why there is none.
     pub fn set_hub(&self, opened: Result<Rc<Hub>>) {
         assert!(self.inner.hub.set(opened.map_err(|error| error.to_string())).is_ok(), "a node has one hub");
+    }
+
+    /// A meter that starts now and whose operations [`Node::operations`] shows.
+    pub fn meter(&self) -> Meter {
+        Meter::start(self.inner.core.now(), self.inner.operations.clone())
+    }
+
+    /// Operations the flow under way has completed.
+    pub fn operations(&self) -> u64 {
+        self.inner.operations.get()
+    }
+
+    /// A flow begins.
+    pub fn reset_operations(&self) {
+        self.inner.operations.set(0);
     }
 
     /// Why `flow` cannot run here, if it cannot.
@@ -147,7 +165,12 @@ impl Node {
         let all = store.disk.info().blocks();
         if store.first + blocks > all {
             let block = u64::from(store.disk.info().block_bytes);
-            let what = format!("{} has room for {} bytes and {} are needed", store.disk.info().path.display(), (all - store.first) * block, blocks * block);
+            let what = format!(
+                "{} has room for {} bytes and {} are needed",
+                store.disk.info().path.display(),
+                (all - store.first) * block,
+                blocks * block
+            );
             return Err(Error::new(ErrorKind::Unavailable, what).remedy("a larger --disk-size, or a smaller --size or --depth"));
         }
         let start = if store.next.get() + blocks > all { store.first } else { store.next.get() };
@@ -261,7 +284,7 @@ impl Node {
 
     /// The part of a tally that every flow with a disk has.
     pub fn tally(&self) -> Tally {
-        Tally { block_mode: self.disk().ok().map(|disk| disk.info().backend.to_string()), ..Tally::default() }
+        Tally { block_mode: self.disk().ok().map(|disk| disk.info().backend.name().to_string()), ..Tally::default() }
     }
 
     /// The part of a tally that every flow over a queue pair has.
@@ -319,7 +342,7 @@ pub struct Link {
     pub grants: Vec<Grant>,
 }
 
-fn have<T>(cell: &OnceCell<Result<T, String>>, absent: &str) -> Result<&T, Error> {
+fn have<'a, T>(cell: &'a OnceCell<Result<T, String>>, absent: &str) -> Result<&'a T> {
     match cell.get() {
         Some(Ok(device)) => Ok(device),
         Some(Err(reason)) => Err(Error::new(ErrorKind::Unavailable, reason.clone())),

@@ -14,8 +14,8 @@ use std::rc::Rc;
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, limits};
-use crate::device::{Op, ops};
 use crate::device::rdma::QpEndpoint;
+use crate::device::{Op, ops};
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::Crew;
 use crate::flow::node::{Node, Pair, RunClock};
@@ -56,7 +56,7 @@ impl Member {
         let segment_elements = (elements + 1).div_ceil(u64::from(peers));
         let segment_bytes = (segment_elements * 4) as u32;
         let segments: Result<Vec<Run>, _> = (0..peers).map(|_| node.slab().run(segment_bytes)).collect();
-        let (segments, meter) = (segments?, Meter::start(node.core().now()));
+        let (segments, meter) = (segments?, node.meter());
         let node = node.clone();
         let mut member =
             Member { node, left, right, rank, peers, seed: plan.seed, elements, segment_bytes, segments, posted: VecDeque::new(), meter };
@@ -128,14 +128,18 @@ impl Member {
         let empty = self.segments.swap_remove(out);
         let sending = self.right.send(empty, None);
         let incoming = self.posted.pop_front().expect("receives for two rounds are posted");
-        let received = incoming.await.into_result().map_err(|failed| failed.into_error(format!("receiving from rank {}", self.segment_at(-1))))?;
+        let received =
+            incoming.await.into_result().map_err(|failed| failed.into_error(format!("receiving from rank {}", self.segment_at(-1))))?;
         let sent = sending.await.map_err(|failed| failed.into_error(format!("sending to rank {}", self.segment_at(1))))?;
         // swap_remove moved the last segment into the gap; put both back in their places.
         self.segments.push(sent);
         let last = self.segments.len() - 1;
         self.segments.swap(out, last);
         if received.len() != self.segment_bytes {
-            return Err(Error::new(ErrorKind::Protocol, format!("a segment of {} bytes instead of {}", received.len(), self.segment_bytes)));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                format!("a segment of {} bytes instead of {}", received.len(), self.segment_bytes),
+            ));
         }
         Ok(received)
     }
@@ -161,7 +165,7 @@ impl Member {
 
     /// Rounds until the clock or a peer says stop. Every element of every round is checked.
     async fn run(&mut self, clock: &RunClock) -> Result<u64> {
-        self.meter = Meter::start(self.node.core().now());
+        self.meter = self.node.meter();
         for round in 0.. {
             self.fill(round, !clock.goes_on(round + 1));
             let begun = self.node.core().now();
@@ -292,11 +296,8 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
 
 async fn attend(node: &Node, channel: &mut Channel, ring: &Gathering, rank: u32) -> Result<()> {
     channel.send(&Message::Ready { stream: 0, grants: Vec::new(), rank }).await?;
-    let endpoints: [QpEndpoint; 2] = channel
-        .endpoints()
-        .await?
-        .try_into()
-        .map_err(|_| Error::new(ErrorKind::Protocol, "a member of a ring has two queue pairs"))?;
+    let endpoints: [QpEndpoint; 2] =
+        channel.endpoints().await?.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "a member of a ring has two queue pairs"))?;
     ring.endpoints.borrow_mut()[rank as usize] = Some(endpoints);
     ring.wait(node, "gathering the ring", || ring.all_endpoints()).await?;
     channel.send(&Message::Endpoints { endpoints: ring.neighbours(rank).to_vec() }).await?;

@@ -98,7 +98,10 @@ impl Server {
         let disk = self.node.disk()?;
         let place = sequence % self.stored.borrow().len() as u64;
         let lba = Lba(self.extent.start.0 + place * u64::from(self.stride_bytes / disk.info().block_bytes));
-        let run = disk.write(lba, run, Durability::AtFlush).await.map_err(|failed| failed.into_error(format!("writing message {sequence} to block {lba}")))?;
+        let run = disk
+            .write(lba, run, Durability::AtFlush)
+            .await
+            .map_err(|failed| failed.into_error(format!("writing message {sequence} to block {lba}")))?;
         drop(run);
         self.committer.commit().await?;
         self.stored.borrow_mut()[place as usize] = Some(sequence);
@@ -247,7 +250,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         plan: plan.clone(),
         windows: RefCell::new(link.grants),
         acks: (0..plan.depth).map(|_| Inbox::new(core.ops(), 1)).collect(),
-        meter: RefCell::new(Meter::start(core.now())),
+        meter: RefCell::new(node.meter()),
         clock: plan.clock(core),
     });
     let (mut listeners, mut workers) = (Crew::new(), Crew::new());

@@ -1,11 +1,14 @@
 //! What a run shows: one row per flow, as a table for people and as one JSON object per line for programs.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Nanos;
+use crate::flow::control::Tally;
 use crate::flow::{FlowKind, Transport};
 
 /// What a flow did, as both `--json` and the table show it.
@@ -112,6 +115,26 @@ impl Row {
         self
     }
 
+    /// Adds what the server found: both ends' copies, what it wrote, whether it agrees.
+    pub fn with_tally(mut self, tally: &Tally) -> Row {
+        self.verified = tally.verified && self.error.is_none() && self.operations > 0;
+        self.bytes_copied_user += tally.bytes_copied_user;
+        self.bytes_copied_kernel = tally.bytes_copied_kernel;
+        self.bytes_written = tally.bytes_written;
+        self.cache_hits = tally.cache_hits;
+        self.lost = self.lost.max(tally.lost);
+        self.packet_mode.clone_from(&tally.packet_mode);
+        self.block_mode.clone_from(&tally.block_mode);
+        self.rdma_backend.clone_from(&tally.rdma_backend);
+        if let Some(theirs) = &tally.error {
+            self.error = Some(match self.error {
+                Some(ours) => format!("{ours}; the server says: {theirs}"),
+                None => format!("the server says: {theirs}"),
+            });
+        }
+        self
+    }
+
     /// One word: how it ended.
     pub fn verdict(&self) -> &'static str {
         match self {
@@ -129,14 +152,16 @@ pub struct Meter {
     bytes: u64,
     begun: Nanos,
     ended: Nanos,
+    /// Shows a progress bar how far this is.
+    shown: Rc<Cell<u64>>,
 }
 
 impl Meter {
     /// A meter that starts at `now`.
-    pub fn start(now: Nanos) -> Meter {
+    pub fn start(now: Nanos, shown: Rc<Cell<u64>>) -> Meter {
         // 1 ns to 10 minutes at two digits: 20 KiB, whatever the number of operations.
         let latencies_ns = Histogram::new_with_bounds(1, 600_000_000_000, 2).expect("the bounds are constants");
-        Meter { latencies_ns, bytes: 0, begun: now, ended: now }
+        Meter { latencies_ns, bytes: 0, begun: now, ended: now, shown }
     }
 
     /// An operation of `bytes` that began at `begun` has ended at `now`.
@@ -144,6 +169,7 @@ impl Meter {
         self.latencies_ns.saturating_record(now.since(begun).0.max(1));
         self.bytes += bytes;
         self.ended = now;
+        self.shown.set(self.shown.get() + 1);
     }
 
     /// Operations so far.
@@ -266,7 +292,7 @@ mod tests {
     use super::*;
 
     fn row() -> Row {
-        let mut meter = Meter::start(Nanos(0));
+        let mut meter = Meter::start(Nanos(0), Rc::default());
         for i in 1..=1000u64 {
             meter.record(Nanos(i * 1000), Nanos(i * 1000 + i * 100), 1400);
         }

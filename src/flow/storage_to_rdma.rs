@@ -113,12 +113,8 @@ impl Server {
         } else {
             let lba = self.lba(block)?;
             let run = self.node.run(self.stride_bytes).await;
-            let mut run = self
-                .node
-                .disk()?
-                .read(lba, run)
-                .await
-                .map_err(|error| error.into_error(format!("reading block {block} at {lba}")))?;
+            let mut run =
+                self.node.disk()?.read(lba, run).await.map_err(|error| error.into_error(format!("reading block {block} at {lba}")))?;
             run.set_len(self.size_bytes);
             if block < HOT {
                 let shared = run.freeze();
@@ -242,7 +238,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         plan: plan.clone(),
         blocks: u64::from(link.stream.max(1)),
         arrived: (0..plan.depth).map(|_| Inbox::new(core.ops(), 1)).collect(),
-        meter: RefCell::new(Meter::start(core.now())),
+        meter: RefCell::new(node.meter()),
         clock: plan.clock(core),
     });
     let (mut listeners, mut workers) = (Crew::new(), Crew::new());

@@ -92,6 +92,11 @@ impl<T> Inbox<T> {
         }
     }
 
+    /// Whether nothing waits to be taken.
+    pub fn is_empty(&self) -> bool {
+        self.items.borrow().is_empty()
+    }
+
     /// Whether [`Inbox::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.closed.get()

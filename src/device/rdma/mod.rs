@@ -119,12 +119,24 @@ pub struct HcaEnv {
     pub link_mtu: Option<u32>,
     /// The UDP port; 0 takes a free one, 4791 is RoCE's own.
     pub udp_port: u16,
+    /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
+    #[cfg(feature = "xdp")]
+    pub inlet: Option<crate::device::packet::Inlet>,
 }
 
 impl HcaEnv {
     /// On loopback, any port.
     pub fn new(ops: Ops, region: Region, rng: Rng) -> HcaEnv {
-        HcaEnv { ops, region, rng, address: None, link_mtu: None, udp_port: 0 }
+        HcaEnv {
+            ops,
+            region,
+            rng,
+            address: None,
+            link_mtu: None,
+            udp_port: 0,
+            #[cfg(feature = "xdp")]
+            inlet: None,
+        }
     }
 }
 

@@ -191,6 +191,13 @@ impl Qp {
         }
     }
 
+    /// Ends the connection while others still hold the queue pair: everything posted completes as flushed, what is posted from now
+    /// on too, and no peer reaches a window of it any more.
+    pub fn disconnect(&self) {
+        let Backend::Soft(soft) = &self.backend;
+        soft.borrow_mut().disconnect(self.index);
+    }
+
     /// Closes: everything posted completes as flushed, and no peer reaches a window of this queue pair any more.
     pub fn close(self) {}
 }

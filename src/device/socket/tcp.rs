@@ -85,6 +85,8 @@ pub struct TcpStream {
     peer: SocketAddr,
     /// What has come and was not yet asked for.
     pending: Vec<u8>,
+    /// The peer has closed its side, or the connection broke.
+    ended: bool,
 }
 
 impl TcpStream {
@@ -95,7 +97,7 @@ impl TcpStream {
         // A peer whose machine is gone is noticed within half a minute.
         let probe = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
         socket.set_tcp_keepalive(&probe)?;
-        Ok(TcpStream { uring: uring.clone(), socket: socket.into(), peer, pending: Vec::new() })
+        Ok(TcpStream { uring: uring.clone(), socket: socket.into(), peer, pending: Vec::new(), ended: false })
     }
 
     /// Connects to `address`. Bound in time by the kernel's own patience, about two minutes; wrap it in `Core::timeout`.
@@ -239,15 +241,24 @@ impl TcpStream {
             self.pending.truncate(have + *got.as_ref().unwrap_or(&0));
             match got {
                 Ok(0) => {
+                    self.ended = true;
                     let what = format!("{} closed the connection{}", self.peer, if have == 0 { "" } else { " in the middle of a message" });
                     return Err(Error::new(ErrorKind::Failed, what));
                 }
                 Ok(_) => {}
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(error) => return Err(self.explain("reading from", &error)),
+                Err(error) => {
+                    self.ended = true;
+                    return Err(self.explain("reading from", &error));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a read found that the peer has closed its side, or the connection broken.
+    pub fn has_ended(&self) -> bool {
+        self.ended
     }
 
     fn explain(&self, doing: &str, error: &io::Error) -> Error {

@@ -178,9 +178,19 @@ impl Soft {
         Ok(())
     }
 
-    /// Ends a queue pair: sends the acknowledgements due, flushes its requests, ends its grants.
+    /// Ends a queue pair and forgets it.
     pub fn close(&mut self, index: u32) {
-        let Some(mut slot) = self.slots[index as usize].take() else { return };
+        self.disconnect(index);
+        let Some(slot) = self.slots[index as usize].take() else { return };
+        self.by_qpn.remove(&slot.qpn.0);
+        if let (Peer::Link(link), Some(links)) = (slot.peer, &mut self.wires.links) {
+            links.leave(link);
+        }
+    }
+
+    /// Sends the acknowledgements due, flushes the requests of a queue pair, ends its grants.
+    pub fn disconnect(&mut self, index: u32) {
+        let Some(slot) = self.slots[index as usize].as_mut() else { return };
         // Answers the peer already waits for; one turn, so that closing takes no longer than a poll.
         if slot.engine.state() == rc::State::Rts {
             let _ = slot.transmit(self.now, LAST_WORDS, &mut self.wires, &self.grants);
@@ -188,11 +198,7 @@ impl Soft {
         }
         slot.engine.fail();
         slot.complete(&self.ops);
-        self.by_qpn.remove(&slot.qpn.0);
         self.grants.revoke_all(slot.qpn);
-        if let (Peer::Link(link), Some(links)) = (slot.peer, &mut self.wires.links) {
-            links.leave(link);
-        }
     }
 
     /// Grants the peer of a queue pair access to a range.

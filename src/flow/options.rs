@@ -1,0 +1,72 @@
+//! What a user asks of `unified-rdma-test`, once parsed.
+
+use std::path::PathBuf;
+
+use crate::device::rdma::RdmaName;
+use crate::flow::control::Plan;
+use crate::flow::{FlowKind, Transport};
+use crate::reactor::PollMode;
+
+/// The largest content of a datagram: 1500 bytes less the IP and UDP headers and the datagram's own.
+pub const DATAGRAM_MAX: u32 = 1500 - 28 - crate::wire::native::datagram::LEN as u32;
+
+/// Everything that was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The network interface.
+    pub interface: String,
+    /// The RDMA device.
+    pub rdma: RdmaName,
+    /// The block device or file. A client never opens it.
+    pub block: PathBuf,
+    /// The TCP port of the conversation and the UDP port of the packet flows.
+    pub port: u16,
+    /// The size in bytes of a file to be created.
+    pub disk_bytes: u64,
+    /// The region's size in bytes.
+    pub region_bytes: u64,
+    /// Peers of an all-reduce.
+    pub peers: u32,
+    /// Flows to run, in order.
+    pub flows: Vec<FlowKind>,
+    /// The RDMA transport.
+    pub transport: Transport,
+    /// Payload bytes of an operation; each flow has its own default.
+    pub size_bytes: Option<u32>,
+    /// Operations of each flow; each has its own default.
+    pub count: Option<u64>,
+    /// Seconds for each flow, instead of a count.
+    pub seconds: Option<f64>,
+    /// Operations in flight.
+    pub depth: u32,
+    /// How a core waits.
+    pub poll: PollMode,
+    /// JSON instead of a table.
+    pub json: bool,
+    /// A server ends after its first client.
+    pub once: bool,
+    /// The block device once more, when what is on it may be destroyed.
+    pub force_device: Option<String>,
+}
+
+impl Options {
+    /// What one flow is to do, and what had to be changed of the wishes for it.
+    pub fn plan(&self, flow: FlowKind, seed: u64) -> (Plan, Option<String>) {
+        // Enough operations for a stable 99.9th percentile, few enough for a few seconds on a slow machine.
+        let (size, count) = match flow {
+            FlowKind::NetworkToStorage => (1376, 50_000),
+            FlowKind::NetworkToRdma => (1000, 20_000),
+            FlowKind::RdmaToStorage | FlowKind::StorageToRdma => (64 << 10, 4_000),
+            FlowKind::RdmaToRdma => (256 << 10, 500),
+        };
+        let wanted = self.size_bytes.unwrap_or(size);
+        let most = if flow.uses_packets() { DATAGRAM_MAX } else { crate::base::limits::IO_MAX_BYTES };
+        let size_bytes = wanted.clamp(8, most);
+        let note =
+            (size_bytes != wanted).then(|| format!("{flow}: --size {wanted} becomes {size_bytes}, the most one message of it carries"));
+        let count = self.count.or(if self.seconds.is_some() { None } else { Some(count) });
+        let rdma = self.rdma.to_string();
+        let Options { transport, seconds, depth, peers, .. } = *self;
+        (Plan { flow, transport, size_bytes, count, seconds, depth, seed, peers, rdma }, note)
+    }
+}
