@@ -26,7 +26,7 @@ pub struct Faults {
     pub reorder_ppm: u32,
     /// One to three bits of a frame are flipped.
     pub corrupt_ppm: u32,
-    /// How long a frame takes, up to twice as long by chance.
+    /// How long a frame takes.
     pub delay: Nanos,
 }
 
@@ -164,7 +164,7 @@ impl Inner {
                     frame[(bit / 8) as usize] ^= 1 << (bit % 8);
                 }
             }
-            let span = faults.delay.0 + self.rng.below(faults.delay.0 + 1) + if late { self.rng.below(8 * faults.delay.0 + 1) } else { 0 };
+            let span = faults.delay.0 + if late { self.rng.below(8 * faults.delay.0 + 1) } else { 0 };
             self.sequence += 1;
             self.flying.push(Reverse(Flying { due: now.saturating_add(Nanos(span)), sequence: self.sequence, to, frame }));
         }

@@ -84,8 +84,9 @@ impl rc::Memory for Reach<'_> {
             rc::Access::Read => grant.access.reads(),
             rc::Access::Write => grant.access.writes(),
         };
-        // Distance first: neither side of the comparison can overflow.
-        let within = va.checked_sub(grant.va).is_some_and(|offset| offset + u64::from(len) <= u64::from(grant.len));
+        // The address is the peer's: its distance from the grant's start may be near 2^64.
+        let end = va.checked_sub(grant.va).and_then(|offset| offset.checked_add(u64::from(len)));
+        let within = end.is_some_and(|end| end <= u64::from(grant.len));
         if allowed && within { Ok(va) } else { Err(AccessFault) }
     }
 

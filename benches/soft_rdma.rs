@@ -1,0 +1,327 @@
+//! The soft HCA against what the machine can do, in one run: `cargo bench --bench soft_rdma`.
+//!
+//! Two threads, pinned to two cores, both busy. Each figure is the median over pairs of short runs, the naive peer and ours by
+//! turns, so that a noisy neighbour hits both:
+//!
+//! - 64 KiB WRITE, 16 in flight, against a shared-memory ring of 4 KiB frames with one copy and a CRC-32 on the way in, checked
+//!   on the way out;
+//! - 8-byte SEND, there and back, against one cache line that two cores hand each other.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use basin::base::{Clock, Rng};
+use basin::device::rdma::{Access, Hca, HcaEnv, Qp, QpConfig, QpEndpoint, Remote};
+use basin::device::{Completed, Op, Ops, Queue};
+use basin::mem::payload::Lease;
+use basin::mem::{Region, RegionConfig, Slab};
+
+const PAIRS: usize = 20;
+const WRITE_BYTES: u32 = 64 << 10;
+const DEPTH: usize = 16;
+/// How long one run of a pair lasts.
+const SPAN: Duration = Duration::from_millis(60);
+const ROUND_TRIPS: u32 = 40_000;
+
+fn main() {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    if cores.len() < 2 {
+        println!("SKIPPED: two cores are needed, {} here", cores.len());
+        return;
+    }
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    for wire in ["soft:mem", "soft:shm"] {
+        if filter.is_empty() || filter == "write" || filter == wire {
+            compare(&format!("{wire} 64 KiB WRITE"), "GB/s", "naive ring", naive_ring, || soft_write(wire));
+        }
+        if filter.is_empty() || filter == "latency" || filter == wire {
+            compare(&format!("{wire} 8 B SEND round trip"), "ns", "cache line", cache_line, || soft_send(wire));
+        }
+    }
+}
+
+/// Medians of both, and of the ratio of each pair.
+fn compare(what: &str, unit: &str, peer: &str, mut naive: impl FnMut() -> f64, mut ours: impl FnMut() -> f64) {
+    // The first runs warm caches and page tables.
+    (naive(), ours());
+    let pairs: Vec<(f64, f64)> = (0..PAIRS).map(|_| (naive(), ours())).collect();
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let naive = median(pairs.iter().map(|pair| pair.0).collect());
+    let ours = median(pairs.iter().map(|pair| pair.1).collect());
+    let ratio = median(pairs.iter().map(|pair| pair.1 / pair.0).collect());
+    println!("{what:32} {ours:9.2} {unit}   {peer} {naive:9.2} {unit}   ratio {ratio:5.2}");
+}
+
+fn pin(core: usize) {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    core_affinity::set_for_current(cores[core]);
+}
+
+/// A line handed to and fro.
+fn cache_line() -> f64 {
+    #[repr(align(128))]
+    struct Line(AtomicU32);
+    let line = Arc::new(Line(AtomicU32::new(0)));
+    let other = {
+        let line = line.clone();
+        thread::spawn(move || {
+            pin(1);
+            for turn in 0..ROUND_TRIPS {
+                while line.0.load(Ordering::Acquire) != 2 * turn + 1 {
+                    std::hint::spin_loop();
+                }
+                line.0.store(2 * turn + 2, Ordering::Release);
+            }
+        })
+    };
+    pin(0);
+    // The other thread's start is not part of the time.
+    let mut started = Instant::now();
+    for turn in 0..ROUND_TRIPS {
+        line.0.store(2 * turn + 1, Ordering::Release);
+        while line.0.load(Ordering::Acquire) != 2 * turn + 2 {
+            std::hint::spin_loop();
+        }
+        if turn == 0 {
+            started = Instant::now();
+        }
+    }
+    let span = started.elapsed();
+    other.join().expect("the other end");
+    span.as_nanos() as f64 / f64::from(ROUND_TRIPS - 1)
+}
+
+/// Frames of 4 KiB through 64 slots: copied in with a CRC, the CRC checked on the other side, where they lie.
+fn naive_ring() -> f64 {
+    const SLOTS: usize = 64;
+    const FRAME: usize = 4096;
+    #[repr(align(128))]
+    struct Count(AtomicU64);
+    struct Ring {
+        produced: Count,
+        consumed: Count,
+        stop: AtomicBool,
+        memory: memmap2::MmapRaw,
+        checksums: Vec<AtomicU32>,
+    }
+    let memory = memmap2::MmapOptions::new().len(SLOTS * FRAME).map_anon().expect("memory for the ring");
+    let ring = Arc::new(Ring {
+        produced: Count(AtomicU64::new(0)),
+        consumed: Count(AtomicU64::new(0)),
+        stop: AtomicBool::new(false),
+        memory: memory.into(),
+        checksums: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
+    });
+    let consumer = {
+        let ring = ring.clone();
+        thread::spawn(move || {
+            pin(1);
+            let mut position = 0;
+            while !ring.stop.load(Ordering::Relaxed) {
+                while position < ring.produced.0.load(Ordering::Acquire) {
+                    let slot = position as usize % SLOTS;
+                    // SAFETY: the producer has published this slot and waits for it to be consumed.
+                    let frame = unsafe { std::slice::from_raw_parts(ring.memory.as_ptr().add(slot * FRAME), FRAME) };
+                    assert_eq!(crc32fast::hash(frame), ring.checksums[slot].load(Ordering::Relaxed));
+                    position += 1;
+                    ring.consumed.0.store(position, Ordering::Release);
+                }
+                std::hint::spin_loop();
+            }
+        })
+    };
+    pin(0);
+    let source = vec![0x5a; DEPTH * WRITE_BYTES as usize];
+    let (mut position, mut consumed) = (0u64, 0u64);
+    let started = Instant::now();
+    while started.elapsed() < SPAN {
+        for frame in source.chunks(FRAME) {
+            while position - consumed >= SLOTS as u64 {
+                consumed = ring.consumed.0.load(Ordering::Acquire);
+                std::hint::spin_loop();
+            }
+            let slot = position as usize % SLOTS;
+            // SAFETY: the consumer is done with this slot (checked above), and nobody else writes to it.
+            let to = unsafe { std::slice::from_raw_parts_mut(ring.memory.as_mut_ptr().add(slot * FRAME), FRAME) };
+            let mut crc = crc32fast::Hasher::new();
+            to.copy_from_slice(frame);
+            crc.update(to);
+            ring.checksums[slot].store(crc.finalize(), Ordering::Relaxed);
+            position += 1;
+            ring.produced.0.store(position, Ordering::Release);
+        }
+    }
+    let moved = ring.consumed.0.load(Ordering::Acquire);
+    let span = started.elapsed();
+    ring.stop.store(true, Ordering::Relaxed);
+    consumer.join().expect("the consumer");
+    moved as f64 * FRAME as f64 / span.as_secs_f64() / 1e9
+}
+
+/// One core's devices, driven by hand.
+struct End {
+    slab: Slab,
+    hca: Hca,
+    queue: std::rc::Rc<std::cell::RefCell<dyn Queue>>,
+    clock: Clock,
+}
+
+impl End {
+    fn open(wire: &str) -> (End, Qp) {
+        let region = Region::map(&RegionConfig::new(8 << 20)).expect("8 MiB");
+        let slab = Slab::new(&region, region.chunks()).expect("a slab");
+        let hca = Hca::open(HcaEnv::new(Ops::new(1024), region, Rng::from_kernel()), &wire.parse().expect("a name")).expect("an HCA");
+        let qp = hca.create_qp(&QpConfig::default()).expect("a queue pair");
+        let queue = hca.queue();
+        (End { slab, hca, queue, clock: Clock::start() }, qp)
+    }
+
+    #[inline]
+    fn poll(&self) {
+        let _ = self.queue.borrow_mut().poll(self.clock.now());
+    }
+
+    #[inline]
+    fn wait<L: Lease>(&self, op: &mut Op<L>) -> Completed<L> {
+        loop {
+            match Pin::new(&mut *op).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(completed) => return completed,
+                Poll::Pending => self.poll(),
+            }
+        }
+    }
+}
+
+/// What one end tells the other before they are connected.
+struct Told {
+    endpoint: QpEndpoint,
+    window: Option<Remote>,
+}
+
+/// Runs `there` on the second core, connected, and `here` on the first.
+fn connected<T>(
+    wire: &'static str,
+    there: impl FnOnce(&End, &Qp, Arc<AtomicBool>) + Send + 'static,
+    here: impl FnOnce(&End, &Qp, Option<Remote>) -> T,
+) -> T {
+    let stop = Arc::new(AtomicBool::new(false));
+    let ((to_there, at_there), (to_here, at_here)) = (mpsc::channel::<Told>(), mpsc::channel::<Told>());
+    let other = {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            pin(1);
+            let (end, qp) = End::open(wire);
+            let window = qp.grant(end.slab.run(1 << 20).expect("a window's run"), Access::WRITE).ok();
+            to_here.send(Told { endpoint: qp.local(), window: window.as_ref().map(Remote::of) }).expect("the first core listens");
+            let told = at_there.recv().expect("the first core tells");
+            qp.connect(&told.endpoint).expect("connected");
+            there(&end, &qp, stop);
+            if let Some(window) = window {
+                drop(poll_once(end.hca.revoke(window)));
+            }
+        })
+    };
+    pin(0);
+    let (end, qp) = End::open(wire);
+    let told = at_here.recv().expect("the second core tells");
+    to_there.send(Told { endpoint: qp.local(), window: None }).expect("the second core listens");
+    qp.connect(&told.endpoint).expect("connected");
+    let result = here(&end, &qp, told.window);
+    stop.store(true, Ordering::Relaxed);
+    other.join().expect("the second core");
+    result
+}
+
+fn poll_once<F: Future>(future: F) -> F::Output {
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it is ready at once"),
+    }
+}
+
+fn soft_write(wire: &'static str) -> f64 {
+    connected(
+        wire,
+        |end, _, stop| {
+            while !stop.load(Ordering::Relaxed) {
+                end.poll();
+            }
+        },
+        |end, qp, window| {
+            let window = window.expect("a window");
+            let part = |slot: usize| window.part(slot as u32 * WRITE_BYTES, WRITE_BYTES).expect("inside the window");
+            let post = |slot: usize, run| qp.submit_write(run, part(slot), None).unwrap_or_else(|_| panic!("the queue has room"));
+            let mut flying: Vec<_> = (0..DEPTH).map(|slot| post(slot, end.slab.run(WRITE_BYTES).expect("a source"))).collect();
+            let run = end.wait(&mut flying[0]).into_result().expect("the first write");
+            flying[0] = post(0, run);
+            let (started, mut writes, mut slot) = (Instant::now(), 0u64, 1);
+            while started.elapsed() < SPAN {
+                let run = end.wait(&mut flying[slot]).into_result().expect("a write");
+                flying[slot] = post(slot, run);
+                writes += 1;
+                slot = (slot + 1) % DEPTH;
+            }
+            let span = started.elapsed();
+            for mut op in flying {
+                drop(end.wait(&mut op));
+            }
+            (writes * u64::from(WRITE_BYTES)) as f64 / span.as_secs_f64() / 1e9
+        },
+    )
+}
+
+fn soft_send(wire: &'static str) -> f64 {
+    /// Answers or asks `ROUND_TRIPS` times; `asks` goes first.
+    fn play(end: &End, qp: &Qp, asks: bool) -> Duration {
+        let receive = |run| qp.submit_recv(run).unwrap_or_else(|_| panic!("the queue has room"));
+        let send = |run| qp.submit_send(run, None).unwrap_or_else(|_| panic!("the queue has room"));
+        let small = || end.slab.run(8).expect("eight bytes");
+        // Two receives, so that one is always posted; two sends, so that the last one's acknowledgement is not waited for.
+        let mut receives = [receive(small()), receive(small())];
+        let mut sends = [None, None];
+        let mut spare = vec![small(), small()];
+        let mut started = Instant::now();
+        for turn in 0..ROUND_TRIPS {
+            let at = turn as usize % 2;
+            if asks {
+                sends[at] = Some(send(spare.pop().expect("two")));
+            }
+            let mut run = end.wait(&mut receives[at]).into_result().expect("a message");
+            run.set_len(8);
+            if !asks {
+                sends[at] = Some(send(spare.pop().expect("two")));
+            }
+            receives[at] = receive(run);
+            if turn == 0 {
+                started = Instant::now();
+            }
+            if let Some(mut op) = sends[1 - at].take() {
+                spare.push(end.wait(&mut op).into_result().expect("sent"));
+            }
+        }
+        let span = started.elapsed();
+        for op in sends.iter_mut().flatten() {
+            drop(end.wait(op));
+        }
+        span
+    }
+    let span = connected(
+        wire,
+        |end, qp, stop| {
+            play(end, qp, false);
+            while !stop.load(Ordering::Relaxed) {
+                end.poll();
+            }
+        },
+        |end, qp, _| play(end, qp, true),
+    );
+    span.as_nanos() as f64 / f64::from(ROUND_TRIPS - 1)
+}
