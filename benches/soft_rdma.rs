@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use basin::device::{Completed, Op, Ops, Queue};
 use basin::mem::payload::Lease;
 use basin::mem::{Region, RegionConfig, Slab};
 
+/// Pairs of runs.
 const PAIRS: usize = 20;
 const WRITE_BYTES: u32 = 64 << 10;
 const DEPTH: usize = 16;
@@ -29,9 +30,8 @@ const SPAN: Duration = Duration::from_millis(60);
 const ROUND_TRIPS: u32 = 40_000;
 
 fn main() {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    if cores.len() < 2 {
-        println!("SKIPPED: two cores are needed, {} here", cores.len());
+    if cores().len() < 2 {
+        println!("SKIPPED: two cores are needed, {} here", cores().len());
         return;
     }
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
@@ -60,9 +60,27 @@ fn compare(what: &str, unit: &str, peer: &str, mut naive: impl FnMut() -> f64, m
     println!("{what:32} {ours:9.2} {unit}   {peer} {naive:9.2} {unit}   ratio {ratio:5.2}");
 }
 
+/// The cores this process may use. Looked up once: a thread inherits its maker's pinning.
+fn cores() -> &'static [core_affinity::CoreId] {
+    static CORES: OnceLock<Vec<core_affinity::CoreId>> = OnceLock::new();
+    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
+}
+
 fn pin(core: usize) {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    core_affinity::set_for_current(cores[core]);
+    core_affinity::set_for_current(cores()[core]);
+}
+
+/// Runs `work` on the second core. Returns once that thread is there: it begins on its maker's core, which is about to be busy.
+fn on_second_core(work: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    let (there, arrived) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        pin(1);
+        there.send(()).expect("the first core listens");
+        work();
+    });
+    arrived.recv().expect("the second core starts");
+    pin(0);
+    thread
 }
 
 /// A line handed to and fro.
@@ -72,8 +90,7 @@ fn cache_line() -> f64 {
     let line = Arc::new(Line(AtomicU32::new(0)));
     let other = {
         let line = line.clone();
-        thread::spawn(move || {
-            pin(1);
+        on_second_core(move || {
             for turn in 0..ROUND_TRIPS {
                 while line.0.load(Ordering::Acquire) != 2 * turn + 1 {
                     std::hint::spin_loop();
@@ -82,7 +99,6 @@ fn cache_line() -> f64 {
             }
         })
     };
-    pin(0);
     // The other thread's start is not part of the time.
     let mut started = Instant::now();
     for turn in 0..ROUND_TRIPS {
@@ -122,8 +138,7 @@ fn naive_ring() -> f64 {
     });
     let consumer = {
         let ring = ring.clone();
-        thread::spawn(move || {
-            pin(1);
+        on_second_core(move || {
             let mut position = 0;
             while !ring.stop.load(Ordering::Relaxed) {
                 while position < ring.produced.0.load(Ordering::Acquire) {
@@ -138,7 +153,6 @@ fn naive_ring() -> f64 {
             }
         })
     };
-    pin(0);
     let source = vec![0x5a; DEPTH * WRITE_BYTES as usize];
     let (mut position, mut consumed) = (0u64, 0u64);
     let started = Instant::now();
@@ -216,8 +230,7 @@ fn connected<T>(
     let ((to_there, at_there), (to_here, at_here)) = (mpsc::channel::<Told>(), mpsc::channel::<Told>());
     let other = {
         let stop = stop.clone();
-        thread::spawn(move || {
-            pin(1);
+        on_second_core(move || {
             let (end, qp) = End::open(wire);
             let window = qp.grant(end.slab.run(1 << 20).expect("a window's run"), Access::WRITE).ok();
             to_here.send(Told { endpoint: qp.local(), window: window.as_ref().map(Remote::of) }).expect("the first core listens");
@@ -229,7 +242,6 @@ fn connected<T>(
             }
         })
     };
-    pin(0);
     let (end, qp) = End::open(wire);
     let told = at_here.recv().expect("the second core tells");
     to_there.send(Told { endpoint: qp.local(), window: None }).expect("the second core listens");
