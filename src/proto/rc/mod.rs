@@ -58,6 +58,10 @@ use crate::wire::roce::{Nak, PKEY_DEFAULT, Repr, Transport};
 /// READs a responder keeps in mind so that it can answer them again, at most.
 pub const READS_MAX: u8 = 16;
 
+/// Packets under way, at most: one more message behind them still ends within the half of the PSN space where serial arithmetic
+/// holds.
+pub const WINDOW_MAX: u32 = (1 << 23) - 1 - MESSAGE_MAX_BYTES / Mtu::B256.bytes();
+
 /// How a peer wants to touch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
@@ -162,10 +166,10 @@ pub struct Config {
     /// Receive requests posted and not yet reported, at most.
     pub recv_wrs: u32,
     /// Packets sent and not acknowledged, at most (a READ's responses count; one READ may exceed it alone). Keep it below what
-    /// the wire and the peer can queue.
+    /// the wire and the peer can queue. 1 to [`WINDOW_MAX`]; numbers outside are brought in.
     pub window: u32,
-    /// Ask for an acknowledgement at least every so many packets, and answer after so many asked for. At most half the window
-    /// takes effect.
+    /// Ask for an acknowledgement at least every so many packets, and answer after so many asked for: 1 to
+    /// half the window, so that it never closes without a question.
     pub ack_every: u32,
     /// Hold an acknowledgement back so long, for others to join it; zero sends it at the next poll. Keep it far below the
     /// peer's ACK timeout.
@@ -273,6 +277,8 @@ impl Qp {
     /// A queue pair in state Reset. The only allocation of its life: `send_wrs` + `recv_wrs` ring slots, rounded up to powers
     /// of two.
     pub fn new(config: Config) -> Qp {
+        let window = config.window.clamp(1, WINDOW_MAX);
+        let config = Config { window, ack_every: config.ack_every.clamp(1, window.div_ceil(2)), ..config };
         let unset = Path {
             config,
             rtr: Rtr { dest_qp: Qpn(0), mtu: Mtu::B256, recv_psn: Psn::new(0), max_dest_reads: 0, rnr_timer: RnrTimer::USUAL },

@@ -112,7 +112,7 @@ impl Replies {
                 self.reply_due = now.saturating_add(path.config.ack_delay);
             }
             Reply::Ack => {
-                self.asked += 1;
+                self.asked = self.asked.saturating_add(1);
                 if self.asked >= path.config.ack_every {
                     self.reply_due = now;
                 }

@@ -227,7 +227,7 @@ impl Requester {
             return None;
         }
         let outstanding = self.next.psn.since(self.una) as u32;
-        if outstanding >= path.config.window.max(1) {
+        if outstanding >= path.config.window {
             return None;
         }
         let wqe = &self.ring[self.next.wqe];
@@ -261,12 +261,11 @@ impl Requester {
             repr.payload_len = left.min(mtu);
             repr.solicited = last && wqe.wr.solicited;
             spans = wr::slice(&wqe.wr.sges, offset, repr.payload_len);
-            // Ask where someone waits for the answer, where no packet would follow to carry the question, and where the
-            // window would otherwise close for good.
+            // Ask where someone waits for the answer, where no packet would follow to carry the question, and in time before the
+            // window closes.
             let behind = self.next.wqe.wrapping_add(1) == self.tail;
-            let every = path.config.ack_every.min(path.config.window / 2).max(1);
             self.unasked += 1;
-            repr.ack_request = last && (wqe.wr.signaled || behind) || self.unasked >= every || outstanding + 1 >= path.config.window;
+            repr.ack_request = last && (wqe.wr.signaled || behind) || self.unasked >= path.config.ack_every;
             if repr.ack_request {
                 self.unasked = 0;
             }

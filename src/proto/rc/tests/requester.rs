@@ -205,6 +205,19 @@ fn a_read_goes_on_from_the_first_missing_response() {
 }
 
 #[test]
+fn a_read_lost_again_after_a_timeout_is_recovered_again() {
+    let mut bench = Bench::new(Mtu::B256);
+    bench.post(0, SendOp::Read(remote(0)), 1000);
+    bench.psns();
+    let third = bench.response(Opcode::RcReadResponseMiddle, 2, 256);
+    assert_eq!(bench.answered(third), [0]);
+    assert!(bench.answered(third).is_empty());
+    bench.wait(0, AckTimeout::new(8).span());
+    assert_eq!(bench.psns(), [(0, false)]);
+    assert_eq!(bench.answered(third), [0], "what the timeout sent was lost too, and an answer says so");
+}
+
+#[test]
 fn an_acknowledgement_beyond_a_read_implies_that_its_data_was_lost() {
     let mut bench = Bench::new(Mtu::B256);
     bench.post(0, SendOp::Read(remote(0)), 300);
@@ -297,6 +310,9 @@ fn the_window_closes_and_asks_before_it_does() {
     assert_eq!(bench.answered(half), [4, 5]);
     bench.wait(0, Nanos(1));
     assert_eq!(bench.psns(), []);
+    let mut bench = Bench::with(Mtu::B256, |config| config.window = 1);
+    bench.post(0, SendOp::Send, 256 * 2);
+    assert_eq!(bench.psns(), [(0, true)]);
 }
 
 #[test]

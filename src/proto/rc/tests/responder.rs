@@ -227,6 +227,18 @@ fn a_gap_is_refused_once() {
 }
 
 #[test]
+fn a_gap_that_closes_before_anyone_heard_of_it_is_no_gap() {
+    let mut bench = Bench::new(Mtu::B256);
+    let write = |bench: &Bench, index| bench.request(Opcode::RcWriteOnly, index, Ext::Reth(reth(0, 4)), 4);
+    let (late, early) = (write(&bench, 0), write(&bench, 1));
+    let host = &mut bench.hosts[1];
+    host.qp.handle_packet(bench.now, &early, &[0; 4][..], &mut host.arena);
+    host.qp.handle_packet(bench.now, &late, &[0; 4][..], &mut host.arena);
+    let replies = bench.sent(1);
+    assert_eq!(answers(&bench, &replies), [ack(0, Syndrome::ACK)]);
+}
+
+#[test]
 fn duplicates_are_answered_and_not_executed() {
     let mut bench = Bench::new(Mtu::B256);
     bench.post_recv(7, 100);
@@ -322,6 +334,21 @@ fn only_the_last_reads_are_remembered() {
         assert_eq!(bench.give(1, read).len(), 1);
     }
     assert_eq!([0, 1, 2].map(|index: usize| bench.give(1, reads[index]).len()), [0, 1, 1], "the connection allows for two");
+}
+
+/// A copy of a READ request strayed, and comes just before a new READ: it says nothing about how many are under way.
+#[test]
+fn a_stray_copy_of_a_read_gives_way_to_a_new_one() {
+    let mut bench = Bench::new(Mtu::B256);
+    let reads = [0, 1, 2].map(|index| bench.request(Opcode::RcReadRequest, index, Ext::Reth(reth(u64::from(index), 4)), 0));
+    bench.give(1, reads[0]);
+    bench.give(1, reads[1]);
+    let host = &mut bench.hosts[1];
+    for read in [reads[0], reads[2]] {
+        host.qp.handle_packet(bench.now, &read, &[][..], &mut host.arena);
+    }
+    let replies = bench.sent(1);
+    assert_eq!(answers(&bench, &replies), [(Opcode::RcReadResponseOnly, 2, Some(Syndrome::ACK))]);
 }
 
 #[test]
