@@ -1,7 +1,8 @@
 //! 4 KiB random I/O at depth 32 on one core: `basin bench block` beside fio.
 //!
 //! fio gets what makes it fast: io_uring with fixed buffers and registered files, whole batches submitted and reaped together. Both run
-//! on the same core and file, pinned by taskset. Processor time is the kernel's account of the whole process, start and end included.
+//! on the same core and file, pinned by taskset. Processor time is given twice: the kernel's account of the whole process, where fio's
+//! long start weighs against it, and what each program says of the time between its first and its last I/O.
 
 use super::Options;
 use super::measure::{self, Counter};
@@ -22,7 +23,7 @@ const SLACK: Duration = Duration::from_secs(30);
 const METRICS: [Metric; 5] = [
     Metric { name: "IOPS", digits: 0, wanted: Wanted::AtLeast(0.97) },
     Metric { name: "CPU per I/O, whole process (ns)", digits: 0, wanted: Wanted::AtMost(1.0) },
-    Metric { name: "CPU per I/O, its own account (ns)", digits: 0, wanted: Wanted::Nothing },
+    Metric { name: "CPU per I/O, its own account (ns)", digits: 0, wanted: Wanted::AtMost(1.0) },
     Metric { name: "p50 (µs)", digits: 1, wanted: Wanted::Nothing },
     Metric { name: "p99 (µs)", digits: 1, wanted: Wanted::Nothing },
 ];
