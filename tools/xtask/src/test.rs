@@ -19,8 +19,8 @@ const LOOM: Duration = minutes(15);
 /// One native test binary.
 const NATIVE: Duration = minutes(10);
 
-/// A test file of this name needs the machine to itself (namespaces, hugepages, locked memory): its tests run one at a time.
-const NATIVE_PREFIX: &str = "native_";
+/// A test file whose opening comment says one of these (namespaces, hugepages, locked memory, CPU time) runs its tests one at a time.
+const NATIVE_MARKS: [&str; 2] = ["Needs root", "Needs the machine to itself"];
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
@@ -65,13 +65,17 @@ impl Tree {
     fn test_binaries(&self, native: bool) -> Vec<&str> {
         self.files
             .iter()
+            .filter(|file| is_native(&file.text) == native)
             .filter_map(|file| {
                 let path = file.path.strip_prefix("tests/")?;
                 path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))
             })
-            .filter(|name| name.starts_with(NATIVE_PREFIX) == native)
             .collect()
     }
+}
+
+fn is_native(text: &str) -> bool {
+    text.lines().take_while(|line| line.starts_with("//!")).any(|line| NATIVE_MARKS.iter().any(|mark| line.contains(mark)))
 }
 
 /// Runs the steps whose name holds one of `only`, or all. Gives whether everything passed.
@@ -126,7 +130,7 @@ fn packages(steps: &mut Steps, _: &Tree) -> Outcome {
 }
 
 fn format(steps: &mut Steps, _: &Tree) -> Outcome {
-    match steps.command(cargo().args(["fmt", "--all", "--check"]), FORMAT) {
+    match steps.command(cargo().args(["fmt", "--all", "--check", "--", "--color=never"]), FORMAT) {
         Outcome::Failed(_) => Outcome::Failed("run `cargo fmt --all`".into()),
         other => other,
     }
@@ -172,7 +176,7 @@ fn loom(steps: &mut Steps, tree: &Tree) -> Outcome {
 fn native(steps: &mut Steps, tree: &Tree) -> Outcome {
     let names = tree.test_binaries(true);
     if names.is_empty() {
-        return Outcome::Nothing(format!("no file in tests/ is named {NATIVE_PREFIX}*.rs"));
+        return Outcome::Nothing(format!("no file in tests/ opens with '{}'", NATIVE_MARKS.join("' or '")));
     }
     let mut failed = Vec::new();
     for name in names {
@@ -192,21 +196,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn native_tests_are_told_by_their_name() {
-        let paths = ["tests/doctor.rs", "tests/native_veth.rs", "tests/ui/double_free.rs", "tests/native_kill/main.rs", "src/lib.rs"];
-        let files = paths.map(|path| File { path: path.into(), text: String::new() }).into();
+    fn native_tests_are_told_by_their_opening() {
+        let plain = "//! Anywhere.\n// Needs root\n";
+        let native = "//! Real devices.\n//! Needs root; says SKIPPED without.\n";
+        let files = [
+            ("tests/doctor.rs", plain),
+            ("tests/veth.rs", native),
+            ("tests/ui/double_free.rs", plain),
+            ("tests/kill/main.rs", native),
+            ("tests/kill/child.rs", native),
+            ("src/lib.rs", plain),
+        ];
+        let files = files.map(|(path, text)| File { path: path.into(), text: text.into() }).into();
         let tree = Tree { root: PathBuf::new(), files };
         assert_eq!(tree.test_binaries(false), ["doctor"]);
-        assert_eq!(tree.test_binaries(true), ["native_veth", "native_kill"]);
+        assert_eq!(tree.test_binaries(true), ["veth", "kill"]);
     }
 
     #[test]
-    fn this_tree_holds_its_rules() {
-        let root = crate::root();
-        let tree = Tree { root: root.clone(), files: tidy::files(&root) };
-        assert!(tree.files.iter().any(|file| file.path == "src/lib.rs"), "the walk finds the sources");
-        let mut findings = tree.sources(|path, file| layers::check(path, &lex(&file.text)));
-        findings.extend(tree.sources(|path, file| unsafe_places::check(path, &file.text, &lex(&file.text))));
-        assert_eq!(findings, []);
+    fn the_walk_finds_sources_and_no_build_output() {
+        let files = tidy::files(&crate::root());
+        assert!(files.iter().any(|file| file.in_src() == Some("lib.rs")));
+        assert!(files.iter().all(|file| !file.path.starts_with("target/")));
     }
 }

@@ -1,7 +1,8 @@
 //! 4 KiB random I/O at depth 32 on one core: `basin bench block` beside fio.
 //!
 //! fio gets what makes it fast: io_uring with fixed buffers and registered files, whole batches submitted and reaped together. Both run
-//! on the same core and file, pinned by taskset. Processor time is the kernel's account of the whole process, start and end included.
+//! on the same core and file, pinned by taskset. Processor time is given twice: the kernel's account of the whole process, where fio's
+//! long start weighs against it, and what each program says of the time between its first and its last I/O.
 
 use super::Options;
 use super::measure::{self, Counter};
@@ -22,7 +23,7 @@ const SLACK: Duration = Duration::from_secs(30);
 const METRICS: [Metric; 5] = [
     Metric { name: "IOPS", digits: 0, wanted: Wanted::AtLeast(0.97) },
     Metric { name: "CPU per I/O, whole process (ns)", digits: 0, wanted: Wanted::AtMost(1.0) },
-    Metric { name: "CPU per I/O, its own account (ns)", digits: 0, wanted: Wanted::Nothing },
+    Metric { name: "CPU per I/O, its own account (ns)", digits: 0, wanted: Wanted::AtMost(1.0) },
     Metric { name: "p50 (µs)", digits: 1, wanted: Wanted::Nothing },
     Metric { name: "p99 (µs)", digits: 1, wanted: Wanted::Nothing },
 ];
@@ -51,16 +52,16 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
         println!("Instructions: unknown (neither perf nor valgrind can count them here).\n");
     }
     for direction in [Direction::Read, Direction::Write] {
-        let ours = || ours(&basin, &file, direction, options.seconds);
-        let theirs = || theirs(&file, direction, options.seconds);
+        let our_run = || ours(&basin, &file, direction, options.seconds);
+        let their_run = || theirs(&file, direction, options.seconds);
         let limit = Duration::from_secs(options.seconds.into()) + SLACK;
         // One unrecorded pair: caches, page tables, processor clock.
-        our_figures(&measure::run(&mut ours(), limit)?)?;
-        their_figures(&measure::run(&mut theirs(), limit)?)?;
+        our_figures(&measure::run(&mut our_run(), limit)?)?;
+        their_figures(&measure::run(&mut their_run(), limit)?)?;
         let pairs = interleave(
             options.pairs,
-            || our_figures(&measure::run(&mut ours(), limit)?),
-            || their_figures(&measure::run(&mut theirs(), limit)?),
+            || our_figures(&measure::run(&mut our_run(), limit)?),
+            || their_figures(&measure::run(&mut their_run(), limit)?),
         )?;
         let title = match direction {
             Direction::Read => "Random reads",
@@ -68,15 +69,18 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
         };
         println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, options.seconds, table(("basin", "fio"), &METRICS, &pairs));
         if let Some(counter) = counter {
-            let (our_run, our_count) = counter.count(&mut ours(), &scratch, limit * 4)?;
-            let (their_run, their_count) = counter.count(&mut theirs(), &scratch, limit * 4)?;
-            let (our_ios, their_ios) = (our_ios(&measure::json(&our_run)?)?, their_ios(&measure::json(&their_run)?)?);
-            println!(
-                "User-space instructions per I/O ({}): basin {:.0}, fio {:.0}\n",
-                counter.name(),
-                our_count / our_ios,
-                their_count / their_ios
-            );
+            let per_io = |command: &dyn Fn(u32) -> Command, ios: fn(&Value) -> Result<f64, String>| {
+                let count = |seconds: u32| -> Result<(f64, f64), String> {
+                    let (run, count) = counter.count(&mut command(seconds), &scratch, limit * 4)?;
+                    Ok((count, ios(&measure::json(&run)?)?))
+                };
+                // Of a longer run less a shorter one, so that the start and the end of the program do not count.
+                let (short, long) = (count(options.seconds)?, count(options.seconds * 3)?);
+                Ok::<f64, String>((long.0 - short.0) / (long.1 - short.1))
+            };
+            let our_count = per_io(&|seconds| ours(&basin, &file, direction, seconds), our_ios)?;
+            let their_count = per_io(&|seconds| theirs(&file, direction, seconds), their_ios)?;
+            println!("User-space instructions per I/O ({}): basin {our_count:.0}, fio {their_count:.0}\n", counter.name());
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Interleaved pairs and their statistics.
 
 use std::fmt::Write;
-use std::io::Write as _;
+use std::io::IsTerminal;
 
 /// A figure that is compared.
 #[derive(Clone, Copy, Debug)]
@@ -52,14 +52,18 @@ pub fn interleave(
     mut ours: impl FnMut() -> Result<Vec<f64>, String>,
     mut theirs: impl FnMut() -> Result<Vec<f64>, String>,
 ) -> Result<Vec<Vec<(f64, f64)>>, String> {
+    let live = std::io::stderr().is_terminal();
     let mut turns = Vec::new();
     for turn in 1..=count {
-        eprint!("\r  pair {turn} of {count} ");
-        let _ = std::io::stderr().flush();
+        if live {
+            eprint!("\r\u{1b}[K  pair {turn} of {count}");
+        }
         let pair = ours()?.into_iter().zip(theirs()?).collect::<Vec<_>>();
         turns.push(pair);
     }
-    eprint!("\r                      \r");
+    if live {
+        eprint!("\r\u{1b}[K");
+    }
     let metrics = turns.first().map_or(0, Vec::len);
     Ok((0..metrics).map(|metric| turns.iter().map(|turn| turn[metric]).collect()).collect())
 }

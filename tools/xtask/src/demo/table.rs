@@ -12,8 +12,11 @@ pub fn name(flow: &Value) -> String {
     flow["flow"].as_str().unwrap_or("").replace('_', "-")
 }
 
-/// Prints the flows below one another.
+/// Prints the flows below one another; nothing where there are none.
 pub fn print(flows: &[Value]) {
+    if flows.is_empty() {
+        return;
+    }
     let mut rows = vec![["flow", "packets", "rdma", "disk", "op/s", "MiB/s", "p50 µs", "p99 µs", "copied", ""].map(str::to_owned)];
     rows.extend(flows.iter().map(row));
     let widths: Vec<usize> =
