@@ -1,6 +1,8 @@
 //! Two network namespaces joined by a veth pair, for one test each: `near`, where the test's thread lives, and `far`, in which a
 //! helper thread runs what it is given. Both vanish with their threads.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
@@ -99,6 +101,21 @@ pub fn output(program: &str, arguments: &str) -> (bool, String) {
     let output = Command::new(program).args(arguments.split_whitespace()).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Sends one frame as it is out of interface `name` of this thread's namespace.
+pub fn send_raw(name: &str, frame: &[u8]) {
+    let index = nix::net::if_::if_nametoindex(name).unwrap() as i32;
+    // SAFETY: plain system calls; the address and the frame live through them.
+    unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        (address.sll_family, address.sll_ifindex, address.sll_halen) = (libc::AF_PACKET as u16, index, 6);
+        let sent = libc::sendto(fd, frame.as_ptr().cast(), frame.len(), 0, (&raw const address).cast(), size_of_val(&address) as u32);
+        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+        libc::close(fd);
+    }
 }
 
 /// A core's parts, driven by hand, with one port on `near`.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
+use crate::device::packet::features::xdp_features;
 use crate::device::packet::link::Link;
 use crate::device::packet::program::{Attached, Program, Steered};
 use crate::device::packet::xsk::{Binding, RingSizes, Rings, Xsk};
@@ -50,6 +51,7 @@ struct Inner {
     region: Region,
     program: Program,
     fallback: Option<String>,
+    zero_copy_pieces: u32,
     config: InterfaceConfig,
     /// The queues that are open, and their sockets. A port owns its socket; here it is only known.
     queues: Mutex<Vec<(u32, Weak<Xsk>)>>,
@@ -78,8 +80,9 @@ impl Interface {
         if let Some(why) = &fallback {
             tracing::info!(interface = link.name, why, "packets go through the kernel's own buffers first (SKB mode)");
         }
+        let zero_copy_pieces = xdp_features(link.index)?.and_then(|features| features.zero_copy_pieces).unwrap_or(1);
         let queues = Mutex::new(Vec::new());
-        let inner = Inner { link, region: region.clone(), program, fallback, config: config.clone(), queues };
+        let inner = Inner { link, region: region.clone(), program, fallback, zero_copy_pieces, config: config.clone(), queues };
         Ok(Interface { inner: Arc::new(inner) })
     }
 
@@ -119,7 +122,8 @@ impl Interface {
     /// Pieces of one frame that a queue in `mode` takes.
     pub(super) fn pieces_max(&self, mode: PacketMode) -> u32 {
         match mode {
-            PacketMode::ZeroCopy => 1,
+            // Where the kernel does not say, one is what every driver takes.
+            PacketMode::ZeroCopy => self.inner.zero_copy_pieces.clamp(1, PIECES_MAX),
             PacketMode::NativeCopy | PacketMode::SkbCopy => PIECES_MAX,
         }
     }

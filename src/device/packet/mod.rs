@@ -13,15 +13,17 @@
 //! The kernel copies between its own buffers and the region unless the driver does AF_XDP zero-copy; [`Port::mode`] says which it
 //! is, as the kernel reports it.
 //!
-//! Without the feature `xdp` only [`link`] and [`neighbours`] are here, and [`require`] says so.
+//! Without the feature `xdp` only [`link`], [`neighbours`], [`features`] and [`mod@probe`] are here, and [`require`] says so.
 
 use std::fmt;
 
 use crate::base::Result;
 
+pub mod features;
 pub mod link;
 pub mod neighbours;
 mod netlink;
+pub mod probe;
 
 #[cfg(feature = "xdp")]
 mod frames;
@@ -47,8 +49,10 @@ pub use inlet::{Inlet, Splitter};
 #[cfg(feature = "xdp")]
 pub use interface::{Interface, InterfaceConfig};
 pub use link::{Link, Mac};
+pub use neighbours::{Path, resolve};
 #[cfg(feature = "xdp")]
 pub use port::{Fragment, Port, PortConfig, PortFault, PortStats, Refusal, SendRefused};
+pub use probe::{Answer, Depth, Probed, probe};
 
 /// How packets are asked to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -53,8 +53,7 @@ pub struct Program {
     sockets: MapHandle,
     statistics: MapHandle,
     heartbeats: Heartbeats,
-    /// Detaches when closed.
-    _link: OwnedFd,
+    link: OwnedFd,
 }
 
 impl Program {
@@ -88,7 +87,7 @@ impl Program {
         let heartbeats = Heartbeats::map(map("heartbeats")?.as_fd(), queues)?;
         let program = object.progs().next().expect("the object was compiled with one program");
         let (attached, link, fallback) = attach(name, program.as_fd(), index, want)?;
-        let program = Program { attached, sockets: map("sockets")?, statistics: map("statistics")?, heartbeats, _link: link };
+        let program = Program { attached, sockets: map("sockets")?, statistics: map("statistics")?, heartbeats, link };
         Ok((program, fallback))
     }
 
@@ -134,6 +133,14 @@ impl Program {
             sum.stale += word(2);
         }
         Ok(sum)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Closing the descriptor detaches too, but not while a child between fork and exec holds a copy of it.
+        // SAFETY: our own link, by its descriptor. It may have been detached with its interface, which is as good.
+        unsafe { libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
     }
 }
 

@@ -344,6 +344,20 @@ impl PortQueue {
         }
     }
 
+    /// Tells the reader that packets came since the last look.
+    fn announce(&mut self) -> bool {
+        let Some(rings) = &self.rings else { return false };
+        let produced = rings.rx.produced();
+        let arrived = produced != self.announced;
+        if arrived {
+            self.announced = produced;
+            // A link that was up for less than the time between two looks shows by this alone.
+            self.is_link_up = true;
+            self.readable.raise();
+        }
+        arrived
+    }
+
     #[cold]
     fn link_failed(&mut self, errno: i32, now: Nanos) {
         let fault = if errno == libc::ENETDOWN { PortFault::LinkDown } else { PortFault::InterfaceGone };
@@ -417,14 +431,8 @@ impl Queue for PortQueue {
                     let _ = socket.kick_rx();
                 }
                 let sent = self.kick(now);
+                let arrived = self.announce();
                 self.beat(now);
-                let Some(rings) = &self.rings else { return Progress::Busy };
-                let produced = rings.rx.produced();
-                let arrived = produced != self.announced;
-                if arrived {
-                    self.announced = produced;
-                    self.readable.raise();
-                }
                 Progress::from_work(reaped || sent || arrived)
             }
             Phase::Draining(until) => {

@@ -1,0 +1,277 @@
+//! What happens to traffic and chunks when the owner of a queue dies, stops, sleeps or is one too many, and when the link goes.
+//! Needs root; says SKIPPED without.
+#![cfg(feature = "xdp")]
+
+mod packet_net;
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use basin::base::error::ErrorKind;
+use basin::device::Progress;
+use basin::device::packet::{Interface, InterfaceConfig, PortFault, Refusal};
+use packet_net::*;
+
+/// Set for the process that only owns a port.
+const OWNER: &str = "BASIN_TEST_OWNER";
+
+fn config() -> InterfaceConfig {
+    InterfaceConfig::new("near", &[PORT])
+}
+
+/// Sleeps as a core does: arms, waits for the descriptor or the deadline. Returns how often it woke within `span`.
+fn sleep_through(world: &World, span: Duration, mut awake: impl FnMut()) -> u32 {
+    let (queue, end) = (world.port.queue(), Instant::now() + span);
+    let mut wakes = 0;
+    while Instant::now() < end {
+        let (armed, fd, deadline) = {
+            let mut queue = queue.borrow_mut();
+            (queue.arm(world.clock.now()), queue.event_fd().expect("open"), queue.deadline().expect("a heartbeat"))
+        };
+        if armed == Progress::Idle {
+            let left = end.saturating_duration_since(Instant::now());
+            let wait = Duration::from(deadline.since(world.clock.now())).min(left).as_millis() + 1;
+            let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one live entry, as the count says.
+            unsafe { libc::poll(&mut poll, 1, wait as i32) };
+            wakes += 1;
+        }
+        queue.borrow_mut().disarm();
+        awake();
+    }
+    wakes
+}
+
+#[test]
+#[ignore = "run by the other tests, in a process of its own"]
+fn owner_process() {
+    if std::env::var_os(OWNER).is_none() {
+        skip("only for the other tests");
+        return;
+    }
+    let world = World::open(&config());
+    println!("READY");
+    let mut got = Vec::with_capacity(64);
+    sleep_through(&world, Duration::from_secs(30), || {
+        world.port.receive(&mut got, 64).unwrap();
+        got.clear();
+    });
+}
+
+/// A process that owns the port of `near` in this thread's namespace.
+fn start_owner() -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["owner_process", "--exact", "--ignored", "--nocapture"])
+        .env(OWNER, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line.contains("READY"));
+    assert!(ready, "the owner did not come up: {:?}", child.wait());
+    child
+}
+
+fn signal(child: &Child, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), signal).unwrap();
+}
+
+/// An ordinary socket on the steered port: gets what passes.
+fn ordinary() -> UdpSocket {
+    let socket = UdpSocket::bind((NEAR, PORT)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    socket
+}
+
+/// Whether a datagram from the far end reaches the kernel's socket.
+fn passes(far: &Far, socket: &UdpSocket) -> bool {
+    far.run(|| drop(UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap()));
+    socket.recv(&mut [0; 16]).is_ok()
+}
+
+/// Whether a program is on `near`.
+fn has_program() -> bool {
+    let (worked, text) = output("ip", "-details link show near");
+    assert!(worked);
+    text.contains("prog/xdp") || text.contains("xdp/id")
+}
+
+#[test]
+fn a_killed_owner_leaves_nothing_behind() {
+    in_namespaces(1, |far| {
+        let socket = ordinary();
+        let mut owner = start_owner();
+        assert!(has_program(), "the check sees a program when there is one");
+        assert!(!passes(far, &socket), "the owner has the port");
+        signal(&owner, nix::sys::signal::SIGKILL);
+        owner.wait().unwrap();
+        let end = Instant::now() + Duration::from_secs(2);
+        while has_program() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!has_program(), "the program outlived its process");
+        assert!(passes(far, &socket));
+        // And the queue can be had again at once.
+        let world = World::open(&config());
+        assert!(!passes(far, &socket));
+        world.close();
+    });
+}
+
+#[test]
+fn a_stopped_owner_does_not_hold_the_traffic() {
+    in_namespaces(1, |far| {
+        let socket = ordinary();
+        let mut owner = start_owner();
+        // Longer than a heartbeat stays fresh: a sleeping owner is alive.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!passes(far, &socket), "a sleeping owner keeps its heartbeat fresh");
+        signal(&owner, nix::sys::signal::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(1100));
+        assert!(passes(far, &socket), "a stopped owner makes a black hole");
+        signal(&owner, nix::sys::signal::SIGCONT);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!passes(far, &socket), "the owner is back");
+        signal(&owner, nix::sys::signal::SIGKILL);
+        owner.wait().unwrap();
+    });
+}
+
+#[test]
+fn what_passed_for_want_of_a_heartbeat_is_counted() {
+    in_namespaces(1, |far| {
+        let socket = ordinary();
+        let world = World::open(&config());
+        std::thread::sleep(Duration::from_millis(1100));
+        assert!(passes(far, &socket));
+        assert_eq!(world.interface.steered().unwrap().stale, 1);
+        let _ = world.poll();
+        assert!(!passes(far, &socket));
+        let steered = world.interface.steered().unwrap();
+        assert_eq!((steered.stale, steered.redirected), (1, 1));
+        world.close();
+    });
+}
+
+#[test]
+fn a_second_instance_is_told_who_is_in_the_way() {
+    in_namespaces(1, |far| {
+        let world = World::open(&config());
+        for mode in [basin::device::packet::ModeWish::Auto, basin::device::packet::ModeWish::Skb] {
+            let error = Interface::open(&world.region, &InterfaceConfig { mode, ..config() }).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+            assert!(error.to_string().contains("near") && error.remedy_text().unwrap().contains("stop the other instance"), "{error}");
+        }
+        // The first is none the worse for it.
+        far.run(|| drop(UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap()));
+        let mut got = Vec::with_capacity(4);
+        assert!(world.poll_until(|| world.port.receive(&mut got, 4).unwrap() == 1));
+        drop(got);
+        world.close();
+        assert!(!has_program());
+    });
+}
+
+#[test]
+fn a_link_that_goes_down_is_told_once_and_service_resumes() {
+    in_namespaces(1, |far| {
+        let world = World::open(&config());
+        let mut got = Vec::with_capacity(4);
+        for _ in 0..2 {
+            ip("link set near down");
+            assert!(world.poll_until(|| world.port.receive(&mut got, 4) == Err(PortFault::LinkDown)));
+            for _ in 0..100 {
+                let _ = world.poll();
+                assert_eq!(world.port.receive(&mut got, 4), Ok(0), "told once");
+            }
+            ip("link set near up");
+            let end = Instant::now() + Duration::from_secs(5);
+            while got.is_empty() && Instant::now() < end {
+                far.run(|| {
+                    let socket = UdpSocket::bind((FAR, 0)).unwrap();
+                    // Refused or unreachable while the link comes up.
+                    drop(socket.send_to(b"datagram", (NEAR, PORT)));
+                });
+                let pause = Instant::now() + Duration::from_millis(50);
+                while Instant::now() < pause {
+                    let _ = world.poll();
+                    world.port.receive(&mut got, 4).unwrap();
+                }
+            }
+            assert!(!got.is_empty(), "nothing came after the link was up again: {:?}", world.port.stats());
+            got.clear();
+        }
+        world.close();
+    });
+}
+
+#[test]
+fn an_interface_that_is_removed_gives_every_chunk_back() {
+    in_namespaces(1, |_| {
+        let world = World::open(&config());
+        ip("link delete near");
+        let mut got = Vec::with_capacity(4);
+        assert!(world.poll_until(|| world.port.receive(&mut got, 4) == Err(PortFault::InterfaceGone)));
+        assert_eq!(world.port.receive(&mut got, 4), Err(PortFault::InterfaceGone), "told every time");
+        let refused = world.port.post(world.slab.buf().unwrap()).unwrap_err();
+        assert_eq!(refused.reason, Refusal::Closed);
+        drop(refused);
+        world.close();
+        let error = Interface::open(&region(16), &config()).unwrap_err();
+        assert!(error.to_string().contains("no network interface 'near'") && error.remedy_text().unwrap().contains("lo"), "{error}");
+    });
+}
+
+#[test]
+fn a_port_dropped_without_closing_quarantines_what_the_kernel_had() {
+    in_namespaces(1, |_| {
+        let World { port, slab, interface, .. } = World::open(&config());
+        let posted = port.stats().unwrap().posted;
+        assert!(posted > 0);
+        drop((port, interface));
+        let census = slab.census();
+        assert_eq!((census.quarantined, census.free), (posted, census.total - posted), "{census}");
+    });
+}
+
+#[test]
+fn an_idle_port_sleeps_and_a_packet_wakes_it() {
+    in_namespaces(1, |far| {
+        let world = World::open(&config());
+        // The first arms find the interface settling: neighbour discovery of its own addresses.
+        sleep_through(&world, Duration::from_millis(500), || {});
+        let before = thread_time();
+        let wakes = sleep_through(&world, Duration::from_secs(2), || {});
+        let used = thread_time() - before;
+        assert!(wakes <= 8, "{wakes} wakes in two seconds: 2.5 a second keep the heartbeat fresh");
+        assert!(used < Duration::from_millis(20), "{used:?} of two seconds: an idle port costs nothing");
+
+        let sent = far.start(|| {
+            std::thread::sleep(Duration::from_millis(150));
+            let socket = UdpSocket::bind((FAR, 0)).unwrap();
+            socket.send_to(b"datagram", (NEAR, PORT)).unwrap();
+            Instant::now()
+        });
+        let mut got = Vec::with_capacity(4);
+        let mut woke = None;
+        sleep_through(&world, Duration::from_millis(500), || {
+            if world.port.receive(&mut got, 4).unwrap() > 0 {
+                woke.get_or_insert_with(Instant::now);
+            }
+        });
+        let delay = woke.expect("it came").saturating_duration_since(sent.recv().unwrap());
+        assert!(delay < Duration::from_millis(50), "the packet waited {delay:?}: a deadline woke the reader, not the packet");
+        drop(got);
+        world.close();
+    });
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
