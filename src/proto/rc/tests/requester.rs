@@ -46,7 +46,7 @@ fn acknowledgements_are_cumulative_and_strays_are_ignored() {
     let strays =
         [bench.answer(6, Syndrome::ACK), bench.answer(0xff_ffff, Syndrome::ACK), bench.answer(100, Syndrome::Nak(Nak::RemoteAccess))];
     for stray in strays {
-        assert_eq!(bench.answered(stray), []);
+        assert_eq!(bench.answered(stray), [0i32; 0]);
     }
     assert_eq!((bench.completions(0), bench.hosts[0].qp.counters().strays), (vec![], 3));
     let partly = bench.answer(2, Syndrome::ACK);
@@ -135,8 +135,8 @@ fn a_receiver_not_ready_is_given_its_time() {
     bench.psns();
     let rnr = bench.answer(0, Syndrome::RnrNak { timer: 12 });
     for _ in 0..2 {
-        assert_eq!(bench.answered(rnr), []);
-        assert_eq!(bench.answered(rnr), [], "a second copy of it changes nothing");
+        assert_eq!(bench.answered(rnr), [0i32; 0]);
+        assert_eq!(bench.answered(rnr), [0i32; 0], "a second copy of it changes nothing");
         assert_eq!(bench.hosts[0].qp.next_timeout(), bench.now.saturating_add(Nanos::from_micros(640)));
         bench.wait(0, Nanos(639_999));
         assert_eq!(bench.psns(), []);
@@ -162,7 +162,7 @@ fn refusals_fail_their_request_and_flush_the_rest() {
         bench.hosts[0].qp.post_recv(RecvWr { wr_id: 9, sges: Sges::new() }).unwrap();
         bench.psns();
         let nak = bench.answer(5, Syndrome::Nak(nak));
-        assert_eq!(bench.answered(nak), []);
+        assert_eq!(bench.answered(nak), [0i32; 0]);
         // The READ was executed, but its data is lost for good.
         assert_eq!(bench.completions(0), [(0, OK), (1, WcStatus::WrFlush), (2, status), (3, WcStatus::WrFlush)]);
         let receive = bench.hosts[0].qp.poll_recv().unwrap();
@@ -177,7 +177,7 @@ fn a_read_goes_on_from_the_first_missing_response() {
     bench.post(1, SendOp::Send, 4);
     assert_eq!(bench.psns(), [(0, false), (4, true)]);
     let first = bench.response(Opcode::RcReadResponseFirst, 0, 256);
-    assert_eq!(bench.answered(first), []);
+    assert_eq!(bench.answered(first), [0i32; 0]);
     // 1 is lost: 2 says so, and is asked for again with it.
     let third = bench.response(Opcode::RcReadResponseMiddle, 2, 256);
     let sent = bench.give(0, third);
@@ -186,9 +186,9 @@ fn a_read_goes_on_from_the_first_missing_response() {
     assert_eq!(sent.len(), 2, "and everything behind it");
     // The rest of the first burst, and the acknowledgement behind it, say so again, in vain.
     let fourth = bench.response(Opcode::RcReadResponseLast, 3, 232);
-    assert_eq!(bench.answered(fourth), []);
+    assert_eq!(bench.answered(fourth), [0i32; 0]);
     let beyond = bench.answer(4, Syndrome::ACK);
-    assert_eq!(bench.answered(beyond), []);
+    assert_eq!(bench.answered(beyond), [0i32; 0]);
     assert_eq!(bench.completions(0), []);
     for (opcode, index, len) in
         [(Opcode::RcReadResponseFirst, 1, 256), (Opcode::RcReadResponseMiddle, 2, 256), (Opcode::RcReadResponseLast, 3, 232)]
@@ -278,7 +278,7 @@ fn fences_and_the_read_limit_hold_requests_back() {
     assert_eq!(bench.psns(), [(0, false), (1, false)], "two READs at once were agreed upon");
     let responses = [0, 1, 2].map(|index| bench.response(Opcode::RcReadResponseOnly, index, 4));
     assert_eq!(bench.answered(responses[0]), [2]);
-    assert_eq!(bench.answered(responses[1]), [], "the fence waits for every READ");
+    assert_eq!(bench.answered(responses[1]), [0i32; 0], "the fence waits for every READ");
     assert_eq!(bench.answered(responses[2]), [3, 4]);
 }
 
