@@ -60,6 +60,11 @@ impl From<Nanos> for Duration {
     }
 }
 
+/// The wall clock: nanoseconds since 1970 (UTC). For records that people and other programs read, never for intervals.
+pub fn unix_now_ns() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
 /// The machine's monotonic clock, counted from its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {

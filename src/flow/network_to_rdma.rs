@@ -73,7 +73,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     finished?;
     worked?;
     let operations = forwarded.get();
-    Ok(Tally { operations, verified: operations > 0, packet_mode: Some(hub.mode()), ..node.rdma_tally(&qp) })
+    Ok(Tally { operations, verified: operations > 0, packet_mode: Some(hub.mode()), block_mode: None, ..node.rdma_tally(&qp) })
 }
 
 struct Client {

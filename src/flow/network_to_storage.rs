@@ -9,8 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Nanos, Result, limits};
 use crate::device::block::Durability;
@@ -163,7 +163,7 @@ impl Recorder {
 
     /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
     async fn collect(&self, mut gather: Gather) -> (Gather, bool) {
-        let received_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let received_ns = unix_now_ns();
         let mut pack: Option<Packed> = None;
         let mut asked = false;
         while gather.runs().len() + usize::from(pack.is_some()) < BATCH

@@ -289,12 +289,7 @@ impl Node {
 
     /// The part of a tally that every flow over a queue pair has.
     pub fn rdma_tally(&self, qp: &Pair) -> Tally {
-        Tally { rdma_backend: Some(qp.hca.caps().name.clone()), bytes_copied_user: qp.copied_bytes(), ..self.tally() }
-    }
-
-    /// As [`Node::rdma_tally`], for a flow without a disk.
-    pub fn hca_tally(&self) -> Result<Tally> {
-        Ok(Tally { rdma_backend: Some(self.hca()?.caps().name.clone()), ..Tally::default() })
+        Tally { rdma_backend: Some(qp.route()), bytes_copied_user: qp.copied_bytes(), ..self.tally() }
     }
 }
 

@@ -178,10 +178,13 @@ impl Member {
         unreachable!("rounds are counted in 64 bits")
     }
 
-    fn close(self) -> Meter {
+    fn copied_bytes(&self) -> u64 {
+        self.left.copied_bytes() + self.right.copied_bytes()
+    }
+
+    fn close(self) {
         self.left.disconnect();
         self.right.disconnect();
-        self.meter
     }
 }
 
@@ -193,7 +196,7 @@ pub struct Gathering {
     endpoints: RefCell<Vec<Option<[QpEndpoint; 2]>>>,
     ready: Cell<u32>,
     /// What rank 0, the server itself, found.
-    result: RefCell<Option<Result<u64>>>,
+    result: RefCell<Option<Result<Tally>>>,
     abandoned: Cell<bool>,
 }
 
@@ -238,7 +241,7 @@ impl Gathering {
     }
 
     /// The server's own part: rank 0.
-    async fn take_part(&self, node: &Node) -> Result<u64> {
+    async fn take_part(&self, node: &Node) -> Result<Tally> {
         let (left, right) = (node.new_qp(&self.plan)?, node.new_qp(&self.plan)?);
         self.endpoints.borrow_mut()[0] = Some([left.local(), right.local()]);
         self.wait(node, "gathering the ring", || self.all_endpoints()).await?;
@@ -252,8 +255,9 @@ impl Gathering {
             Ok(()) => member.run(&RunClock::endless()).await,
             Err(error) => Err(error),
         };
+        let tally = Tally { verified: true, bytes_copied_user: member.copied_bytes(), ..node.rdma_tally(&member.left) };
         member.close();
-        rounds
+        rounds.map(|operations| Tally { operations, ..tally })
     }
 }
 
@@ -286,12 +290,10 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     outcome?;
     ring.wait(node, "finishing the ring", || ring.result.borrow().is_some()).await?;
     let result = ring.result.borrow();
-    let mut tally = node.hca_tally()?;
-    match result.as_ref().expect("waited for") {
-        Ok(rounds) => (tally.operations, tally.verified) = (*rounds, true),
-        Err(error) => tally.error = Some(error.to_string()),
-    }
-    Ok(tally)
+    Ok(match result.as_ref().expect("waited for") {
+        Ok(tally) => Tally { block_mode: None, ..tally.clone() },
+        Err(error) => Tally { error: Some(error.to_string()), ..Tally::default() },
+    })
 }
 
 async fn attend(node: &Node, channel: &mut Channel, ring: &Gathering, rank: u32) -> Result<()> {
@@ -339,7 +341,8 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
     let worked = member.run(&plan.clock(node.core())).await.map(drop);
     let row = Row::new(plan.flow, plan.transport);
     // Close only after the server has finished too: the last acknowledgements may still be on their way.
-    let row = row.measured(&member.meter);
+    let mut row = row.measured(&member.meter);
+    row.bytes_copied_user = member.copied_bytes();
     let row = node.finish(channel, None, row, worked).await;
     member.close();
     row

@@ -141,7 +141,11 @@ mod tests {
     proptest! {
         /// Whatever is taken overlaps nothing else taken, stays inside, and when all is back the largest blocks are whole.
         #[test]
-        fn taken_runs_are_disjoint(first in 0u32..2000, count in 1u32..3000, steps in proptest::collection::vec((1u32..=512, any::<u8>()), 1..200)) {
+        fn taken_runs_are_disjoint(
+            first in 0u32..2000,
+            count in 1u32..3000,
+            steps in proptest::collection::vec((1u32..=512, any::<u8>()), 1..200),
+        ) {
             let mut buddy = Buddy::new(first, count);
             let mut held: Vec<(u32, u32)> = Vec::new();
             for (want, pick) in steps {

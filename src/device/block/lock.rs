@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn proc_locks_tells_the_holder() {
-        let text = "1: POSIX  ADVISORY  WRITE 12 fe:00:131 0 EOF\n2: FLOCK  ADVISORY  WRITE 4711 fe:00:131 0 EOF\n2: -> FLOCK  ADVISORY  WRITE 9 fe:00:131 0 EOF\n";
+        let text = "1: POSIX  ADVISORY  WRITE 12 fe:00:131 0 EOF\n\
+                    2: FLOCK  ADVISORY  WRITE 4711 fe:00:131 0 EOF\n2: -> FLOCK  ADVISORY  WRITE 9 fe:00:131 0 EOF\n";
         assert_eq!(holder(text, libc::makedev(0xfe, 0), 131), Some(4711));
         assert_eq!(holder(text, libc::makedev(0xfe, 1), 131), None);
         assert_eq!(holder(text, libc::makedev(0xfe, 0), 13), None);

@@ -220,7 +220,8 @@ fn notes(file: &File, direct: bool, fixed: bool, device: bool) -> Vec<String> {
     if !direct {
         let name = fstatfs(file).map_or("this file system", |stat| name_of(stat.filesystem_type()));
         notes.push(format!(
-            "{name} has no direct I/O: the kernel copies every transfer through its page cache; give a file on ext4, XFS or Btrfs, or a block device"
+            "{name} has no direct I/O: the kernel copies every transfer through its page cache; \
+             give a file on ext4, XFS or Btrfs, or a block device"
         ));
     }
     if !fixed {

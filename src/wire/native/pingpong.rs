@@ -1,6 +1,7 @@
 //! The line by which `ibv_rc_pingpong` and `ibv_uc_pingpong` (rdma-core, libibverbs/examples) tell each other their ends.
 //!
-//! `%04x:%06x:%06x:%s` with a NUL, 52 bytes (`sizeof "0000:000000:000000:0000…"` in rc_pingpong.c): LID, QPN, PSN, and the GID as 32 hexadecimal digits. The server answers in kind,
+//! `%04x:%06x:%06x:%s` with a NUL, 52 bytes (`sizeof "0000:000000:000000:0000…"` in rc_pingpong.c): LID, QPN, PSN, and the GID as
+//! 32 hexadecimal digits. The server answers in kind,
 //! then the client sends `done` with a NUL.
 
 use std::net::{IpAddr, Ipv6Addr};
