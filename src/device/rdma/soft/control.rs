@@ -29,7 +29,7 @@ const LAST_QPN: u32 = 0x00ff_fffe;
 impl Soft {
     /// The wires the name asks for.
     pub fn open(mut env: HcaEnv, name: &RdmaName) -> Result<Soft> {
-        let tag = env.rng.u64();
+        let tag = new_tag(&mut env.rng);
         let (links, datagrams) = match name {
             RdmaName::SoftMemory => (Some(Links::in_process(tag)?), None),
             RdmaName::SoftShm => (Some(Links::between_processes(tag)?), None),
@@ -47,7 +47,7 @@ impl Soft {
     /// Over a port of the simulated network.
     pub fn simulated(env: HcaEnv, port: Port) -> Result<Soft> {
         let mut rng = env.rng;
-        let tag = rng.u64();
+        let tag = new_tag(&mut rng);
         Soft::over(env.ops, env.region, rng, tag, Wires::new(None, Some(Datagrams::Sim(Sim::new(port))))?)
     }
 
@@ -223,6 +223,10 @@ impl Soft {
     pub fn caps(&self) -> Rc<Caps> {
         self.caps.clone()
     }
+}
+
+fn new_tag(rng: &mut Rng) -> Tag {
+    Tag::from(rng.u64()) << 64 | Tag::from(rng.u64())
 }
 
 fn address(env: &HcaEnv) -> IpAddr {

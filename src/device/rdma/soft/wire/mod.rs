@@ -27,8 +27,9 @@ use crate::wire::roce;
 
 pub use link::Links;
 
-/// Names an HCA for links: 64 random bits, told in the exchange.
-pub type Tag = u64;
+/// Names an HCA for links: 128 random bits, told in the exchange. The lower half is in the name of its socket, which every process of
+/// the host can read; the upper half is known to those alone who were told.
+pub type Tag = u128;
 
 /// Where a packet came from.
 #[derive(Clone, Copy, Debug)]
