@@ -1,7 +1,12 @@
 //! The RDMA contract, over every wire that exists here: one suite, the same for each.
 
+#[cfg(feature = "xdp")]
+mod packet_net;
 #[path = "rdma/world.rs"]
 mod world;
+#[cfg(feature = "xdp")]
+#[path = "rdma/xdp.rs"]
+mod xdp;
 
 use basin::device::rdma::{Access, HcaEvent, QpConfig, QpFault, QpState, Remote};
 use basin::device::sim::network::Faults;
@@ -357,26 +362,35 @@ fn both_directions_at_once(wire: Wire) {
     world.assert_balanced();
 }
 
-/// Every case over one wire.
+/// Every case over one wire. `around` runs it: most wires need nothing around them.
 macro_rules! conformance {
-    ($($wire:ident: $value:expr;)*) => { $(mod $wire {
+    ($($wire:ident: $value:expr, $around:path;)*) => { $(mod $wire {
         use super::*;
-        conformance!(@cases $value; send_and_receive many_at_once_stay_in_order write_and_read write_with_immediate gather_and_shared
-            a_sender_waits_for_a_receive refused_access a_window_is_for_its_access_and_its_queue_pair
+        conformance!(@cases $value, $around; send_and_receive many_at_once_stay_in_order write_and_read write_with_immediate
+            gather_and_shared a_sender_waits_for_a_receive refused_access a_window_is_for_its_access_and_its_queue_pair
             a_receive_too_short_for_the_message close_flushes a_full_queue_gives_the_lease_back a_future_dropped_in_flight
             both_directions_at_once);
     })* };
-    (@cases $value:expr; $($case:ident)*) => { $(#[test]
+    (@cases $value:expr, $around:path; $($case:ident)*) => { $(#[test]
         fn $case() {
-            super::$case($value);
+            $around(|| super::$case($value));
         })* };
 }
 
+fn here(case: impl FnOnce()) {
+    case();
+}
+
 conformance! {
-    memory: Wire::Named("soft:mem");
-    shm: Wire::Named("soft:shm");
-    udp: Wire::Named("soft:udp");
-    best: Wire::Named("soft");
-    sim: Wire::Sim { seed: 1, faults: Faults::NONE };
-    sim_faulty: Wire::Sim { seed: 2, faults: Faults { corrupt_ppm: 100_000, ..Faults::each(50_000) } };
+    memory: Wire::Named("soft:mem"), here;
+    shm: Wire::Named("soft:shm"), here;
+    udp: Wire::Named("soft:udp"), here;
+    best: Wire::Named("soft"), here;
+    sim: Wire::Sim { seed: 1, faults: Faults::NONE }, here;
+    sim_faulty: Wire::Sim { seed: 2, faults: Faults { corrupt_ppm: 100_000, ..Faults::each(50_000) } }, here;
+}
+
+#[cfg(feature = "xdp")]
+conformance! {
+    af_xdp: Wire::Xdp, xdp::alone;
 }

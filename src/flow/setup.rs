@@ -121,6 +121,7 @@ fn open_hca(core: &Core, options: &Options, region: &Region, link: &Link, role: 
     if let Some(inlet) = roce {
         env.udp_port = roce::UDP_PORT;
         env.inlet = Some(inlet);
+        env.slab = core.slabs().last().cloned();
     }
     Hca::open(env, &options.rdma)
 }

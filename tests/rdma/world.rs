@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -16,7 +17,13 @@ use basin::mem::{Census, Ledger, PageKind, Region, RegionConfig, Run, Slab};
 #[derive(Clone, Copy, Debug)]
 pub enum Wire {
     Named(&'static str),
-    Sim { seed: u64, faults: Faults },
+    Sim {
+        seed: u64,
+        faults: Faults,
+    },
+    /// AF_XDP over a veth pair between two namespaces; see [`super::xdp`].
+    #[cfg(feature = "xdp")]
+    Xdp,
 }
 
 /// One end: a core's devices without a core.
@@ -25,6 +32,10 @@ pub struct End {
     pub ops: Ops,
     pub hca: Hca,
     pub queue: Rc<RefCell<dyn Queue>>,
+    /// What else the core of this end polls.
+    pub others: Vec<Rc<RefCell<dyn Queue>>>,
+    /// The network namespace it lives in, if it has one of its own.
+    pub namespace: Option<OwnedFd>,
 }
 
 pub struct World {
@@ -47,7 +58,22 @@ impl End {
         let ops = Ops::new(1024);
         let hca = open(HcaEnv::new(ops.clone(), region, Rng::seeded(seed)));
         let queue = hca.queue();
-        End { slab, ops, hca, queue }
+        End { slab, ops, hca, queue, others: Vec::new(), namespace: None }
+    }
+
+    /// Makes this end's namespace the thread's.
+    fn enter(&self) {
+        if let Some(namespace) = &self.namespace {
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        }
+    }
+
+    fn poll(&self, now: Nanos) -> Progress {
+        let mut work = self.queue.borrow_mut().poll(now);
+        for other in &self.others {
+            work = other.borrow_mut().poll(now).or(work);
+        }
+        work
     }
 
     /// A run of `len` bytes that only `salt` could have made.
@@ -82,6 +108,11 @@ impl World {
                 let salt = Rng::from_kernel().u64();
                 World { a: End::open(salt, open), b: End::open(salt ^ 1, open), network: None, clock: Clock::start(), virtual_now: None }
             }
+            #[cfg(feature = "xdp")]
+            Wire::Xdp => {
+                let (a, b) = super::xdp::ends();
+                World { a, b, network: None, clock: Clock::start(), virtual_now: None }
+            }
             Wire::Sim { seed, faults } => {
                 let network = Network::new(seed, faults);
                 let end = |seed, address: &str| {
@@ -98,7 +129,9 @@ impl World {
     pub fn connected(&self, config: &QpConfig) -> (Qp, Qp) {
         let fresh = || QpConfig { ledger: Ledger::new(), ..config.clone() };
         let (a, b) = (self.a.hca.create_qp(&fresh()).unwrap(), self.b.hca.create_qp(&fresh()).unwrap());
+        self.a.enter();
         a.connect(&b.local()).unwrap();
+        self.b.enter();
         b.connect(&a.local()).unwrap();
         (a, b)
     }
@@ -106,7 +139,7 @@ impl World {
     /// Polls both ends once.
     pub fn step(&mut self) {
         let now = self.virtual_now.unwrap_or_else(|| self.clock.now());
-        let work = self.a.queue.borrow_mut().poll(now).or(self.b.queue.borrow_mut().poll(now));
+        let work = self.a.poll(now).or(self.b.poll(now));
         for end in [&self.a, &self.b] {
             end.slab.check();
             assert_eq!(end.ops.faults(), 0, "a completion without an operation");

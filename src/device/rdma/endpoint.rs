@@ -49,8 +49,8 @@ pub struct QpEndpoint {
 pub struct LinkOffer {
     /// Where it can be taken: equal for two ends that can share memory.
     pub scope: String,
-    /// Names the HCA within the scope.
-    pub tag: u64,
+    /// Names the HCA within the scope, and is the password to it: 128 random bits.
+    pub tag: u128,
     /// The largest path MTU in bytes.
     pub mtu: u32,
 }
@@ -59,7 +59,7 @@ pub struct LinkOffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Rings shared with the HCA of this tag.
-    Link(u64),
+    Link(u128),
     /// Datagrams to this address.
     Address(SocketAddr),
 }

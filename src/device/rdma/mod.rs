@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Nanos, Qpn, Result, Rkey, Rng};
 use crate::device::{Ops, Queue, Signal, WcStatus};
-use crate::mem::{Ledger, Region, Revoked, Run, Window};
+use crate::mem::{Ledger, Region, Revoked, Run, Slab, Window};
 use crate::proto::rc;
 use crate::wire::roce::Nak;
 
@@ -122,6 +122,8 @@ pub struct HcaEnv {
     /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
     #[cfg(feature = "xdp")]
     pub inlet: Option<crate::device::packet::Inlet>,
+    /// The chunks the `xdp` wire builds its frames in.
+    pub slab: Option<Slab>,
 }
 
 impl HcaEnv {
@@ -136,6 +138,7 @@ impl HcaEnv {
             udp_port: 0,
             #[cfg(feature = "xdp")]
             inlet: None,
+            slab: None,
         }
     }
 }

@@ -28,32 +28,26 @@ const LAST_QPN: u32 = 0x00ff_fffe;
 
 impl Soft {
     /// The wires the name asks for.
-    pub fn open(env: HcaEnv, name: &RdmaName) -> Result<Soft> {
-        let mut rng = env.rng;
-        let tag = rng.u64();
-        let address = env.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let udp = |port| -> Result<Datagrams> {
-            // Loopback takes any packet; the usual Ethernet is assumed where nobody knows better.
-            let link_mtu = env.link_mtu.unwrap_or(if address.is_loopback() { 65536 } else { 1500 });
-            Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, port), link_mtu)?))
-        };
+    pub fn open(mut env: HcaEnv, name: &RdmaName) -> Result<Soft> {
+        let tag = new_tag(&mut env.rng);
         let (links, datagrams) = match name {
             RdmaName::SoftMemory => (Some(Links::in_process(tag)?), None),
             RdmaName::SoftShm => (Some(Links::between_processes(tag)?), None),
-            RdmaName::SoftUdp => (None, Some(udp(env.udp_port)?)),
-            RdmaName::Soft => (Links::between_processes(tag).ok(), Some(udp(env.udp_port)?)),
-            RdmaName::SoftXdp => {
-                return Err(Error::new(ErrorKind::Unavailable, "soft:xdp: this build has no AF_XDP wire").remedy("use soft:udp"));
+            RdmaName::SoftUdp => (None, Some(open_udp(&env)?)),
+            RdmaName::SoftXdp => (None, Some(open_xdp(&mut env)?)),
+            RdmaName::Soft => {
+                let datagrams = open_xdp(&mut env).or_else(|_| open_udp(&env))?;
+                (Links::between_processes(tag).ok(), Some(datagrams))
             }
             RdmaName::Verbs(name) => return Err(crate::device::rdma::name::verbs_unavailable(name)),
         };
-        Soft::over(env.ops, env.region, rng, tag, Wires::new(links, datagrams)?)
+        Soft::over(env.ops, env.region, env.rng, tag, Wires::new(links, datagrams)?)
     }
 
     /// Over a port of the simulated network.
     pub fn simulated(env: HcaEnv, port: Port) -> Result<Soft> {
         let mut rng = env.rng;
-        let tag = rng.u64();
+        let tag = new_tag(&mut rng);
         Soft::over(env.ops, env.region, rng, tag, Wires::new(None, Some(Datagrams::Sim(Sim::new(port))))?)
     }
 
@@ -229,4 +223,36 @@ impl Soft {
     pub fn caps(&self) -> Rc<Caps> {
         self.caps.clone()
     }
+}
+
+fn new_tag(rng: &mut Rng) -> Tag {
+    Tag::from(rng.u64()) << 64 | Tag::from(rng.u64())
+}
+
+fn address(env: &HcaEnv) -> IpAddr {
+    env.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn open_udp(env: &HcaEnv) -> Result<Datagrams> {
+    let address = address(env);
+    // Loopback takes any packet; the usual Ethernet is assumed where nobody knows better.
+    let link_mtu = env.link_mtu.unwrap_or(if address.is_loopback() { 65536 } else { 1500 });
+    Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, env.udp_port), link_mtu)?))
+}
+
+#[cfg(feature = "xdp")]
+fn open_xdp(env: &mut HcaEnv) -> Result<Datagrams> {
+    let Some(inlet) = env.inlet.take() else {
+        return Err(Error::new(ErrorKind::Unavailable, "soft:xdp: no interface was opened for AF_XDP")
+            .remedy("run with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or use soft:udp"));
+    };
+    let slab = env.slab.take().ok_or_else(|| Error::new(ErrorKind::Usage, "soft:xdp: no slab to send from"))?;
+    let port = if env.udp_port == 0 { crate::wire::roce::UDP_PORT } else { env.udp_port };
+    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, SocketAddr::new(address(env), port))?))
+}
+
+#[cfg(not(feature = "xdp"))]
+fn open_xdp(_: &mut HcaEnv) -> Result<Datagrams> {
+    crate::device::packet::require()?;
+    Err(Error::new(ErrorKind::Unavailable, "soft:xdp: built without AF_XDP"))
 }

@@ -59,6 +59,9 @@ fn ethernet_len(path: &Encapsulation) -> usize {
 pub struct Opened {
     /// Source address and port.
     pub src: SocketAddr,
+    /// Destination address and port.
+    #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "a socket knows what it receives"))]
+    pub dst: SocketAddr,
     /// The transport headers.
     pub repr: Repr,
     /// The payload, where it lies in the frame.
@@ -81,7 +84,7 @@ pub fn open(bytes: &[u8]) -> Result<Opened, Malformed> {
     }
     let payload = packet.payload();
     let payload = RawPayload { start: payload.as_ptr(), len: payload.len() as u32 };
-    Ok(Opened { src: frame.src, repr: *packet.repr(), payload })
+    Ok(Opened { src: frame.src, dst: frame.dst, repr: *packet.repr(), payload })
 }
 
 /// The path between two addresses where no Ethernet is: sockets and the simulator.

@@ -1,7 +1,8 @@
 //! Wires: what carries the soft HCA's packets.
 //!
 //! Two families. *Links* are frame rings in shared memory, one per peer ([`link`]): within a process ([`memory`]) and between
-//! processes of a host ([`shm`]). *Datagrams* are RoCEv2 on an IP network: a UDP socket ([`udp`]), or the simulated network. An
+//! processes of a host ([`shm`]). *Datagrams* are RoCEv2 on an IP network: a UDP socket ([`udp`]), AF_XDP
+//! (`xdp`), or the simulated network ([`sim`]). An
 //! HCA has at most one of each; which one a queue pair uses is decided when it is connected, by a rule both ends share
 //! ([`endpoint`](crate::device::rdma::endpoint)).
 
@@ -11,6 +12,8 @@ pub mod ring;
 pub mod shm;
 pub mod sim;
 pub mod udp;
+#[cfg(feature = "xdp")]
+pub mod xdp;
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -24,8 +27,9 @@ use crate::wire::roce;
 
 pub use link::Links;
 
-/// Names an HCA for links: 64 random bits, told in the exchange.
-pub type Tag = u64;
+/// Names an HCA for links: 128 random bits, told in the exchange. The lower half is in the name of its socket, which every process of
+/// the host can read; the upper half is known to those alone who were told.
+pub type Tag = u128;
 
 /// Where a packet came from.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +100,9 @@ pub enum Datagrams {
     Udp(udp::Udp),
     /// The simulated network.
     Sim(sim::Sim),
+    /// AF_XDP.
+    #[cfg(feature = "xdp")]
+    Xdp(xdp::Xdp),
 }
 
 macro_rules! each {
@@ -103,16 +110,20 @@ macro_rules! each {
         match $self {
             Datagrams::Udp($wire) => $act,
             Datagrams::Sim($wire) => $act,
+            #[cfg(feature = "xdp")]
+            Datagrams::Xdp($wire) => $act,
         }
     };
 }
 
 impl Datagrams {
-    /// `udp`, `sim`.
+    /// `udp`, `sim`, `xdp`.
     pub fn kind(&self) -> &'static str {
         match self {
             Datagrams::Udp(_) => "udp",
             Datagrams::Sim(_) => "sim",
+            #[cfg(feature = "xdp")]
+            Datagrams::Xdp(_) => "xdp",
         }
     }
 
@@ -160,14 +171,15 @@ impl Datagrams {
     fn deadline(&self) -> Option<Nanos> {
         match self {
             Datagrams::Sim(wire) => wire.deadline(),
-            Datagrams::Udp(_) => None,
+            _ => None,
         }
     }
 
     fn fd(&self) -> Option<RawFd> {
         match self {
             Datagrams::Udp(wire) => Some(wire.fd()),
-            Datagrams::Sim(_) => None,
+            // The port's own queue has the socket.
+            _ => None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! Links between processes of one host: a sealed memfd, passed over an abstract Unix socket that is named after the HCA.
 //!
 //! Of two ends the one with the lower tag connects, makes the memory and sends it with a hello; the other one accepts. Tags are
-//! random and told in the out-of-band exchange; a link is read only once a queue pair here was connected to the tag it came
-//! with. What the other end sends is judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping,
+//! random and told in the out-of-band exchange. The hello names both, so that only who was told of this end is let in, and only
+//! as itself; and a link is read only once a queue pair here was connected to the tag it came with. What the other end sends is judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping,
 //! which would be a SIGBUS), its exact size, and its page size (huge pages could run out at a touch).
 
 use std::fs::File;
@@ -26,8 +26,8 @@ use super::ring::{MAPPING_BYTES, SLOTS};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 
-/// Magic and version, the rings' geometry, and the tag of who sends it.
-const HELLO_LEN: usize = 32;
+/// Magic and version, the rings' geometry, the tag of who is greeted, and the tag of who greets.
+const HELLO_LEN: usize = 56;
 const MAGIC: &[u8; 8] = b"basinrg1";
 /// Connections accepted whose hello has not come: a well-behaved peer's comes with its connection.
 const PENDING_MAX: usize = 8;
@@ -51,7 +51,7 @@ pub fn scope() -> String {
 }
 
 fn name(tag: Tag) -> Result<UnixAddr> {
-    UnixAddr::new_abstract(format!("basin-rdma-{tag:016x}").as_bytes()).map_err(|errno| os("naming a socket", errno))
+    UnixAddr::new_abstract(format!("basin-rdma-{:016x}", tag as u64).as_bytes()).map_err(|errno| os("naming a socket", errno))
 }
 
 fn os(what: &str, errno: Errno) -> Error {
@@ -63,12 +63,13 @@ fn seqpacket() -> Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(|errno| os("opening a Unix socket", errno))
 }
 
-fn hello(tag: Tag) -> [u8; HELLO_LEN] {
+fn hello(to: Tag, from: Tag) -> [u8; HELLO_LEN] {
     let mut bytes = [0; HELLO_LEN];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..16].copy_from_slice(&(MAPPING_BYTES as u64).to_le_bytes());
     bytes[16..24].copy_from_slice(&u64::from(SLOTS).to_le_bytes());
-    bytes[24..].copy_from_slice(&tag.to_le_bytes());
+    bytes[24..40].copy_from_slice(&to.to_le_bytes());
+    bytes[40..].copy_from_slice(&from.to_le_bytes());
     bytes
 }
 
@@ -103,7 +104,7 @@ impl Listener {
         fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))
             .map_err(|errno| os("sealing the rings", errno))?;
         let map = map(&memfd)?;
-        let hello = hello(self.own);
+        let hello = hello(peer, self.own);
         let descriptors = [memfd.as_raw_fd()];
         let control = [ControlMessage::ScmRights(&descriptors)];
         let sent = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&hello)], &control, MsgFlags::MSG_NOSIGNAL, None);
@@ -124,14 +125,12 @@ impl Listener {
             self.pending.push(socket);
         }
         // The hello comes with the connection, or so close behind it that the next look finds it.
-        for at in 0..self.pending.len() {
-            match greet(&self.pending[at]) {
-                Greeting::Silent => {}
+        let mut at = 0;
+        while at < self.pending.len() {
+            match greet(&self.pending[at], self.own) {
+                Greeting::Silent => at += 1,
                 Greeting::Wrong => drop(self.pending.remove(at)),
                 Greeting::Right(peer, map) => return Some((peer, Parts { map, socket: self.pending.remove(at), first: false })),
-            }
-            if at + 1 >= self.pending.len() {
-                break;
             }
         }
         None
@@ -155,7 +154,7 @@ enum Greeting {
     Right(Tag, Arc<MmapRaw>),
 }
 
-fn greet(socket: &OwnedFd) -> Greeting {
+fn greet(socket: &OwnedFd, own: Tag) -> Greeting {
     let mut bytes = [0; HELLO_LEN + 1];
     let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
     let mut memfd = None;
@@ -178,10 +177,10 @@ fn greet(socket: &OwnedFd) -> Greeting {
         }
         message.bytes
     };
-    let mut tag = [0; 8];
-    tag.copy_from_slice(&bytes[24..HELLO_LEN]);
+    let mut tag = [0; 16];
+    tag.copy_from_slice(&bytes[40..HELLO_LEN]);
     let tag = Tag::from_le_bytes(tag);
-    if len != HELLO_LEN || bytes[..HELLO_LEN] != hello(tag) {
+    if len != HELLO_LEN || bytes[..HELLO_LEN] != hello(own, tag) {
         return Greeting::Wrong;
     }
     let checked = memfd.map(File::from).filter(is_safe).and_then(|memfd| map(&memfd).ok());
