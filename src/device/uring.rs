@@ -365,3 +365,211 @@ fn explain_register(region: &Region, error: &std::io::Error) -> Error {
         _ => explained,
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fs::File;
+    use std::future::Future;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::{Duration, Instant};
+
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+
+    use super::*;
+    use crate::device::{Completed, Op, Status};
+    use crate::mem::{PageKind, RegionConfig, Run, Slab};
+
+    fn world() -> (Slab, Ops, Uring) {
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(1 << 20) }).unwrap();
+        let ops = Ops::new(64);
+        let uring = Uring::new(8, &ops).unwrap();
+        (Slab::new(&region, 64).unwrap(), ops, uring)
+    }
+
+    fn eventfd() -> EventFd {
+        EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap()
+    }
+
+    fn read(uring: &Uring, ops: &Ops, fd: RawFd, run: Run) -> Op<Run> {
+        let op = ops.begin(run).unwrap();
+        let (address, len) = ops.span(op.id());
+        let entry = opcode::Read::new(types::Fd(fd), address as *mut u8, len).build();
+        // SAFETY: the entry points into the operation's own payload.
+        unsafe { uring.submit(entry, op.id()) }.unwrap();
+        op
+    }
+
+    /// Waits as the core does: poll, then sleep.
+    fn finish(uring: &Uring, op: Op<Run>) -> Completed<Run> {
+        let mut op = pin!(op);
+        for _ in 0..100 {
+            if let Poll::Ready(done) = op.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return done;
+            }
+            if uring.poll() == Progress::Idle {
+                uring.wait(Some(Nanos::from_millis(100))).unwrap();
+            }
+        }
+        panic!("it never completed")
+    }
+
+    #[test]
+    fn a_read_lands_in_its_lease_and_is_seen_without_entering_for_nothing() {
+        let (slab, ops, uring) = world();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[5; 3000]).unwrap();
+        let entry = |run| read(&uring, &ops, file.as_raw_fd(), run);
+        // A read at offset 0 (Entry::new) of a regular file.
+        let done = finish(&uring, entry(slab.run(4096).unwrap()));
+        assert_eq!(done.outcome, Outcome::ok(3000));
+        assert!(done.lease.as_slice()[..3000].iter().all(|&byte| byte == 5));
+        assert_eq!((uring.in_flight(), ops.occupied()), (0, 0));
+        assert_eq!(uring.poll(), Progress::Idle);
+    }
+
+    #[test]
+    fn a_batch_larger_than_the_queue_goes_through() {
+        let (slab, ops, uring) = world();
+        let file = File::open("/dev/zero").unwrap();
+        let reads: Vec<_> = (0..30).map(|_| read(&uring, &ops, file.as_raw_fd(), slab.buf().unwrap().into())).collect();
+        for op in reads {
+            assert_eq!(finish(&uring, op).outcome, Outcome::ok(2048));
+        }
+        assert_eq!(slab.census().free, 64);
+    }
+
+    #[test]
+    fn deferred_completions_are_announced_by_the_flag() {
+        let (slab, ops, uring) = world();
+        let (receive, mut send) = std::io::pipe().unwrap();
+        let op = read(&uring, &ops, receive.as_raw_fd(), slab.run(64).unwrap());
+        assert_eq!(uring.poll(), Progress::Busy, "it was submitted");
+        assert_eq!(uring.poll(), Progress::Idle);
+        send.write_all(b"now").unwrap();
+        assert!(uring.inner.borrow_mut().ring.submission().taskrun(), "the kernel says that there is something to run");
+        assert_eq!(uring.poll(), Progress::Busy);
+        assert_eq!(finish(&uring, op).outcome, Outcome::ok(3));
+        assert!(!uring.inner.borrow_mut().ring.submission().taskrun());
+    }
+
+    #[test]
+    fn a_cancelled_operation_gives_its_lease_back() {
+        let (slab, ops, uring) = world();
+        let (receive, _send) = std::io::pipe().unwrap();
+        let op = read(&uring, &ops, receive.as_raw_fd(), slab.run(64).unwrap());
+        let _ = uring.poll();
+        assert_eq!((uring.in_flight(), slab.census().in_flight), (1, 1));
+        uring.cancel(op.id());
+        assert_eq!(finish(&uring, op).outcome.status, Status::Cancelled);
+        assert_eq!((uring.in_flight(), slab.census().free), (0, 64));
+    }
+
+    #[test]
+    fn quiesce_ends_all_and_takes_nothing_more() {
+        let (slab, ops, uring) = world();
+        let (receive, _send) = std::io::pipe().unwrap();
+        let one = read(&uring, &ops, receive.as_raw_fd(), slab.run(64).unwrap());
+        let _ = uring.poll();
+        // Still in the submission queue.
+        let two = read(&uring, &ops, receive.as_raw_fd(), slab.run(64).unwrap());
+        uring.quiesce();
+        for op in [one, two] {
+            assert_eq!(finish(&uring, op).outcome.status, Status::Cancelled);
+        }
+        let op = ops.begin(slab.run(64).unwrap()).unwrap();
+        // SAFETY: a no-op holds no pointers.
+        assert!(unsafe { uring.submit(opcode::Nop::new().build(), op.id()) }.is_err());
+        drop(ops.retract(op));
+        assert_eq!(slab.census().free, 64);
+    }
+
+    #[test]
+    fn watches_end_the_sleep_again_and_again() {
+        let (_slab, _ops, uring) = world();
+        let (one, two) = (eventfd(), eventfd());
+        uring.watch(one.as_raw_fd());
+        uring.watch(two.as_raw_fd());
+        for round in 0..100u32 {
+            let event = if round % 3 == 0 { &two } else { &one };
+            // Before the sleep: setting the watch looks first. Readable still from before the watch was set, too.
+            event.write(1).unwrap();
+            let start = Instant::now();
+            uring.wait(Some(Nanos::from_secs(10))).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(5), "round {round}: the wake-up was lost");
+            let _ = uring.poll();
+            event.read().unwrap();
+        }
+        let start = Instant::now();
+        uring.wait(Some(Nanos::from_millis(20))).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(20), "nothing happened, so it sleeps");
+        assert_eq!(uring.in_flight(), 0);
+    }
+
+    #[test]
+    fn what_is_no_longer_watched_does_not_wake_even_under_the_same_number() {
+        let (_slab, _ops, uring) = world();
+        let (kept, gone) = (eventfd(), eventfd());
+        uring.watch(gone.as_raw_fd());
+        uring.watch(kept.as_raw_fd());
+        uring.wait(Some(Nanos::ZERO)).unwrap();
+        let number = gone.as_raw_fd();
+        uring.unwatch(number);
+        // The number may be watched again for another descriptor before the old poll's end is reaped.
+        drop(gone);
+        let again = eventfd();
+        uring.watch(again.as_raw_fd());
+        for _ in 0..3 {
+            uring.wait(Some(Nanos::from_millis(5))).unwrap();
+            let _ = uring.poll();
+        }
+        let start = Instant::now();
+        uring.wait(Some(Nanos::from_millis(20))).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        again.write(1).unwrap();
+        let start = Instant::now();
+        uring.wait(Some(Nanos::from_secs(10))).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_descriptor_closed_under_its_watch_does_not_keep_the_core_awake() {
+        let (_slab, _ops, uring) = world();
+        let closed = eventfd().as_raw_fd();
+        uring.watch(closed);
+        for _ in 0..3 {
+            uring.wait(Some(Nanos::from_millis(1))).unwrap();
+            let _ = uring.poll();
+        }
+        assert!(uring.inner.borrow().watches.is_empty());
+    }
+
+    #[test]
+    fn fixed_buffers_are_shared_between_rings() {
+        let (slab, ops, uring) = world();
+        if let Err(error) = uring.register_region(slab.region()) {
+            eprintln!("SKIPPED: {error}");
+            return;
+        }
+        let other = Uring::new(8, &ops).unwrap();
+        match other.clone_region_from(uring.fd(), slab.region()) {
+            Err(error) if error.errno() == Some(libc::EINVAL) => return eprintln!("SKIPPED: {error}"),
+            cloned => cloned.unwrap(),
+        }
+        let file = File::open("/dev/zero").unwrap();
+        let mut run = slab.run(4096).unwrap();
+        run.as_mut_slice().fill(1);
+        let op = ops.begin(run).unwrap();
+        let (address, len) = ops.span(op.id());
+        let entry = opcode::ReadFixed::new(types::Fd(file.as_raw_fd()), address as *mut u8, len, 0).build();
+        // SAFETY: the entry points into the operation's own payload.
+        unsafe { other.submit(entry, op.id()) }.unwrap();
+        let done = finish(&other, op);
+        assert_eq!(done.outcome, Outcome::ok(4096));
+        assert!(done.lease.as_slice().iter().all(|&byte| byte == 0));
+        drop(uring);
+        assert!(other.region().is_some());
+    }
+}
