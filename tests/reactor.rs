@@ -1,11 +1,17 @@
 //! The reactor on a real kernel: no wake-up lost, nothing used when idle, a panic that stays in its task, an orderly end.
 
 use std::cell::Cell;
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
 
 use basin::base::Nanos;
+use basin::device::Completed;
 use basin::device::socket::{TcpListener, TcpStream};
-use basin::reactor::{Core, CoreConfig, launch};
+use basin::mem::{PageKind, Parcel, Region, RegionConfig, Run, Slab};
+use basin::reactor::{Core, CoreConfig, Mailboxes, PollMode, TableFull, launch};
 
 fn sleepy() -> CoreConfig {
     CoreConfig { spin: Nanos::ZERO, operations: 64, tasks: 64, ring_entries: 32, ..CoreConfig::default() }
@@ -102,4 +108,255 @@ fn control_messages_over_tcp() {
         })
         .unwrap();
     }
+}
+
+fn slab(chunks: u32) -> Slab {
+    let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(u64::from(chunks) * 2048) }).unwrap();
+    Slab::new(&region, chunks).unwrap()
+}
+
+#[test]
+fn an_idle_core_uses_no_processor() {
+    let cpu = || {
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+        let of = |time: nix::sys::time::TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000);
+        of(usage.user_time()) + of(usage.system_time())
+    };
+    // As a server: a listener, an adopted slab, the default spin.
+    let core = Core::new(CoreConfig::default()).unwrap();
+    core.adopt_slab(&slab(64));
+    let handle = core.clone();
+    let used = core
+        .run(async move {
+            let listener = TcpListener::bind(handle.uring(), "127.0.0.1:0".parse().unwrap()).unwrap();
+            handle.spawn(async move { listener.accept().await.map(drop) });
+            handle.sleep(Nanos::from_millis(10)).await;
+            let before = cpu();
+            handle.sleep(Nanos::from_secs(2)).await;
+            cpu() - before
+        })
+        .unwrap();
+    eprintln!("idle for 2 s: {used:?} of processor time, {:?}", core.stats());
+    assert!(used < Duration::from_millis(20), "{used:?} in 2 s");
+}
+
+#[test]
+fn a_busy_core_never_sleeps() {
+    let core = Core::new(CoreConfig { poll: PollMode::Busy, ..sleepy() }).unwrap();
+    let handle = core.clone();
+    core.run(async move { handle.sleep(Nanos::from_millis(5)).await }).unwrap();
+    assert_eq!(core.stats().sleeps, 0);
+    assert!(core.stats().turns > 1000);
+}
+
+/// A read that ends only when it is cancelled or `write` comes.
+fn pending_read(core: &Core, fd: i32, lease: Run) -> impl Future<Output = Completed<Run>> {
+    let (ops, uring) = (core.ops().clone(), core.uring().clone());
+    let op = ops.begin(lease).unwrap();
+    let (address, len) = ops.span(op.id());
+    let entry = io_uring::opcode::Read::new(io_uring::types::Fd(fd), address as *mut u8, len).build();
+    // SAFETY: the entry points into the operation's own payload.
+    #[allow(unsafe_code)]
+    unsafe { uring.submit(entry, op.id()) }.unwrap();
+    op
+}
+
+#[test]
+fn a_panic_ends_one_task_and_loses_no_chunk() {
+    let core = Core::new(sleepy()).unwrap();
+    let slab = slab(64);
+    core.adopt_slab(&slab);
+    let (handle, leases) = (core.clone(), slab.clone());
+    core.run(async move {
+        let (receive, _send) = std::io::pipe().unwrap();
+        let (core, slab, fd) = (handle.clone(), leases.clone(), receive.as_raw_fd());
+        let doomed = handle.spawn(async move {
+            let _held = slab.run(10_000).unwrap();
+            let _in_flight = pending_read(&core, fd, slab.run(4096).unwrap());
+            core.yield_now().await;
+            panic!("chunk {}", 7);
+        });
+        let (core, slab) = (handle.clone(), leases.clone());
+        let steady = handle.spawn(async move {
+            let mut run = slab.run(2048).unwrap();
+            run.as_mut_slice().fill(9);
+            core.sleep(Nanos::from_millis(5)).await;
+            assert!(run.as_slice().iter().all(|&byte| byte == 9));
+            run.len()
+        });
+        assert_eq!(doomed.await.unwrap_err().message, "chunk 7");
+        // What it held is back, what was in flight still is.
+        let census = leases.census();
+        assert!(census.balances());
+        assert_eq!((census.owned, census.in_flight), (1, 2), "{census}");
+        assert_eq!(steady.await.unwrap(), 2048);
+    })
+    .unwrap();
+    let report = core.shut_down(Nanos::from_secs(1));
+    assert_eq!((report.completed, report.quarantined, report.stuck), (1, 0, 0));
+    assert_eq!(slab.census().free, 64);
+    assert_eq!(core.live_tasks(), 0);
+}
+
+#[test]
+fn a_destructor_that_panics_ends_its_task_alone() {
+    struct Rude;
+    impl Drop for Rude {
+        fn drop(&mut self) {
+            panic!("in a destructor");
+        }
+    }
+    let core = Core::new(sleepy()).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let rude = handle.spawn(async { drop(Rude) });
+        assert!(rude.await.is_err());
+        let rude = Rude;
+        let aborted = handle.spawn(async move {
+            let _rude = rude;
+            std::future::pending::<()>().await;
+        });
+        handle.yield_now().await;
+        aborted.abort();
+        assert!(aborted.await.is_err());
+        handle.yield_now().await;
+    })
+    .unwrap();
+    assert_eq!((core.stats().panics, core.live_tasks()), (1, 0));
+}
+
+#[test]
+fn main_that_panics_is_an_error_and_the_core_goes_on() {
+    let core = Core::new(sleepy()).unwrap();
+    let error = core.run(async { panic!("no main") }).map(|()| ()).unwrap_err();
+    assert!(error.to_string().contains("no main"), "{error}");
+    assert_eq!(core.run(async { 5 }).unwrap(), 5);
+}
+
+#[test]
+fn a_full_task_table_gives_the_future_back() {
+    let core = Core::new(CoreConfig { tasks: 3, ..sleepy() }).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let kept: Vec<_> = (0..2).map(|_| handle.spawn(std::future::pending::<()>())).collect();
+        let TableFull(refused) = handle.try_spawn(async { 6 }).unwrap_err();
+        kept[0].abort();
+        assert_eq!(handle.try_spawn(refused).map_err(drop).unwrap().await.unwrap(), 6);
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_stale_waker_wakes_nobody() {
+    let core = Core::new(CoreConfig { tasks: 2, ..sleepy() }).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let kept = Rc::new(Cell::new(None));
+        let keep = kept.clone();
+        let first = handle.spawn(std::future::poll_fn(move |cx| {
+            keep.set(Some(cx.waker().clone()));
+            std::task::Poll::Ready(())
+        }));
+        first.await.unwrap();
+        // Its slot's next user counts how often it is polled.
+        let polls = Rc::new(Cell::new(0));
+        let count = polls.clone();
+        let _second = handle.spawn(std::future::poll_fn(move |_| {
+            count.set(count.get() + 1);
+            std::task::Poll::<()>::Pending
+        }));
+        handle.yield_now().await;
+        let stale = kept.take().unwrap();
+        stale.wake_by_ref();
+        std::thread::spawn(move || stale.wake()).join().unwrap();
+        for _ in 0..5 {
+            handle.yield_now().await;
+        }
+        assert_eq!(polls.get(), 1);
+    })
+    .unwrap();
+}
+
+#[test]
+fn time_outs_and_foreign_combinators() {
+    let core = Core::new(sleepy()).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let late = handle.timeout(Nanos::from_millis(2), handle.sleep(Nanos::from_secs(60))).await;
+        assert!(late.is_err());
+        let early = handle.timeout(Nanos::from_secs(60), async { 3 }).await;
+        assert_eq!(early, Ok(3));
+        // Combinators that make wakers of their own.
+        let sleeps: futures::stream::FuturesUnordered<_> = (1..=20u64)
+            .rev()
+            .map(|n| {
+                let core = handle.clone();
+                async move {
+                    core.sleep(Nanos::from_micros(n * 200)).await;
+                    n
+                }
+            })
+            .collect();
+        let order: Vec<u64> = futures::StreamExt::collect(sleeps).await;
+        assert_eq!(order, (1..=20).collect::<Vec<_>>());
+    })
+    .unwrap();
+}
+
+#[test]
+fn one_core_that_fails_stops_the_others() {
+    let error = launch(vec![sleepy(); 2], |index, core, _mail: Mailboxes<()>| async move {
+        if index == 1 {
+            panic!("core 1 is gone");
+        }
+        core.stopping().await;
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("core 1 is gone"), "{error}");
+    let error = launch(vec![CoreConfig { cpu: Some(100_000), ..sleepy() }], |_, _, _: Mailboxes<()>| async {}).unwrap_err();
+    assert!(error.to_string().contains("processor 100000"), "{error}");
+}
+
+#[test]
+fn stop_ends_every_core_of_the_launch() {
+    let sleeps = launch(vec![sleepy(); 3], |index, core, _mail: Mailboxes<()>| async move {
+        if index == 0 {
+            core.sleep(Nanos::from_millis(20)).await;
+            core.stop();
+        }
+        core.stopping().await;
+        core.is_stopping()
+    });
+    assert_eq!(sleeps.unwrap(), [true; 3]);
+}
+
+#[test]
+fn a_parcel_goes_to_another_core_and_its_chunks_come_home() {
+    let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(64 * 2048) }).unwrap();
+    launch(vec![sleepy(); 2], |index, core, mail: Mailboxes<Parcel>| {
+        let slab = Slab::new(&region, 32).unwrap();
+        async move {
+            core.adopt_slab(&slab);
+            if index == 0 {
+                for round in 0..200u8 {
+                    let mut run = slab.run(4096).unwrap();
+                    run.as_mut_slice().fill(round);
+                    mail.try_send(1, run.detach()).unwrap();
+                    // The bell that brings it back also brings the core to its return stack.
+                    let (_, back) = mail.recv().await;
+                    drop(back);
+                }
+                while slab.census().free < 32 {
+                    core.yield_now().await;
+                }
+            } else {
+                for round in 0..200u8 {
+                    let (from, parcel) = mail.recv().await;
+                    assert!(parcel.as_slice().iter().all(|&byte| byte == round));
+                    mail.try_send(from, parcel).unwrap();
+                }
+            }
+        }
+    })
+    .unwrap();
 }

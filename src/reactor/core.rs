@@ -148,9 +148,9 @@ impl Core {
             return Err(Error::new(ErrorKind::Usage, what));
         }
         if let Some(cpu) = config.cpu
-            && !core_affinity::set_for_current(core_affinity::CoreId { id: cpu })
+            && !(cpu < libc::CPU_SETSIZE as usize && core_affinity::set_for_current(core_affinity::CoreId { id: cpu }))
         {
-            let error = Error::last_os(format!("pinning a core to processor {cpu}")).with_kind(ErrorKind::Usage);
+            let error = Error::new(ErrorKind::Usage, format!("a core cannot be pinned to processor {cpu}"));
             return Err(error.remedy("choose a processor this process may use: taskset -p $$, and the container's cpuset"));
         }
         let ops = Ops::new(config.operations);
