@@ -82,6 +82,8 @@ fn child(case: &str) -> ExitCode {
             async move {
                 core.adopt_slab(&slab);
                 core.spawn(stuck_read(core.clone(), slab.clone(), fd));
+                // Let the read go to the kernel.
+                core.sleep(Nanos::from_millis(5)).await;
                 if index == 0 {
                     mail.recv().await;
                     println!("serving");

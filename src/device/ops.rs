@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 
 use crate::device::{Outcome, Status};
-use crate::mem::payload::{InFlight, Lease, Payload};
+use crate::mem::payload::{InFlight, Lease};
 
 /// Names one operation on one core: what goes into `user_data` and `wr_id`. Generation 0 is never given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,25 +113,32 @@ struct Slots {
     free: Vec<u32>,
 }
 
+/// One operation. Its payload moves in when it begins and out when its outcome is taken; in between only the phase changes.
 struct Slot {
     generation: u32,
-    state: State,
+    phase: Phase,
+    /// How it ended once it is done; before that, what was noted between the parts of a two-part completion.
+    outcome: Outcome,
+    noted: bool,
     waiter: Waiter,
-    /// The outcome of a two-part completion, between its parts.
-    noted: Option<Outcome>,
+    payload: Option<InFlight>,
 }
 
-enum State {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
     Free,
-    /// The device has it. `abandoned`: nobody waits, the lease is returned at completion.
-    Pending {
-        payload: InFlight,
-        abandoned: bool,
-    },
-    Done {
-        payload: Payload,
-        outcome: Outcome,
-    },
+    /// The device has it.
+    Pending,
+    /// The device has it and nobody waits: the lease is returned at completion.
+    Abandoned,
+    /// Completed, and not yet looked at.
+    Done,
+}
+
+impl Slot {
+    fn is_in_flight(&self) -> bool {
+        matches!(self.phase, Phase::Pending | Phase::Abandoned)
+    }
 }
 
 enum Waiter {
@@ -143,7 +150,9 @@ enum Waiter {
 impl Ops {
     /// A table for at most `capacity` operations at once.
     pub fn new(capacity: u32) -> Ops {
-        let slots = (0..capacity).map(|_| Slot { generation: 1, state: State::Free, waiter: Waiter::None, noted: None }).collect();
+        let free =
+            || Slot { generation: 1, phase: Phase::Free, outcome: Outcome::ok(0), noted: false, waiter: Waiter::None, payload: None };
+        let slots = (0..capacity).map(|_| free()).collect();
         let slots = RefCell::new(Slots { slots, free: (0..capacity).rev().collect() });
         let woken = RefCell::new(Vec::with_capacity(capacity as usize));
         Ops { table: Rc::new(Table { slots, woken, native: Cell::new(None), faults: Cell::new(0) }) }
@@ -159,7 +168,8 @@ impl Ops {
         let mut table = self.table.slots.borrow_mut();
         let Some(index) = table.free.pop() else { return Err(Refused { lease }) };
         let slot = &mut table.slots[index as usize];
-        slot.state = State::Pending { payload: InFlight::launch(lease.into_payload()), abandoned: false };
+        slot.phase = Phase::Pending;
+        slot.payload = Some(InFlight::launch(lease.into_payload()));
         let id = OpId { slot: index, generation: slot.generation };
         drop(table);
         Ok(Op { ops: self.clone(), id: Some(id), lease: PhantomData })
@@ -172,13 +182,10 @@ impl Ops {
     pub fn retract<L: Lease>(&self, mut op: Op<L>) -> L {
         let id = op.id.take().expect("an operation is retracted before it is awaited");
         let mut table = self.table.slots.borrow_mut();
-        match table.release(id) {
-            State::Pending { payload, .. } => {
-                drop(table);
-                L::from_payload(payload.land())
-            }
-            _ => panic!("{id:?} was refused and completed"),
-        }
+        assert!(table.slots[id.slot as usize].phase == Phase::Pending, "{id:?} was refused and completed");
+        let payload = table.release(id);
+        drop(table);
+        L::from_payload(payload.land())
     }
 
     /// The payload's memory, for the device: address and length of a one-piece payload.
@@ -195,7 +202,7 @@ impl Ops {
     fn with_payload<R>(&self, id: OpId, look: impl FnOnce(&InFlight) -> R) -> R {
         let table = self.table.slots.borrow();
         match &table.slots[id.slot as usize] {
-            Slot { generation, state: State::Pending { payload, .. }, .. } if *generation == id.generation => look(payload),
+            slot @ Slot { generation, payload: Some(payload), .. } if *generation == id.generation && slot.is_in_flight() => look(payload),
             _ => panic!("{id:?} is not in flight"),
         }
     }
@@ -211,9 +218,11 @@ impl Ops {
         if slot.generation != id.generation {
             return self.fault(OpFault::Stale(id));
         }
-        match std::mem::replace(&mut slot.state, State::Free) {
-            State::Pending { payload, abandoned: false } => {
-                slot.state = State::Done { payload: payload.land(), outcome };
+        match slot.phase {
+            Phase::Pending => {
+                slot.payload.as_mut().expect("an operation in flight has its payload").touch_down();
+                slot.phase = Phase::Done;
+                slot.outcome = outcome;
                 match std::mem::replace(&mut slot.waiter, Waiter::None) {
                     Waiter::None => {}
                     Waiter::Task(task) => self.table.woken.borrow_mut().push(task),
@@ -224,25 +233,23 @@ impl Ops {
                 }
                 Ok(())
             }
-            State::Pending { payload, abandoned: true } => {
-                table.recycle(id.slot);
+            Phase::Abandoned => {
+                let payload = table.release(id);
                 drop(table);
                 drop(payload.land());
                 Ok(())
             }
-            done @ State::Done { .. } => {
-                slot.state = done;
-                self.fault(OpFault::Doubled(id))
-            }
-            State::Free => self.fault(OpFault::Stale(id)),
+            Phase::Done => self.fault(OpFault::Doubled(id)),
+            Phase::Free => self.fault(OpFault::Stale(id)),
         }
     }
 
     /// [`Ops::complete`] for a receive: sets the length of the lease's view to the bytes that came.
     pub fn complete_sized(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
-        if let Some(Slot { generation, state: State::Pending { payload, .. }, .. }) =
-            self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
-            && *generation == id.generation
+        if let Some(slot) = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
+            && slot.generation == id.generation
+            && slot.is_in_flight()
+            && let Some(payload) = &mut slot.payload
         {
             payload.set_len(outcome.bytes);
         }
@@ -253,8 +260,9 @@ impl Ops {
     pub fn note(&self, id: OpId, outcome: Outcome) {
         if let Some(slot) = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
             && slot.generation == id.generation
+            && slot.is_in_flight()
         {
-            slot.noted = Some(outcome);
+            (slot.noted, slot.outcome) = (true, outcome);
         }
     }
 
@@ -263,7 +271,7 @@ impl Ops {
     /// # Errors
     /// As [`Ops::complete`].
     pub fn complete_noted(&self, id: OpId) -> Result<(), OpFault> {
-        let noted = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize).and_then(|slot| slot.noted.take());
+        let noted = self.table.slots.borrow().slots.get(id.slot as usize).filter(|slot| slot.noted).map(|slot| slot.outcome);
         self.complete(id, noted.unwrap_or(Outcome::ok(0)))
     }
 
@@ -327,12 +335,11 @@ impl Ops {
     /// Returns how many there were.
     pub fn quarantine_in_flight(&self) -> usize {
         let mut table = self.table.slots.borrow_mut();
-        let pending: Vec<u32> =
-            (0u32..).zip(&table.slots).filter(|(_, slot)| matches!(slot.state, State::Pending { .. })).map(|(index, _)| index).collect();
+        let pending: Vec<u32> = (0u32..).zip(&table.slots).filter(|(_, slot)| slot.is_in_flight()).map(|(index, _)| index).collect();
         for &index in &pending {
             // InFlight's drop quarantines. The generation moves on, so a completion that still comes is a counted fault.
             let slot = &mut table.slots[index as usize];
-            slot.state = State::Free;
+            slot.payload = None;
             slot.waiter = Waiter::None;
             table.recycle(index);
         }
@@ -341,13 +348,15 @@ impl Ops {
 }
 
 impl Slots {
-    fn release(&mut self, id: OpId) -> State {
+    /// Frees an operation's slot and takes its payload out.
+    #[inline]
+    fn release(&mut self, id: OpId) -> InFlight {
         let slot = &mut self.slots[id.slot as usize];
         assert_eq!(slot.generation, id.generation, "a handle on an operation that ended");
-        let state = std::mem::replace(&mut slot.state, State::Free);
+        let payload = slot.payload.take().expect("an operation has its payload until its slot is freed");
         slot.waiter = Waiter::None;
         self.recycle(id.slot);
-        state
+        payload
     }
 
     #[inline]
@@ -355,7 +364,8 @@ impl Slots {
         let slot = &mut self.slots[index as usize];
         // Generation 0 marks what is not an operation.
         slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.noted = None;
+        slot.phase = Phase::Free;
+        slot.noted = false;
         self.free.push(index);
     }
 }
@@ -393,20 +403,18 @@ impl<L: Lease> Future for Op<L> {
         let slot = &mut table.slots[id.slot as usize];
         // A drain that passed its deadline quarantined the lease under the task's feet; there is nothing to give back.
         assert_eq!(slot.generation, id.generation, "a task ran on after its core was torn down");
-        if matches!(slot.state, State::Pending { .. }) {
+        if slot.phase != Phase::Done {
             slot.waiter = match self.ops.native_task(cx.waker()) {
                 Some(task) => Waiter::Task(task),
                 None => Waiter::Foreign(cx.waker().clone()),
             };
             return Poll::Pending;
         }
-        let state = table.release(id);
+        let outcome = slot.outcome;
+        let payload = table.release(id);
         drop(table);
         self.id = None;
-        match state {
-            State::Done { payload, outcome } => Poll::Ready(Completed { outcome, lease: L::from_payload(payload) }),
-            State::Pending { .. } | State::Free => unreachable!("the slot was checked above"),
-        }
+        Poll::Ready(Completed { outcome, lease: L::from_payload(payload.land()) })
     }
 }
 
@@ -418,14 +426,14 @@ impl<L: Lease> Drop for Op<L> {
         if slot.generation != id.generation {
             return;
         }
-        if let State::Pending { abandoned, .. } = &mut slot.state {
-            *abandoned = true;
+        if slot.phase == Phase::Pending {
+            slot.phase = Phase::Abandoned;
             slot.waiter = Waiter::None;
             return;
         }
-        let state = table.release(id);
+        let payload = table.release(id);
         drop(table);
-        drop(state);
+        drop(payload);
     }
 }
 

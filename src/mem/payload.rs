@@ -161,6 +161,8 @@ impl std::fmt::Debug for Gather {
 #[must_use = "a payload dropped in flight is quarantined"]
 pub struct InFlight {
     payload: ManuallyDrop<Payload>,
+    /// The device has let go of it.
+    landed: bool,
 }
 
 impl InFlight {
@@ -168,17 +170,25 @@ impl InFlight {
     #[inline]
     pub fn launch(payload: Payload) -> InFlight {
         each_run(&payload, Run::count_in_flight);
-        InFlight { payload: ManuallyDrop::new(payload) }
+        InFlight { payload: ManuallyDrop::new(payload), landed: false }
     }
 
     /// The device is done with it, or refused it.
     #[inline]
-    pub fn land(self) -> Payload {
+    pub fn land(mut self) -> Payload {
+        self.touch_down();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never used or dropped again, so the payload is taken exactly once.
-        let payload = unsafe { ManuallyDrop::take(&mut this.payload) };
-        each_run(&payload, Run::count_landed);
-        payload
+        unsafe { ManuallyDrop::take(&mut this.payload) }
+    }
+
+    /// [`InFlight::land`] in place: the device is done with it, and whoever holds this may still take the payload out. Dropped
+    /// from here on, its chunks return.
+    #[inline]
+    pub(crate) fn touch_down(&mut self) {
+        if !std::mem::replace(&mut self.landed, true) {
+            each_run(&self.payload, Run::count_landed);
+        }
     }
 
     /// Changes the view of the run while it is in flight: a receive that got fewer bytes.
@@ -212,6 +222,9 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         // SAFETY: `drop` runs once and nothing reads the payload after it.
         let payload = unsafe { ManuallyDrop::take(&mut self.payload) };
+        if self.landed {
+            return;
+        }
         each_run(&payload, Run::count_landed);
         match payload {
             Payload::None => {}

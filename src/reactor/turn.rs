@@ -63,7 +63,12 @@ impl Inner {
     /// Sleeps until something happens or is due. Returns at once when something has happened already.
     fn sleep(&self, now: Nanos) -> Result<()> {
         let until = self.deadline();
-        if until.is_some_and(|until| until <= now) || !self.remote.bell.doze() {
+        if until.is_some_and(|until| until <= now) {
+            return Ok(());
+        }
+        // What made the eventfd readable was answered. Here and not after the sleep, where it would delay what woke us.
+        self.remote.drain();
+        if !self.remote.bell.doze() {
             return Ok(());
         }
         let mut stats = self.stats.get();
@@ -78,9 +83,6 @@ impl Inner {
         };
         self.stats.set(stats);
         self.remote.bell.rise();
-        if idle {
-            self.remote.drain();
-        }
         self.disarm_queues();
         slept
     }
