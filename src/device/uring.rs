@@ -78,7 +78,8 @@ impl Uring {
             .setup_cqsize(completions)
             .build(entries)
             .map_err(|error| explain_setup(&error))?;
-        let inner = Inner { ring, ops: ops.clone(), region: None, in_flight: 0, watches: Vec::new(), serial: 0, closed: false, files: Vec::new() };
+        let inner =
+            Inner { ring, ops: ops.clone(), region: None, in_flight: 0, watches: Vec::new(), serial: 0, closed: false, files: Vec::new() };
         Ok(Uring { inner: Rc::new(RefCell::new(inner)) })
     }
 

@@ -76,7 +76,9 @@ impl Splitter {
             for frame in scratch.drain(..) {
                 let Ok(parsed) = UdpFrame::parse(frame.as_slice()) else { continue };
                 let to = parsed.dst.port();
-                let Some((index, reader)) = readers.iter_mut().enumerate().find(|(_, reader)| reader.udp_ports.contains(&to)) else { continue };
+                let Some((index, reader)) = readers.iter_mut().enumerate().find(|(_, reader)| reader.udp_ports.contains(&to)) else {
+                    continue;
+                };
                 if reader.waiting.len() == WAITING_MAX {
                     reader.dropped += 1;
                     continue;
