@@ -6,12 +6,15 @@ mod packet_net;
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use basin::base::error::ErrorKind;
 use basin::device::Progress;
-use basin::device::packet::{Interface, InterfaceConfig, PortFault, Refusal};
+use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig, PortFault, Refusal};
+use basin::mem::Slab;
+use basin::reactor::{Core, CoreConfig};
 use packet_net::*;
 
 /// Set for the process that only owns a port.
@@ -265,6 +268,79 @@ fn an_idle_port_sleeps_and_a_packet_wakes_it() {
         assert!(delay < Duration::from_millis(50), "the packet waited {delay:?}: a deadline woke the reader, not the packet");
         drop(got);
         world.close();
+    });
+}
+
+#[test]
+fn chunks_come_back_only_when_the_kernel_has_let_go() {
+    in_namespaces(1, |_| {
+        let world = World::open(&config());
+        let queue = world.port.queue();
+        let posted = world.port.stats().unwrap().posted;
+        // A copy of the socket's descriptor keeps the socket alive behind the port's back, as a fork would.
+        let copies: Vec<OwnedFd> = std::fs::read_dir("/proc/thread-self/fd")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+            .filter(|&fd| is_xdp_socket(fd))
+            // SAFETY: only borrowed for the copy; sockets of other tests in this process are copied too, and closed again below.
+            .map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned())
+            .filter_map(Result::ok)
+            .collect();
+        assert!(!copies.is_empty());
+        queue.borrow_mut().quiesce(world.clock.now());
+        let early = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < early {
+            let _ = world.poll();
+            assert_eq!(queue.borrow().in_flight() as u32, posted, "the socket is still open");
+        }
+        assert_eq!(world.slab.census().in_flight, posted);
+        drop(copies);
+        world.close();
+    });
+}
+
+fn is_xdp_socket(fd: i32) -> bool {
+    let (mut domain, mut len) = (0i32, size_of::<i32>() as u32);
+    // SAFETY: the value lives through the call and has the length passed.
+    let rc = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &mut len) };
+    rc == 0 && domain == libc::AF_XDP
+}
+
+#[test]
+fn a_core_sleeps_on_the_port_and_drains_it() {
+    in_namespaces(1, |far| {
+        let core = Core::new(CoreConfig::default()).unwrap();
+        let region = region(2048);
+        let slab = Slab::new(&region, 2048).unwrap();
+        core.adopt_slab(&slab);
+        let interface = Interface::open(&region, &config()).unwrap();
+        let port = Port::open(core.ops(), &slab, &interface, &PortConfig { receive_chunks: 1024, ..PortConfig::new(0) }).unwrap();
+        core.attach(port.queue());
+        let sent = far.start(|| {
+            let socket = UdpSocket::bind((FAR, 0)).unwrap();
+            for _ in 0..50 {
+                // Longer than the core spins: it is asleep when the next one comes.
+                std::thread::sleep(Duration::from_millis(2));
+                socket.send_to(b"datagram", (NEAR, PORT)).unwrap();
+            }
+        });
+        let received = core
+            .run(async move {
+                let (mut got, mut count) = (Vec::with_capacity(16), 0);
+                while count < 50 {
+                    port.readable().await;
+                    count += port.receive(&mut got, 16).unwrap();
+                    got.clear();
+                }
+                count
+            })
+            .unwrap();
+        assert_eq!(received, 50);
+        assert!(core.stats().sleeps > 25, "{:?}", core.stats());
+        sent.recv().unwrap();
+        let report = core.shut_down(basin::base::Nanos::from_secs(3));
+        assert_eq!((report.quarantined, report.stuck), (0, 0), "{report:?}");
+        assert_eq!(slab.census().free, 2048, "{}", slab.census());
     });
 }
 

@@ -171,7 +171,7 @@ impl Port {
         let sizes = RingSizes { receive: config.receive_entries, transmit: config.transmit_entries };
         let (socket, rings, mode) = interface.open_queue(config.queue, sizes)?;
         let fd = socket.clone();
-        let mut queue = PortQueue::new(ops, slab, interface, config, socket, rings);
+        let mut queue = PortQueue::new(ops, slab, interface, config, socket, rings)?;
         queue.refill();
         if queue.posted() == 0 {
             return Err(crate::mem::Exhausted { wanted: 1, free: slab.census().free, total: slab.census().total }.into());

@@ -4,17 +4,17 @@
 //! received chunks out; keeps sent ones until the completion ring names them. Waits for: packets (the socket becomes readable),
 //! sent frames coming back (looked for at growing intervals, since nothing signals them), and its own heartbeat.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::base::{Nanos, RegionOffset};
+use crate::base::{Nanos, RegionOffset, Result};
 use crate::device::packet::frames::{Frame, Frames, Groups};
 use crate::device::packet::interface::Interface;
 use crate::device::packet::port::{PortConfig, PortFault};
 use crate::device::packet::program::{BEAT_ASLEEP, BEAT_BUSY};
 use crate::device::packet::rings::Descriptor;
-use crate::device::packet::xsk::{Rings, Xsk, is_queue_released};
+use crate::device::packet::xsk::{Rings, Xsk, is_queue_released, watch};
 use crate::device::{Ops, Outcome, Progress, Queue, Signal, Status};
 use crate::mem::payload::{InFlight, Lease};
 use crate::mem::{Buf, Slab};
@@ -74,6 +74,8 @@ pub(super) struct PortQueue {
     /// `None` once closed. The rings come first: they hold the socket's file open and must go before it.
     rings: Option<Rings>,
     socket: Option<Arc<Xsk>>,
+    /// Readable when the socket is.
+    watch: OwnedFd,
     phase: Phase,
     frames: Frames,
     groups: Groups,
@@ -100,11 +102,19 @@ pub(super) struct PortQueue {
 }
 
 impl PortQueue {
-    pub(super) fn new(ops: &Ops, slab: &Slab, interface: &Interface, config: &PortConfig, socket: Arc<Xsk>, rings: Rings) -> PortQueue {
+    pub(super) fn new(
+        ops: &Ops,
+        slab: &Slab,
+        interface: &Interface,
+        config: &PortConfig,
+        socket: Arc<Xsk>,
+        rings: Rings,
+    ) -> Result<PortQueue> {
+        let watch = watch(&socket)?;
         let region = interface.region();
         // Frames the kernel may hold: all that are posted, and as many as the TX ring has entries.
         let capacity = config.receive_chunks + config.transmit_entries;
-        PortQueue {
+        Ok(PortQueue {
             interface: interface.clone(),
             number: config.queue,
             ops: ops.clone(),
@@ -112,6 +122,7 @@ impl PortQueue {
             readable: Rc::new(Signal::new(ops)),
             rings: Some(rings),
             socket: Some(socket),
+            watch,
             phase: Phase::Open,
             frames: Frames::new(region.chunks(), region.chunk_bytes(), capacity),
             groups: Groups::new(config.transmit_entries),
@@ -129,7 +140,7 @@ impl PortQueue {
             look_at: Nanos::MAX,
             look_pause: LOOK_FIRST,
             counts: Counts::default(),
-        }
+        })
     }
 
     pub(super) fn readable(&self) -> Rc<Signal> {
@@ -487,11 +498,9 @@ impl Queue for PortQueue {
     }
 
     fn event_fd(&self) -> Option<RawFd> {
-        match self.phase {
-            Phase::Open => self.socket.as_ref().map(|socket| socket.as_raw_fd()),
-            // A poll in io_uring holds the file, and with it the socket, open: from here on it must not be watched.
-            _ => None,
-        }
+        // Packets the reader was told of and has left keep the socket readable: watched, it would not let the core sleep.
+        let is_read = self.rings.as_ref().is_none_or(|rings| rings.rx.is_empty());
+        is_read.then(|| self.watch.as_raw_fd())
     }
 
     fn in_flight(&self) -> usize {

@@ -208,6 +208,12 @@ impl<T: Copy> Consumer<T> {
         self.ring.producer().load(Ordering::Relaxed)
     }
 
+    /// Whether every entry the kernel has produced was taken.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.produced() == self.next
+    }
+
     /// Takes the next entry, if [`Consumer::available`] has seen one. Its place is the kernel's again after [`Consumer::release`].
     #[inline]
     pub fn take(&mut self) -> Option<T> {

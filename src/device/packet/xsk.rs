@@ -208,7 +208,26 @@ impl AsRawFd for Xsk {
     }
 }
 
-/// Whether the kernel still has a socket on the queue, seen by binding another one, with a page or two of its own, and closing it.
+/// A descriptor that is readable whenever `socket` is, and does not keep it open: an epoll instance. A poll that io_uring has set on
+/// the socket itself would hold its file, and the socket would outlive its descriptor.
+///
+/// # Errors
+/// Out of descriptors.
+pub fn watch(socket: &Xsk) -> Result<OwnedFd> {
+    // SAFETY: no pointers; the descriptor returned is ours alone.
+    let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::last_os("making an epoll instance for an AF_XDP socket"));
+    }
+    // SAFETY: fresh and owned by nobody else.
+    let watch = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: the event lives through the call, which copies it.
+    let rc = unsafe { libc::epoll_ctl(fd, libc::EPOLL_CTL_ADD, socket.as_raw_fd(), &mut event) };
+    if rc == 0 { Ok(watch) } else { Err(Error::last_os("watching an AF_XDP socket by epoll")) }
+}
+
+/// Whether the kernel is done with the queue's last socket, seen by binding another one, with a page or two of its own, and closing it.
 ///
 /// A queue of an interface takes one buffer pool at a time (`xp_assign_dev`: `EBUSY`), in copy mode too, and the pool of a closed
 /// socket leaves the queue only when its last packet on the way out is done and, under zero-copy, when the driver has stopped and
