@@ -46,6 +46,9 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// What the core does when nothing has completed.
     pub poll: PollMode,
+    /// How long it looks for completions before it sleeps. Every look is processor time; at depth 32 the device has always more to
+    /// do, so looking gains nothing (measured: 50 µs cost 0.2–0.7 µs per operation), and at depth 1 it saves the 20 µs of a wake.
+    pub spin: Nanos,
 }
 
 impl Options {
@@ -60,6 +63,7 @@ impl Options {
             duration: Nanos::from_secs(5),
             cpu: None,
             poll: PollMode::Adaptive,
+            spin: Nanos::ZERO,
         }
     }
 }
@@ -146,6 +150,7 @@ pub fn run(options: &Options) -> Result<Report> {
         operations: depth + 1,
         tasks: depth + 1,
         ring_entries: depth.next_power_of_two(),
+        spin: options.spin,
         ..CoreConfig::default()
     })?;
     // One run per slot, rounded up by the allocator to a power of two, and one for the header.

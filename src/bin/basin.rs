@@ -67,6 +67,9 @@ struct BenchBlock {
     /// What the core does when nothing has completed
     #[arg(long, default_value = "adaptive")]
     poll: Poll,
+    /// Microseconds the core looks for completions before it sleeps
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    spin: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -130,7 +133,7 @@ fn run_doctor(arguments: Doctor) -> Result<(), Error> {
 }
 
 fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
-    let BenchBlock { file, write, depth, size, seconds, disk_size, force_device, cpu, poll, json, .. } = arguments;
+    let BenchBlock { file, write, depth, size, seconds, disk_size, force_device, cpu, poll, spin, json, .. } = arguments;
     let mut options = block::Options::new(file, if write { block::Direction::Write } else { block::Direction::Read });
     options.disk.size_bytes = disk_size;
     options.disk.force_device = force_device;
@@ -138,6 +141,7 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
     options.size_bytes = u32::try_from(size).unwrap_or(u32::MAX);
     options.duration = Nanos::from_secs(seconds);
     options.cpu = cpu;
+    options.spin = Nanos::from_micros(spin);
     options.poll = match poll {
         Poll::Adaptive => PollMode::Adaptive,
         Poll::Busy => PollMode::Busy,
