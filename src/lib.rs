@@ -17,10 +17,12 @@
 //! | [`device`] | queues of real and simulated hardware behind one contract |
 //! | [`reactor`] | the loop of a core: poll, run tasks, sleep |
 //! | [`flow`] | the five flows, one file each |
+//! | [`bench`] | the loops behind `basin bench` |
 //! | [`doctor`] | what this machine has and lacks for all of it |
 #![deny(unsafe_code)]
 
 pub mod base;
+pub mod bench;
 pub mod device;
 pub mod doctor;
 pub mod flow;

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("flow", &["base", "mem", "wire", "proto", "device", "reactor"]),
     ("store", &["base", "mem", "wire", "proto", "device", "reactor"]),
     ("s3", &["base", "mem", "wire", "proto", "device", "reactor", "store"]),
+    ("bench", &["base", "mem", "wire", "proto", "device", "reactor", "flow", "store", "s3"]),
     ("doctor", &["base", "mem", "wire", "proto", "device", "reactor", "flow", "store", "s3"]),
 ];
 

@@ -116,6 +116,8 @@ fn ours(basin: &Path, file: &Path, direction: Direction, seconds: u32) -> Comman
         Direction::Read => "--read",
         Direction::Write => "--write",
     });
+    // fio has written to the file in the round before, and it is ours to spoil.
+    command.arg("--force-device").arg(file);
     command.args(["--depth", &DEPTH.to_string(), "--seconds", &seconds.to_string(), "--json"]);
     command
 }

@@ -1,0 +1,3 @@
+//! The loops behind `basin bench`: what the runtime gives on this machine, as figures another program can be set beside.
+
+pub mod block;
