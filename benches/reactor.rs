@@ -286,7 +286,8 @@ fn wakes() {
     let mut ratios: Vec<f64> = pairs.iter().map(|&(bare, ours)| ours as f64 / bare as f64).collect();
     ratios.sort_by(f64::total_cmp);
     println!(
-        "a wake from sleep, {PAIRS} interleaved pairs of {WAKES}: bare eventfd {:.2} µs, mailbox to task {:.2} µs, ratio {:.2} (from {:.2} to {:.2}); target 1.2",
+        "a wake from sleep, {PAIRS} interleaved pairs of {WAKES}: \
+         bare eventfd {:.2} µs, mailbox to task {:.2} µs, ratio {:.2} (from {:.2} to {:.2}); target 1.2",
         bare as f64 / 1e3,
         ours as f64 / 1e3,
         ratios[PAIRS / 2],

@@ -7,8 +7,8 @@ mod packet_net;
 use std::time::{Duration, Instant};
 
 use basin::base::Clock;
-use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig};
 use basin::device::Ops;
+use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig};
 use basin::mem::{Buf, Slab};
 use packet_net::*;
 

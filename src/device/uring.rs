@@ -348,10 +348,13 @@ fn explain_setup(error: &std::io::Error) -> Error {
     let explained = Error::io("setting up io_uring", error);
     match error.raw_os_error() {
         Some(libc::EPERM) => explained.with_kind(ErrorKind::Unavailable).remedy(
-            "io_uring is disabled or filtered: sysctl kernel.io_uring_disabled=0, and in a container allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile",
+            "io_uring is disabled or filtered: sysctl kernel.io_uring_disabled=0, \
+             and in a container allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile",
         ),
         Some(libc::ENOSYS) => explained.remedy("this kernel has no io_uring: Linux 6.1 or later with CONFIG_IO_URING is needed"),
-        Some(libc::EINVAL) => explained.with_kind(ErrorKind::Unavailable).remedy("this kernel lacks DEFER_TASKRUN: Linux 6.1 or later is needed"),
+        Some(libc::EINVAL) => {
+            explained.with_kind(ErrorKind::Unavailable).remedy("this kernel lacks DEFER_TASKRUN: Linux 6.1 or later is needed")
+        }
         Some(libc::ENOMEM) => explained.remedy("raise the locked-memory limit (ulimit -l) or run with CAP_IPC_LOCK"),
         _ => explained,
     }
@@ -374,7 +377,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
-    use std::time::{Duration, Instant};
+    use crate::base::Clock;
 
     use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -488,6 +491,7 @@ mod tests {
 
     #[test]
     fn watches_end_the_sleep_again_and_again() {
+        let clock = Clock::start();
         let (_slab, _ops, uring) = world();
         let (one, two) = (eventfd(), eventfd());
         uring.watch(one.as_raw_fd());
@@ -496,20 +500,21 @@ mod tests {
             let event = if round % 3 == 0 { &two } else { &one };
             // Before the sleep: setting the watch looks first. Readable still from before the watch was set, too.
             event.write(1).unwrap();
-            let start = Instant::now();
+            let start = clock.now();
             uring.wait(Some(Nanos::from_secs(10))).unwrap();
-            assert!(start.elapsed() < Duration::from_secs(5), "round {round}: the wake-up was lost");
+            assert!(clock.now().since(start) < Nanos::from_secs(5), "round {round}: the wake-up was lost");
             let _ = uring.poll();
             event.read().unwrap();
         }
-        let start = Instant::now();
+        let start = clock.now();
         uring.wait(Some(Nanos::from_millis(20))).unwrap();
-        assert!(start.elapsed() >= Duration::from_millis(20), "nothing happened, so it sleeps");
+        assert!(clock.now().since(start) >= Nanos::from_millis(20), "nothing happened, so it sleeps");
         assert_eq!(uring.in_flight(), 0);
     }
 
     #[test]
     fn what_is_no_longer_watched_does_not_wake_even_under_the_same_number() {
+        let clock = Clock::start();
         let (_slab, _ops, uring) = world();
         let (kept, gone) = (eventfd(), eventfd());
         uring.watch(gone.as_raw_fd());
@@ -525,13 +530,13 @@ mod tests {
             uring.wait(Some(Nanos::from_millis(5))).unwrap();
             let _ = uring.poll();
         }
-        let start = Instant::now();
+        let start = clock.now();
         uring.wait(Some(Nanos::from_millis(20))).unwrap();
-        assert!(start.elapsed() >= Duration::from_millis(20));
+        assert!(clock.now().since(start) >= Nanos::from_millis(20));
         again.write(1).unwrap();
-        let start = Instant::now();
+        let start = clock.now();
         uring.wait(Some(Nanos::from_secs(10))).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(clock.now().since(start) < Nanos::from_secs(5));
     }
 
     #[test]

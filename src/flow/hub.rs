@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 #[cfg(feature = "xdp")]
 pub use crate::device::packet::Inlet as Source;
+use crate::base::{Error, Result};
 use crate::device::packet::PortFault;
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Slab};
@@ -63,13 +64,20 @@ pub struct Hub {
     streams: RefCell<HashMap<u32, Rc<Inbox<Datagram>>>>,
     dropped: Cell<u64>,
     ident: Cell<u16>,
+    /// On loopback answers go through a socket: the kernel takes a packet from 127.0.0.1 for a forgery unless it sent it itself.
+    socket: Option<std::net::UdpSocket>,
 }
 
 impl Hub {
     /// Over the datagrams of `inlet`; answers are built in chunks of `slab`.
-    pub fn new(core: &Core, slab: &Slab, inlet: Source) -> Rc<Hub> {
+    ///
+    /// # Errors
+    /// On a loopback interface `udp_port` is taken by another program.
+    pub fn new(core: &Core, slab: &Slab, inlet: Source, udp_port: u16) -> Result<Rc<Hub>> {
+        let on_loopback = inlet.port().interface().link().addresses.iter().any(|(address, _)| address.is_loopback());
+        let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
         let (core, slab) = (core.clone(), slab.clone());
-        Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0) })
+        Ok(Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0), socket }))
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
@@ -166,8 +174,13 @@ impl Hub {
     /// Sends a datagram header back to a sender, from a chunk of the region. Lost like any datagram when there is no room: the
     /// next one says more.
     pub fn answer(&self, reply: &Reply, header: datagram::Repr) {
-        let Ok(mut buf) = self.slab.buf() else { return };
         let bytes = header.encode();
+        if let Some(socket) = &self.socket {
+            // 24 bytes of acknowledgement, no payload.
+            let _ = socket.send_to(&bytes, reply.peer());
+            return;
+        }
+        let Ok(mut buf) = self.slab.buf() else { return };
         let headers = reply.encapsulation.header_len();
         let length = headers + bytes.len();
         buf.set_view(crate::base::limits::XDP_PACKET_HEADROOM, length as u32);
@@ -182,4 +195,13 @@ impl Hub {
         // Nobody waits for it: the chunk returns when the NIC is done, or now.
         drop(self.inlet.post(buf));
     }
+}
+
+fn answering_socket(udp_port: u16) -> Result<std::net::UdpSocket> {
+    let open = || {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv6Addr::UNSPECIFIED, udp_port))?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    open().map_err(|error| Error::io(format!("opening UDP port {udp_port}"), &error).remedy("end the other program, or choose another --port"))
 }

@@ -3,7 +3,7 @@
 //! | file | what moves | what never happens |
 //! | --- | --- | --- |
 //! | [`network_to_storage`] | UDP payload, from the UMEM chunk it arrived in to the device | a copy above 256 bytes |
-//! | [`rdma_to_storage`] | a peer's SENDs and WRITEs, from the chunks they landed in to the device | an acknowledgement before it is durable |
+//! | [`rdma_to_storage`] | a peer's SENDs and WRITEs, from the chunks they landed in | an acknowledgement before it is durable |
 //! | [`network_to_rdma`] | UDP payload, from the UMEM chunk to a peer's memory | |
 //! | [`storage_to_rdma`] | blocks, from the chunks they were read into to a peer's memory | a device read for what is in memory |
 //! | [`rdma_to_rdma`] | a vector of floats around a ring of peers, summed in the chunks | |

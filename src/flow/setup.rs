@@ -66,7 +66,7 @@ pub async fn open(core: &Core, options: &Options, role: Role, mut say: impl FnMu
             say(format!("network  {} queue 0, {}{}", link.name, packets.mode, because(packets.fallback.as_deref())));
             roce = packets.roce;
             if let Some(inlet) = packets.flows {
-                node.set_hub(Ok(Hub::new(core, &slab, inlet)));
+                node.set_hub(Ok(Hub::new(core, &slab, inlet, options.port)?));
             }
         }
         Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {

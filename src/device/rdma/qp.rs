@@ -83,6 +83,12 @@ impl Qp {
         soft.borrow_mut().connect(self.index, remote)
     }
 
+    /// The backend and the wire it really uses: `soft:shm`, `soft:xdp`; `soft` before it is connected.
+    pub fn route(&self) -> String {
+        let Backend::Soft(soft) = &self.backend;
+        soft.borrow().route(self.index)
+    }
+
     /// The state.
     pub fn state(&self) -> QpState {
         let Backend::Soft(soft) = &self.backend;

@@ -210,6 +210,17 @@ impl Soft {
         self.grants.revoke(rkey);
     }
 
+    /// The wire a queue pair uses, as in tables.
+    pub fn route(&self, index: u32) -> String {
+        let peer = self.slots[index as usize].as_ref().map(|slot| slot.peer);
+        let wire = match peer {
+            Some(Peer::Expected(_) | Peer::Link(_)) => self.wires.links.as_ref().map(Links::kind),
+            Some(Peer::Remote(_)) => self.wires.datagrams.as_ref().map(Datagrams::kind),
+            Some(Peer::Nobody) | None => None,
+        };
+        wire.map_or_else(|| "soft".to_owned(), |wire| format!("soft:{wire}"))
+    }
+
     /// The state of a queue pair.
     pub fn state(&self, index: u32) -> QpState {
         match self.slots[index as usize].as_ref().map(|slot| slot.engine.state()) {
