@@ -119,7 +119,8 @@ impl Report {
         let Report { operations, seconds, iops, cpu_ns_per_io, latency_us, .. } = self;
         let mib = self.bytes as f64 / seconds / f64::from(1 << 20);
         let mut text = format!(
-            "{operations} operations in {seconds:.2} s: {iops:.0} IOPS, {mib:.1} MiB/s, {cpu_ns_per_io:.0} ns CPU each\nlatency p50 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs, max {:.1} µs ({}{}{})",
+            "{operations} operations in {seconds:.2} s: {iops:.0} IOPS, {mib:.1} MiB/s, {cpu_ns_per_io:.0} ns CPU each\n\
+             latency p50 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs, max {:.1} µs ({}{}{})",
             latency_us.p50,
             latency_us.p99,
             latency_us.p999,

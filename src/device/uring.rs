@@ -371,13 +371,13 @@ fn explain_register(region: &Region, error: &std::io::Error) -> Error {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use crate::base::Clock;
     use std::fs::File;
     use std::future::Future;
     use std::io::Write;
     use std::os::fd::AsRawFd;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
-    use crate::base::Clock;
 
     use nix::sys::eventfd::{EfdFlags, EventFd};
 

@@ -84,7 +84,8 @@ pub struct Tally {
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "message", rename_all = "kebab-case")]
+// Tagged from outside: the endpoints carry 128-bit numbers, which inner tags cannot pass through.
+#[serde(rename_all = "kebab-case")]
 pub enum Message {
     /// Client: who speaks.
     Hello {
@@ -245,5 +246,26 @@ impl Channel {
     /// The error for a message that does not belong here.
     pub fn unexpected(&self, got: &Message, wanted: &str) -> Error {
         Error::new(ErrorKind::Protocol, format!("{} sent '{}' where '{wanted}' belongs", self.peer, got.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+    use crate::device::Ops;
+    use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName};
+    use crate::mem::{PageKind, Region, RegionConfig};
+
+    #[test]
+    fn every_offer_of_the_soft_hca_survives_the_conversation() {
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(1 << 20) }).unwrap();
+        for name in [RdmaName::Soft, RdmaName::SoftShm, RdmaName::SoftUdp, RdmaName::SoftMemory] {
+            let hca = Hca::open(HcaEnv::new(Ops::new(4), region.clone(), Rng::seeded(1)), &name).unwrap();
+            let endpoint = hca.create_qp(&QpConfig::default()).unwrap().local();
+            let message = Message::Endpoints { endpoints: vec![endpoint] };
+            let bytes = serde_json::to_vec(&message).unwrap();
+            assert_eq!(serde_json::from_slice::<Message>(&bytes).unwrap(), message, "{name}");
+        }
     }
 }

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use crate::base::{Error, Result};
 #[cfg(feature = "xdp")]
 pub use crate::device::packet::Inlet as Source;
-use crate::base::{Error, Result};
 use crate::device::packet::PortFault;
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Slab};
@@ -203,5 +203,7 @@ fn answering_socket(udp_port: u16) -> Result<std::net::UdpSocket> {
         socket.set_nonblocking(true)?;
         Ok(socket)
     };
-    open().map_err(|error| Error::io(format!("opening UDP port {udp_port}"), &error).remedy("end the other program, or choose another --port"))
+    open().map_err(|error| {
+        Error::io(format!("opening UDP port {udp_port}"), &error).remedy("end the other program, or choose another --port")
+    })
 }

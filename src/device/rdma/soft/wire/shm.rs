@@ -2,8 +2,9 @@
 //!
 //! Of two ends the one with the lower tag connects, makes the memory and sends it with a hello; the other one accepts. Tags are
 //! random and told in the out-of-band exchange. The hello names both, so that only who was told of this end is let in, and only
-//! as itself; and a link is read only once a queue pair here was connected to the tag it came with. What the other end sends is judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping,
-//! which would be a SIGBUS), its exact size, and its page size (huge pages could run out at a touch).
+//! as itself; and a link is read only once a queue pair here was connected to the tag it came with. What the other end sends is
+//! judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping, which would be a SIGBUS), its exact
+//! size, and its page size (huge pages could run out at a touch).
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
