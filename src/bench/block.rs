@@ -152,7 +152,6 @@ pub fn run(options: &Options) -> Result<Report> {
         tasks: depth + 1,
         ring_entries: depth.next_power_of_two(),
         spin: options.spin,
-        ..CoreConfig::default()
     })?;
     // One run per slot, rounded up by the allocator to a power of two, and one for the header.
     let run_bytes = u64::from(size_bytes.next_power_of_two().max(header::BYTES));

@@ -213,7 +213,7 @@ fn memory<L: Lease>(disk: &Inner, op: &Op<L>) -> Result<u64, Fault> {
     let pieces = unsafe { std::slice::from_raw_parts(table, count as usize) };
     let mut bytes = 0;
     for piece in pieces {
-        if piece.iov_base as u64 % align != 0 || piece.iov_len as u64 % block != 0 {
+        if !(piece.iov_base as u64).is_multiple_of(align) || !(piece.iov_len as u64).is_multiple_of(block) {
             return Err(Fault::Memory);
         }
         bytes += piece.iov_len as u64;

@@ -14,8 +14,10 @@ use super::link::Parts;
 use super::ring::MAPPING_BYTES;
 use crate::base::{Error, Result};
 
+type Offers = HashMap<(Tag, Tag), (Arc<MmapRaw>, OwnedFd)>;
+
 /// The second end of links whose first end came already, by the tag of who comes second and who came first.
-static WAITING: Mutex<Option<HashMap<(Tag, Tag), (Arc<MmapRaw>, OwnedFd)>>> = Mutex::new(None);
+static WAITING: Mutex<Option<Offers>> = Mutex::new(None);
 
 /// One HCA's way to meet others.
 pub struct Meeting {
