@@ -90,7 +90,7 @@ fn ordinary() -> UdpSocket {
 
 /// Whether a datagram from the far end reaches the kernel's socket.
 fn passes(far: &Far, socket: &UdpSocket) -> bool {
-    far.run(|| drop(UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap()));
+    far.run(|| UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap());
     socket.recv(&mut [0; 16]).is_ok()
 }
 
@@ -168,7 +168,7 @@ fn a_second_instance_is_told_who_is_in_the_way() {
             assert!(error.to_string().contains("near") && error.remedy_text().unwrap().contains("stop the other instance"), "{error}");
         }
         // The first is none the worse for it.
-        far.run(|| drop(UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap()));
+        far.run(|| UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap());
         let mut got = Vec::with_capacity(4);
         assert!(world.poll_until(|| world.port.receive(&mut got, 4).unwrap() == 1));
         drop(got);
@@ -342,12 +342,4 @@ fn a_core_sleeps_on_the_port_and_drains_it() {
         assert_eq!((report.quarantined, report.stuck), (0, 0), "{report:?}");
         assert_eq!(slab.census().free, 2048, "{}", slab.census());
     });
-}
-
-/// Processor time of this thread.
-fn thread_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure lives through the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -184,3 +184,11 @@ pub fn ended<L: Lease>(mut op: Op<L>) -> Completed<L> {
         Poll::Pending => panic!("the operation is still in flight"),
     }
 }
+
+/// Processor time of this thread.
+pub fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
