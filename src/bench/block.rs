@@ -151,11 +151,11 @@ pub fn run(options: &Options) -> Result<Report> {
         tasks: depth + 1,
         ring_entries: depth.next_power_of_two(),
         spin: options.spin,
-        ..CoreConfig::default()
     })?;
     // One run per slot, rounded up by the allocator to a power of two, and one for the header.
     let run_bytes = u64::from(size_bytes.next_power_of_two().max(header::BYTES));
-    let region = Region::map(&RegionConfig { chunk_bytes: limits::CHUNK_SIZES[1], ..RegionConfig::new((u64::from(depth) + 1) * run_bytes) })?;
+    let region =
+        Region::map(&RegionConfig { chunk_bytes: limits::CHUNK_SIZES[1], ..RegionConfig::new((u64::from(depth) + 1) * run_bytes) })?;
     let slab = Slab::new(&region, region.chunks())?;
     core.adopt_slab(&slab);
     // Without enough locked memory the disk says so in its notes.
@@ -202,7 +202,8 @@ fn measure(core: &Core, slab: &Slab, disk: &Disk, options: &Options) -> Result<R
     let slots: Vec<_> = runs
         .into_iter()
         .map(|run| {
-            let slot = Slot { core: core.clone(), disk: disk.clone(), tally: tally.clone(), rng: core.rng().fork(), first: header, per, places };
+            let slot =
+                Slot { core: core.clone(), disk: disk.clone(), tally: tally.clone(), rng: core.rng().fork(), first: header, per, places };
             core.spawn(slot.work(run, direction))
         })
         .collect();
@@ -256,7 +257,8 @@ impl Slot {
                 Direction::Read => self.disk.read(lba, run).await,
                 Direction::Write => self.disk.write(lba, run, Durability::AtFlush).await,
             };
-            run = done.map_err(|failed| self.disk.explain(if direction == Direction::Read { "reading" } else { "writing" }, lba, failed))?;
+            run =
+                done.map_err(|failed| self.disk.explain(if direction == Direction::Read { "reading" } else { "writing" }, lba, failed))?;
             // The end of one operation is the start of the next: one look at the clock for both.
             let ended = self.core.now();
             self.tally.latency.borrow_mut().saturating_record(ended.since(now).0);

@@ -49,7 +49,9 @@ fn a_file_with_a_file_system_is_refused_unless_named_twice() {
 fn what_mkfs_makes_is_recognised() {
     let (world, directory) = (World::new(), directory());
     let mut made = 0;
-    for (program, args) in [("mkfs.ext4", &["-q", "-F"][..]), ("mkswap", &["-f"]), ("mkfs.xfs", &["-q"]), ("mkfs.btrfs", &["-q"]), ("mkfs.vfat", &[])] {
+    for (program, args) in
+        [("mkfs.ext4", &["-q", "-F"][..]), ("mkswap", &["-f"]), ("mkfs.xfs", &["-q"]), ("mkfs.btrfs", &["-q"]), ("mkfs.vfat", &[])]
+    {
         let path = directory.path().join(program);
         file_with(&path, 320 << 20, &[]);
         let args: Vec<&str> = args.iter().copied().chain([path.to_str().unwrap()]).collect();

@@ -79,6 +79,9 @@ pub struct Image {
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
+/// The content of a block after a write, and the write's number.
+type Version = (u64, Box<[u8]>);
+
 /// A simulated disk, to be put behind [`crate::device::block::Disk::simulated`].
 pub struct SimDisk {
     config: SimDiskConfig,
@@ -86,7 +89,7 @@ pub struct SimDisk {
     rng: Rng,
     image: Image,
     /// Per block the completed writes that are not yet stable, oldest first, with their sequence numbers.
-    cache: BTreeMap<u64, Vec<(u64, Box<[u8]>)>>,
+    cache: BTreeMap<u64, Vec<Version>>,
     unreadable: BTreeSet<u64>,
     /// By the time they end; the number keeps equal times apart.
     pending: BTreeMap<(Nanos, u64), Pending>,
