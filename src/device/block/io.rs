@@ -138,7 +138,7 @@ impl<L: Lease> Io<L> {
         if self.done == self.total && self.total > 0 {
             return Some(Ok(lease));
         }
-        if moved % self.disk.info.block_bytes != 0 {
+        if !moved.is_multiple_of(self.disk.info.block_bytes) {
             // Cut inside a block: the end of a file that was cut, since devices move whole blocks.
             return Some(Err(Failed { outcome: Outcome::failed(Status::Block(Fault::Truncated)), lease }));
         }
@@ -190,7 +190,7 @@ fn check<L: Lease>(disk: &Inner, request: &Request, op: &Op<L>) -> Result<u64, F
     if bytes == 0 {
         return Err(Fault::Empty);
     }
-    if bytes % block != 0 {
+    if !bytes.is_multiple_of(block) {
         return Err(Fault::Length);
     }
     let end = request.lba.0.checked_mul(block).and_then(|start| start.checked_add(bytes));
@@ -207,7 +207,7 @@ fn memory<L: Lease>(disk: &Inner, op: &Op<L>) -> Result<u64, Fault> {
     let (table, count) = disk.ops.table(op.id());
     if count <= 1 {
         let (address, len) = disk.ops.span(op.id());
-        return if address % align == 0 { Ok(u64::from(len)) } else { Err(Fault::Memory) };
+        return if address.is_multiple_of(align) { Ok(u64::from(len)) } else { Err(Fault::Memory) };
     }
     // SAFETY: the op table keeps a gather's table in place and unchanged while `op` is in flight; the slice ends with this function.
     let pieces = unsafe { std::slice::from_raw_parts(table, count as usize) };

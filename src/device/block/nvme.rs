@@ -216,12 +216,12 @@ impl Queue for NvmeQueue {
     }
 
     fn poll(&mut self, _now: Nanos) -> Progress {
-        let (queued, flagged) = {
+        let (queued, overflown) = {
             let submission = self.ring.submission();
-            (!submission.is_empty(), submission.taskrun() || submission.cq_overflow())
+            (!submission.is_empty(), submission.cq_overflow())
         };
         // A polled ring posts completions only while it is entered.
-        if queued || flagged || (self.busy_poll && self.in_flight > 0) {
+        if queued || overflown || (self.busy_poll && self.in_flight > 0) {
             let entered = self.enter();
             debug_assert!(entered.is_ok(), "entering a ring of our own: {entered:?}");
         }
@@ -258,10 +258,12 @@ impl Drop for NvmeQueue {
     }
 }
 
+/// Unlike the core's ring this one posts completions by itself: under `DEFER_TASKRUN` it would post none, and its descriptor never
+/// become readable, while the core sleeps in the other (a test holds that).
 fn make_ring(ops: &Ops, entries: u32, busy_poll: bool) -> std::io::Result<Ring> {
     let completions = (ops.capacity() as u32 + 1).max(2 * entries).next_power_of_two();
     let mut builder = Ring::builder();
-    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_clamp().setup_cqsize(completions);
+    builder.setup_single_issuer().setup_clamp().setup_cqsize(completions);
     if busy_poll {
         builder.setup_iopoll();
     }
@@ -337,5 +339,30 @@ mod tests {
         unsafe { ring.submission().push(&entry.into()) }.unwrap();
         ring.submit_and_wait(1).unwrap();
         assert_eq!(ring.completion().next().map(|entry| entry.user_data()), Some(7));
+    }
+
+    /// A core sleeps in its own ring and polls this one's descriptor: every completion must wake it.
+    #[test]
+    fn a_completion_ends_a_sleep_in_another_ring() {
+        let ops = Ops::new(8);
+        let mut ring = make_ring(&ops, 8, false).expect("the kernel has large entries");
+        let mut core = IoUring::<squeue::Entry, cqueue::Entry>::builder().setup_single_issuer().setup_defer_taskrun().build(8).unwrap();
+        let (soon, late) = (types::Timespec::new().nsec(2_000_000), types::Timespec::new().sec(2));
+        for round in 0..50 {
+            let timeout = opcode::Timeout::new(&soon).build().user_data(round);
+            let poll = opcode::PollAdd::new(types::Fd(ring.as_raw_fd()), libc::POLLIN as u32).build().user_data(round);
+            // SAFETY: the time outlives the loop; the poll holds no pointers.
+            unsafe {
+                ring.submission().push(&timeout.into()).unwrap();
+                ring.submit().unwrap();
+                core.submission().push(&poll).unwrap();
+            }
+            let args = types::SubmitArgs::new().timespec(&late);
+            core.submitter().submit_with_args(1, &args).unwrap_or_else(|error| panic!("round {round}: never woken: {error}"));
+            assert_eq!(core.completion().next().map(|entry| entry.user_data()), Some(round));
+            // Reap as the queue does: enter, then look.
+            ring.submit_and_wait(1).unwrap();
+            assert_eq!(ring.completion().next().map(|entry| entry.user_data()), Some(round));
+        }
     }
 }

@@ -79,8 +79,8 @@ pub struct Image {
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
-/// A completed write of one block that is not yet stable: its sequence number and content.
-type Unstable = (u64, Box<[u8]>);
+/// The content of a block after a write, and the write's number.
+type Version = (u64, Box<[u8]>);
 
 /// A simulated disk, to be put behind [`crate::device::block::Disk::simulated`].
 pub struct SimDisk {
@@ -89,7 +89,7 @@ pub struct SimDisk {
     rng: Rng,
     image: Image,
     /// Per block the completed writes that are not yet stable, oldest first, with their sequence numbers.
-    cache: BTreeMap<u64, Vec<Unstable>>,
+    cache: BTreeMap<u64, Vec<Version>>,
     unreadable: BTreeSet<u64>,
     /// By the time they end; the number keeps equal times apart.
     pending: BTreeMap<(Nanos, u64), Pending>,
