@@ -225,6 +225,6 @@ pub(super) enum Posted {
     Never(WcStatus),
 }
 
-fn finish<L: Lease>(submitted: Result<Op<L>, Refused<L>>) -> impl Future<Output = Result<L, Failed<L>>> + use<L> {
-    async move { submitted.map_err(refused)?.await.into_result() }
+async fn finish<L: Lease>(submitted: Result<Op<L>, Refused<L>>) -> Result<L, Failed<L>> {
+    submitted.map_err(refused)?.await.into_result()
 }

@@ -191,7 +191,7 @@ impl Port {
             if next.0 > now || (next.1 != self.address && inner.ports.contains(&next.1)) {
                 return None;
             }
-            let Some(Reverse(taken)) = inner.flying.pop() else { return None };
+            let Reverse(taken) = inner.flying.pop()?;
             if taken.to == self.address {
                 inner.tally.delivered += 1;
                 return Some(taken.frame);
