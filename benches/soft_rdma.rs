@@ -247,6 +247,8 @@ fn connected<T>(
     to_there.send(Told { endpoint: qp.local(), window: None }).expect("the second core listens");
     qp.connect(&told.endpoint).expect("connected");
     let result = here(&end, &qp, told.window);
+    // Closing sends the acknowledgement the other end may still wait for; nobody polls here from now on.
+    drop(qp);
     stop.store(true, Ordering::Relaxed);
     other.join().expect("the second core");
     result

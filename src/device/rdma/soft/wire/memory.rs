@@ -14,17 +14,17 @@ use super::link::Parts;
 use super::ring::MAPPING_BYTES;
 use crate::base::{Error, Result};
 
-type Offers = HashMap<(Tag, Tag), (Arc<MmapRaw>, OwnedFd)>;
+/// The second ends of links whose first end came already, by the tags of who is to come and who came.
+type Waiting = HashMap<(Tag, Tag), (Arc<MmapRaw>, OwnedFd)>;
 
-/// The second end of links whose first end came already, by the tag of who comes second and who came first.
-static WAITING: Mutex<Option<Offers>> = Mutex::new(None);
+static WAITING: Mutex<Option<Waiting>> = Mutex::new(None);
 
 /// One HCA's way to meet others.
 pub struct Meeting {
     own: Tag,
 }
 
-/// Two HCAs can meet if they are in one process: its number, and the random base of its tags.
+/// Two HCAs can meet if they are in one process: the same process number of the same boot.
 pub fn scope() -> String {
     format!("mem:{}:{}", super::shm::boot_id(), std::process::id())
 }

@@ -252,3 +252,124 @@ impl Arrived {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Nanos, Psn, Qpn, Rkey};
+    use crate::proto::rc::{self, AckTimeout, Memory, Mtu, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
+    use crate::wire::roce::Repr;
+
+    struct Nothing;
+
+    impl Memory for Nothing {
+        type Payload = ();
+        fn check(&self, _: Rkey, _: u64, _: u32, _: rc::Access) -> Result<u64, rc::AccessFault> {
+            Err(rc::AccessFault)
+        }
+        fn place(&mut self, _: u64, _: &(), _: u32, _: u32) {}
+    }
+
+    /// Packets of a real requester, `len` bytes of payload each.
+    fn packets(payload: &[u8], count: usize) -> Vec<Transmit> {
+        let mut qp = rc::Qp::new(rc::Config::new(Qpn(2)));
+        qp.init().unwrap();
+        let (mtu, psn) = (Mtu::B4096, Psn::new(7));
+        qp.ready_to_receive(Rtr { dest_qp: Qpn(3), mtu, recv_psn: psn, max_dest_reads: 0, rnr_timer: RnrTimer::USUAL }).unwrap();
+        qp.ready_to_send(Rts { send_psn: psn, ack_timeout: AckTimeout::USUAL, retry_count: 7, rnr_retry: 7, max_reads: 0 }).unwrap();
+        (0..count)
+            .map(|at| {
+                let sge = Sge { addr: payload.as_ptr() as u64, len: payload.len() as u32 };
+                qp.post_send(SendWr::new(at as u64, SendOp::SendImm(at as u32), sge)).unwrap();
+                qp.poll_transmit(Nanos(1), &Nothing).unwrap()
+            })
+            .collect()
+    }
+
+    fn mapping() -> Arc<MmapRaw> {
+        Arc::new(memmap2::MmapOptions::new().len(MAPPING_BYTES).map_anon().unwrap().into())
+    }
+
+    fn write(producer: &mut Producer, packet: &Transmit) {
+        assert_eq!(producer.room(), Ok(true));
+        // SAFETY: the payload outlives the test's packets.
+        unsafe { producer.write(packet, &Ledger::new()) };
+    }
+
+    #[test]
+    fn frames_of_every_size_arrive_in_order_over_many_laps() {
+        let map = mapping();
+        let ((mut tx, _), (_, mut rx)) = (ends(&map, true), ends(&map, false));
+        for lap in 0..5 {
+            for len in [0usize, 1, 8, 35, 36, 37, 40, 64, 4095, 4096] {
+                let payload: Vec<u8> = (0..len).map(|i| (i * 7 + len + lap) as u8).collect();
+                for packet in packets(&payload, 20) {
+                    write(&mut tx, &packet);
+                    let frame = rx.peek().unwrap().expect("a frame was written");
+                    let repr = Repr::parse(frame.head(), frame.packet_len()).unwrap();
+                    assert_eq!(repr.payload_len as usize, len);
+                    // SAFETY: the frame has not been advanced over.
+                    let seen = unsafe { std::slice::from_raw_parts(frame.payload(repr.header_len()), len) };
+                    assert_eq!(seen, payload);
+                    rx.advance();
+                    assert!(rx.peek().unwrap().is_none());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_ring_has_no_room_until_frames_are_released() {
+        let map = mapping();
+        let ((mut tx, _), (_, mut rx)) = (ends(&map, true), ends(&map, false));
+        let packet = packets(b"x", 1).remove(0);
+        (0..SLOTS).for_each(|_| write(&mut tx, &packet));
+        assert_eq!(tx.room(), Ok(false));
+        assert!(rx.peek().unwrap().is_some());
+        rx.advance();
+        rx.release();
+        assert_eq!(tx.room(), Ok(true));
+    }
+
+    #[test]
+    fn a_peer_that_breaks_the_rules_is_found_out_and_harms_nothing() {
+        let map = mapping();
+        let ((mut tx, _), (_, rx)) = (ends(&map, true), ends(&map, false));
+        // A length beyond the slot.
+        for len in [roce::OVERHEAD_MAX as u64 + u64::from(PAYLOAD_MAX) + 1, u64::from(u32::MAX)] {
+            tx.ring.slot_word(0).store(lap(0) << 32 | len, Ordering::Release);
+            assert!(matches!(rx.peek(), Err(Spoiled)), "{len}");
+        }
+        // A length shorter than any header: an ordinary malformed packet.
+        tx.ring.slot_word(0).store(lap(0) << 32 | 3, Ordering::Release);
+        let frame = rx.peek().unwrap().unwrap();
+        assert!(Repr::parse(frame.head(), frame.packet_len()).is_err());
+        // Another lap's number: nothing there.
+        tx.ring.slot_word(0).store(lap(SLOTS) << 32 | 64, Ordering::Release);
+        assert!(rx.peek().unwrap().is_none());
+        // More consumed than was produced.
+        let packet = packets(b"x", 1).remove(0);
+        (0..SLOTS).for_each(|_| write(&mut tx, &packet));
+        for consumed in [SLOTS + 1, u32::MAX, 1 << 31] {
+            rx.ring.word(CONSUMED_AT).store(consumed, Ordering::Release);
+            assert_eq!(tx.room(), Err(Spoiled), "{consumed}");
+        }
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_once() {
+        let map = mapping();
+        let ((mut tx, _), (_, mut rx)) = (ends(&map, true), ends(&map, false));
+        let packet = packets(b"x", 1).remove(0);
+        write(&mut tx, &packet);
+        assert!(!tx.flush(), "nobody sleeps");
+        assert!(rx.arm(), "a frame is there already");
+        rx.advance();
+        assert!(!rx.arm());
+        write(&mut tx, &packet);
+        assert!(tx.flush());
+        write(&mut tx, &packet);
+        assert!(!tx.flush(), "it was woken");
+        rx.disarm();
+    }
+}
