@@ -228,7 +228,7 @@ fn a_destructor_that_panics_ends_its_task_alone() {
 #[test]
 fn main_that_panics_is_an_error_and_the_core_goes_on() {
     let core = Core::new(sleepy()).unwrap();
-    let error = core.run(async { panic!("no main") }).map(|()| ()).unwrap_err();
+    let error = core.run(async { panic!("no main") }).map(drop::<()>).unwrap_err();
     assert!(error.to_string().contains("no main"), "{error}");
     assert_eq!(core.run(async { 5 }).unwrap(), 5);
 }

@@ -86,6 +86,12 @@ impl Lease for () {
 /// allocates nothing once warm.
 #[derive(Default)]
 pub struct Gather {
+    /// Apart, so that every payload, most of them one run, is moved in few words.
+    pieces: Box<Pieces>,
+}
+
+#[derive(Default)]
+struct Pieces {
     runs: Vec<Run>,
     table: Vec<libc::iovec>,
     len_bytes: u32,
@@ -94,7 +100,8 @@ pub struct Gather {
 impl Gather {
     /// Room for the longest gather, [`limits::GATHER_MAX`] pieces.
     pub fn new() -> Gather {
-        Gather { runs: Vec::with_capacity(limits::GATHER_MAX), table: Vec::with_capacity(limits::GATHER_MAX), len_bytes: 0 }
+        let (runs, table) = (Vec::with_capacity(limits::GATHER_MAX), Vec::with_capacity(limits::GATHER_MAX));
+        Gather { pieces: Box::new(Pieces { runs, table, len_bytes: 0 }) }
     }
 
     /// Adds a run's view at the end, merging it into the last piece where the memory follows on without a gap.
@@ -104,54 +111,54 @@ impl Gather {
     pub fn push(&mut self, run: impl Into<Run>) -> Result<(), Run> {
         let run = run.into();
         let (address, len) = (run.address(), run.len() as usize);
-        if self.runs.len() == limits::GATHER_MAX || u64::from(self.len_bytes) + len as u64 > u64::from(limits::IO_MAX_BYTES) {
+        if self.pieces.runs.len() == limits::GATHER_MAX || u64::from(self.pieces.len_bytes) + len as u64 > u64::from(limits::IO_MAX_BYTES) {
             return Err(run);
         }
-        match self.table.last_mut() {
+        match self.pieces.table.last_mut() {
             Some(last) if last.iov_base as u64 + last.iov_len as u64 == address => last.iov_len += len,
-            _ => self.table.push(libc::iovec { iov_base: address as *mut _, iov_len: len }),
+            _ => self.pieces.table.push(libc::iovec { iov_base: address as *mut _, iov_len: len }),
         }
-        self.len_bytes += len as u32;
-        self.runs.push(run);
+        self.pieces.len_bytes += len as u32;
+        self.pieces.runs.push(run);
         Ok(())
     }
 
     /// The sum of the views in bytes.
     pub fn len_bytes(&self) -> u32 {
-        self.len_bytes
+        self.pieces.len_bytes
     }
 
     /// Runs in the gather.
     pub fn runs(&self) -> &[Run] {
-        &self.runs
+        &self.pieces.runs
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.pieces.runs.is_empty()
     }
 
     /// Contiguous pieces of memory in it: 1 means that a plain write will do.
     pub fn pieces(&self) -> usize {
-        self.table.len()
+        self.pieces.table.len()
     }
 
     /// Takes the runs out, in order, keeping the room for the next batch.
     pub fn drain(&mut self) -> impl Iterator<Item = Run> + '_ {
-        self.table.clear();
-        self.len_bytes = 0;
-        self.runs.drain(..)
+        self.pieces.table.clear();
+        self.pieces.len_bytes = 0;
+        self.pieces.runs.drain(..)
     }
 
     /// The kernel's view: address and length of each contiguous piece. Stable until the gather is changed.
     pub fn table(&self) -> &[libc::iovec] {
-        &self.table
+        &self.pieces.table
     }
 }
 
 impl std::fmt::Debug for Gather {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Gather({} bytes in {} runs, {} pieces)", self.len_bytes, self.runs.len(), self.table.len())
+        write!(f, "Gather({} bytes in {} runs, {} pieces)", self.pieces.len_bytes, self.pieces.runs.len(), self.pieces.table.len())
     }
 }
 
@@ -205,7 +212,7 @@ impl InFlight {
             Payload::Run(run) => (run.address(), run.len()),
             Payload::Shared(shared) => (shared.address(), shared.len()),
             Payload::Parcel(parcel) => (parcel.home.region.pointer(parcel.offset()) as u64, parcel.len()),
-            Payload::Gather(gather) => gather.table.first().map_or((0, 0), |piece| (piece.iov_base as u64, piece.iov_len as u32)),
+            Payload::Gather(gather) => gather.pieces.table.first().map_or((0, 0), |piece| (piece.iov_base as u64, piece.iov_len as u32)),
         }
     }
 
@@ -232,7 +239,7 @@ impl Drop for InFlight {
             Payload::Shared(shared) => shared.quarantine(),
             Payload::Parcel(parcel) => parcel.quarantine(),
             Payload::Gather(mut gather) => {
-                gather.runs.drain(..).for_each(Run::quarantine);
+                gather.pieces.runs.drain(..).for_each(Run::quarantine);
                 // The kernel may still read the table of pieces too.
                 std::mem::forget(gather);
             }
@@ -244,7 +251,7 @@ impl Drop for InFlight {
 fn each_run(payload: &Payload, act: impl Fn(&Run)) {
     match payload {
         Payload::Run(run) => act(run),
-        Payload::Gather(gather) => gather.runs.iter().for_each(act),
+        Payload::Gather(gather) => gather.pieces.runs.iter().for_each(act),
         // Counted as owned by their home slab whatever reads them.
         Payload::None | Payload::Shared(_) | Payload::Parcel(_) => {}
     }
