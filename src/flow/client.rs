@@ -44,7 +44,14 @@ pub async fn run(core: Core, options: Options, server: IpAddr, say: Say, progres
         // The first connection must succeed. Later ones replace one that a failed flow has spoiled.
         let mut open = match channel.take() {
             Some(open) => open,
-            None => connect(&core, address, &say).await?,
+            None => match connect(&core, address, &say).await {
+                Ok(open) => open,
+                Err(error) if rows.is_empty() => return Err(error),
+                Err(error) => {
+                    rows.push(Row::failed(flow, options.transport, error.to_string()));
+                    continue;
+                }
+            },
         };
         progress.begin(flow, plan.count);
         let ticker = {
