@@ -51,7 +51,7 @@ fn all_five_flows_over_veth() {
     in_world(|world| {
         let server = world.server("near", "soft", &[]);
         let rows = world.far_client("soft", &["--count", "300"]).ended().all_verified(&FLOWS);
-        assert_eq!(rows[0]["packet_mode"], "native copy");
+        assert_eq!(rows[0]["packet_mode"], "native, copied once by the kernel");
         assert_eq!(rows[0]["bytes_copied_user"], 0, "datagrams of the default size are stored from where they arrived");
         assert_all_free(&server.says("is done; "));
         server.stop();
