@@ -20,8 +20,7 @@ fn wrong_names() {
             .flatten()
             .map(|device| device.file_name().to_string_lossy().into_owned())
             .collect();
-        let found: Vec<&str> =
-            if devices.is_empty() { vec!["no RDMA devices"] } else { devices.iter().map(String::as_str).collect() };
+        let found: Vec<&str> = if devices.is_empty() { vec!["no RDMA devices"] } else { devices.iter().map(String::as_str).collect() };
         for role in ["server", "127.0.0.1"] {
             run(["nope0", "soft", &disk, role], &[]).refused(2, &["no network interface 'nope0'", "near", "lo"]);
             run(["lo", "mlx5_7", &disk, role], &[]).refused(1, &[&["'mlx5_7'"], &found[..]].concat());
@@ -32,7 +31,7 @@ fn wrong_names() {
             run(["lo", "soft", &disk, address], &[]).refused(2, &[&format!("'{address}' is neither 'server', 'check' nor an IP address")]);
         }
         run(["lo", "soft", "/dev/nvme77n1", "server"], &[]).refused(1, &["/dev/nvme77n1 does not exist", "block devices"]);
-        run(["lo", "soft", "/dev/null", "server"], &[]).refused(2, &["/dev/null", "block devices"]);
+        run(["lo", "soft", "/dev/null", "server"], &[]).refused(1, &["/dev/null", "block devices"]);
         run(["lo", "soft", "/nowhere/disk.img", "server"], &[]).refused(2, &["/nowhere/disk.img", "directory does not exist"]);
         run(["lo", "soft", &disk, "server"], &["--size", "many"]).refused(2, &["many"]);
         run(["lo", "soft", &disk, "server"], &["--count", "0"]).refused(2, &["--count"]);
@@ -112,9 +111,9 @@ fn a_disk_that_is_too_small() {
     });
 }
 
-/// A server on a file system of 16 MiB, in a mount namespace of its own.
+/// A server on a file system of 4 MiB, in a mount namespace of its own.
 fn server_on_a_small_file_system(directory: &str, before: &str, more: &[&str]) -> Process {
-    let script = format!("mount -t tmpfs -o size=16M none {directory} && {before} && exec \"$@\"");
+    let script = format!("mount -t tmpfs -o size=4M none {directory} && {before} && exec \"$@\"");
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh", PROGRAM, "lo", "soft:udp", &format!("{directory}/disk.img"), "server"]);
     command.args(more);
