@@ -13,6 +13,7 @@ use basin::base::units::{human_bytes, parse_bytes};
 use basin::base::{Error, Result};
 use basin::device::rdma::RdmaName;
 use basin::flow::client::Progress;
+use basin::flow::crew::{Either, either};
 use basin::flow::options::Options;
 use basin::flow::report::{self, Row};
 use basin::flow::{FlowKind, Transport, client, readback, server};
@@ -134,7 +135,8 @@ enum Job {
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).without_time().init();
     let arguments = Arguments::parse();
     match run(arguments) {
         Ok(code) => ExitCode::from(code),
@@ -208,8 +210,10 @@ fn run(arguments: Arguments) -> Result<u8> {
                 Job::Serve => server::serve(core, options, say).await,
                 Job::Check => readback::check(&core, &options, export.as_deref(), say).await,
                 Job::Request(address) => {
-                    let rows = client::run(core, options, address, say, bar).await?;
-                    let _ = results.send(rows);
+                    let Either::Left(rows) = either(client::run(core.clone(), options, address, say, bar), core.stopping()).await else {
+                        return Err(Error::new(ErrorKind::Failed, "interrupted; nothing more was measured"));
+                    };
+                    let _ = results.send(rows?);
                     Ok(())
                 }
             }

@@ -115,7 +115,7 @@ pub enum Message {
     },
     /// Server: everything is set up; start.
     Ready {
-        /// The stream to write into datagrams.
+        /// The stream to write into datagrams; for an all-reduce, the seed of the ring's content.
         stream: u32,
         /// Windows to write to.
         grants: Vec<Grant>,

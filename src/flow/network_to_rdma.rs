@@ -68,6 +68,10 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let finished = node.attend(channel, &mut crew).await;
     hub.close(stream);
+    if finished.is_ok() && !crew.has_failed() {
+        // With its inbox closed the forwarder ends when the last datagram is acknowledged.
+        let _ = node.core().timeout(Nanos::from_secs(2), crew.ended()).await;
+    }
     qp.disconnect();
     let worked = crew.finish().await;
     finished?;

@@ -264,6 +264,16 @@ impl Node {
         }
     }
 
+    /// Waits on the server until `done`, for a moment at most: a client that has everything says so over TCP, which may be heard
+    /// before the acknowledgements its queue pair has sent. A queue pair taken down in between would flush what has arrived.
+    pub async fn settle(&self, done: impl Fn() -> bool) {
+        const WITHIN: Nanos = Nanos::from_secs(2);
+        let begun = self.core().now();
+        while !done() && self.core().now().since(begun) < WITHIN {
+            self.core().sleep(Nanos::from_micros(100)).await;
+        }
+    }
+
     /// Ends a flow on the client: tells the server, takes its tally, and makes the row of both.
     pub async fn finish(&self, channel: &mut Channel, qp: Option<&Pair>, row: Row, worked: Result<()>) -> Result<Row> {
         let error = worked.err().map(|error| error.to_string());

@@ -203,14 +203,21 @@ pub struct Gathering {
 impl Gathering {
     fn new(plan: &Plan) -> Rc<Gathering> {
         let endpoints = RefCell::new((0..plan.peers).map(|_| None).collect());
+        // Of the first client's seed as much as `Ready` tells the others.
+        let seed = u64::from(plan.seed as u32);
         Rc::new(Gathering {
-            plan: plan.clone(),
+            plan: Plan { seed, ..plan.clone() },
             joined: Cell::new(1),
             endpoints,
             ready: Cell::new(0),
             result: RefCell::new(None),
             abandoned: Cell::new(false),
         })
+    }
+
+    /// Whether a client that asks for `plan` can join. Each comes with a seed of its own; the ring has one.
+    fn takes(&self, plan: &Plan) -> bool {
+        self.plan == Plan { seed: self.plan.seed, ..plan.clone() } && !self.abandoned.get()
     }
 
     /// Waits until `done`; gathering a ring is not a hot path, so it looks every millisecond.
@@ -266,7 +273,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     if !(2..=64).contains(&plan.peers) || plan.size_bytes / plan.peers + 4 > limits::IO_MAX_BYTES {
         return Err(Error::new(ErrorKind::Usage, format!("a ring of {} peers over {} bytes", plan.peers, plan.size_bytes)));
     }
-    let waiting = node.gathering().take().filter(|ring| ring.plan == *plan && !ring.abandoned.get());
+    let waiting = node.gathering().take().filter(|ring| ring.takes(plan));
     let ring = waiting.unwrap_or_else(|| Gathering::new(plan));
     let rank = ring.joined.get();
     ring.joined.set(rank + 1);
@@ -297,7 +304,8 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
 }
 
 async fn attend(node: &Node, channel: &mut Channel, ring: &Gathering, rank: u32) -> Result<()> {
-    channel.send(&Message::Ready { stream: 0, grants: Vec::new(), rank }).await?;
+    let seed = ring.plan.seed as u32;
+    channel.send(&Message::Ready { stream: seed, grants: Vec::new(), rank }).await?;
     let endpoints: [QpEndpoint; 2] =
         channel.endpoints().await?.try_into().map_err(|_| Error::new(ErrorKind::Protocol, "a member of a ring has two queue pairs"))?;
     ring.endpoints.borrow_mut()[rank as usize] = Some(endpoints);
@@ -317,8 +325,8 @@ async fn attend(node: &Node, channel: &mut Channel, ring: &Gathering, rank: u32)
 
 /// The client's side.
 pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: SocketAddr) -> Result<Row> {
-    let rank = match channel.answer().await? {
-        Message::Ready { rank, .. } => rank,
+    let (rank, seed) = match channel.answer().await? {
+        Message::Ready { rank, stream, .. } => (rank, u64::from(stream)),
         other => return Err(channel.unexpected(&other, "ready")),
     };
     let (left, right) = (node.new_qp(plan)?, node.new_qp(plan)?);
@@ -332,7 +340,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
     };
     left.connect(&to_left)?;
     right.connect(&to_right)?;
-    let mut member = Member::new(node, left, right, rank, plan)?;
+    let mut member = Member::new(node, left, right, rank, &Plan { seed, ..plan.clone() })?;
     channel.send(&Message::Go).await?;
     match channel.receive().await? {
         Message::Go => {}

@@ -54,6 +54,8 @@ struct Server {
     /// By place in the extent: the sequence number stored there.
     stored: RefCell<Vec<Option<u64>>>,
     operations: Cell<u64>,
+    /// Acknowledgements that the peer has not yet been seen to have.
+    acknowledging: Cell<u32>,
 }
 
 impl Server {
@@ -110,7 +112,10 @@ impl Server {
         let mut buf = self.node.buf().await;
         buf.set_view(0, size_of::<Ack>() as u32);
         buf.as_mut_slice().copy_from_slice(ack.as_bytes());
-        self.qp.send(buf, None).await.map(drop).map_err(|failed| failed.into_error("acknowledging"))
+        self.acknowledging.set(self.acknowledging.get() + 1);
+        let sent = self.qp.send(buf, None).await;
+        self.acknowledging.set(self.acknowledging.get() - 1);
+        sent.map(drop).map_err(|failed| failed.into_error("acknowledging"))
     }
 
     /// Reads back what is stored and compares it with what was to be sent.
@@ -149,6 +154,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
         windows: RefCell::default(),
         stored: RefCell::new(vec![None; places as usize]),
         operations: Cell::new(0),
+        acknowledging: Cell::new(0),
     });
     for _ in 0..plan.depth {
         let window = server.grant()?;
@@ -163,6 +169,9 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let grants = server.windows.borrow().iter().flatten().map(|w| Grant { address: w.address(), rkey: w.rkey(), len: w.len() }).collect();
     channel.send(&Message::Ready { stream: 0, grants, rank: 1 }).await?;
     let finished = node.attend(channel, &mut crew).await;
+    if finished.is_ok() && !crew.has_failed() {
+        node.settle(|| server.acknowledging.get() == 0).await;
+    }
     // Receives flush and the workers end; with the queue pair closed no grant is left, so the windows come back.
     qp.disconnect();
     let worked = crew.finish().await;

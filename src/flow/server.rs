@@ -48,12 +48,15 @@ pub async fn serve(core: Core, options: Options, say: Say) -> Result<()> {
         }
         let peer = stream.peer_addr();
         let (node, say, once) = (node.clone(), say.clone(), options.once);
-        let channel = Channel::new(&core, stream, display(peer));
+        let channel = Channel::new(&core, stream, peer.to_string());
         let udp_port = options.port;
         let session = core.spawn(async move {
-            match session(&node, channel, udp_port, &say).await {
-                Ok(()) => say(format!("{} is done; {}", display(peer), node.slab().census())),
-                Err(error) => say(format!("{}: {error}; {}", display(peer), node.slab().census())),
+            let ended = session(&node, channel, udp_port, &say).await;
+            // Chunks that were shared come home with a later turn of the core.
+            node.core().sleep(Nanos::from_millis(1)).await;
+            match ended {
+                Ok(()) => say(format!("{peer} is done; {}", node.slab().census())),
+                Err(error) => say(format!("{peer}: {error}; {}", node.slab().census())),
             }
         });
         if once {
@@ -64,10 +67,6 @@ pub async fn serve(core: Core, options: Options, say: Say) -> Result<()> {
     }
     say("stopping".into());
     Ok(())
-}
-
-fn display(peer: SocketAddr) -> String {
-    SocketAddr::new(peer.ip().to_canonical(), peer.port()).to_string()
 }
 
 async fn session(node: &Node, mut channel: Channel, udp_port: u16, say: &Say) -> Result<()> {

@@ -60,6 +60,8 @@ struct Server {
     hot: RefCell<HashMap<u64, Shared>>,
     hits: Cell<u64>,
     operations: Cell<u64>,
+    /// Requests not yet answered to the end.
+    answering: Cell<u32>,
 }
 
 impl Server {
@@ -93,7 +95,9 @@ impl Server {
             let request = Request::read_from_bytes(received.run.as_slice())
                 .map_err(|_| Error::new(ErrorKind::Protocol, format!("a request of {} bytes", received.run.len())))?;
             buf = crate::mem::Buf::try_from(received.run).expect("a request is received into one chunk");
+            self.answering.set(self.answering.get() + 1);
             self.answer(&request).await?;
+            self.answering.set(self.answering.get() - 1);
         }
     }
 
@@ -146,6 +150,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
         hot: RefCell::default(),
         hits: Cell::new(0),
         operations: Cell::new(0),
+        answering: Cell::new(0),
     });
     server.prepare(plan.seed).await?;
     let mut crew = Crew::new();
@@ -157,6 +162,9 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     // The client learns how many blocks there are in the place of a stream number.
     channel.send(&Message::Ready { stream: blocks as u32, grants: Vec::new(), rank: 1 }).await?;
     let finished = node.attend(channel, &mut crew).await;
+    if finished.is_ok() && !crew.has_failed() {
+        node.settle(|| server.answering.get() == 0).await;
+    }
     qp.disconnect();
     let worked = crew.finish().await;
     finished?;

@@ -88,6 +88,9 @@ impl Core {
     /// core takes no new work after it.
     pub fn drain(&self, deadline: Nanos) -> DrainReport {
         let core = &*self.inner;
+        // A queue may close its descriptor when it is quiesced, and then nothing may watch it any more.
+        let watched = core.queues.borrow_mut().iter_mut().flatten().filter_map(|attached| attached.watched.take()).collect::<Vec<_>>();
+        watched.into_iter().for_each(|fd| core.uring.unwatch(fd));
         let attached: Vec<_> = core.queues.borrow().iter().flatten().map(|attached| attached.queue.clone()).collect();
         let in_flight = || core.uring.in_flight() + attached.iter().map(|queue| queue.borrow().in_flight()).sum::<usize>();
         let before = in_flight();

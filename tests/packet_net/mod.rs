@@ -47,7 +47,9 @@ impl Far {
 
 /// Runs `test` in a fresh near namespace with `queues` queues on each end, or says why it cannot.
 pub fn in_namespaces(queues: u32, test: impl FnOnce(&Far) + Send + 'static) {
-    let outcome = std::thread::spawn(move || {
+    // Named like the test, for what it says.
+    let named = std::thread::Builder::new().name(std::thread::current().name().unwrap_or("packet").into());
+    let body = move || {
         if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET) {
             skip(&format!("no network namespace to be had: {errno}"));
             return;
@@ -78,8 +80,8 @@ pub fn in_namespaces(queues: u32, test: impl FnOnce(&Far) + Send + 'static) {
         test(&far);
         drop(far);
         helper.join().expect("the far thread did not panic");
-    })
-    .join();
+    };
+    let outcome = named.spawn(body).expect("one more thread").join();
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
     }

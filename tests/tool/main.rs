@@ -1,0 +1,12 @@
+//! The program itself, both ends of it, in network namespaces made for each test: what it shows, what it stores, and what
+//! becomes of it when something dies, stops, fills up or is named wrongly. Needs root; says SKIPPED without.
+#![cfg(feature = "xdp")]
+
+#[path = "../packet_net/mod.rs"]
+mod packet_net;
+
+mod faults;
+mod refusals;
+mod runs;
+mod stored;
+mod world;

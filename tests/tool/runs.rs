@@ -1,0 +1,167 @@
+//! What the program does when nothing goes wrong, and what it says it cannot do.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::packet_net::skip;
+use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, in_world};
+
+const FEW: [&str; 6] = ["--flow", "rdma-to-storage", "--flow", "storage-to-rdma", "--flow", "rdma-to-rdma"];
+/// The flows of [`FEW`].
+const WITHOUT_PACKETS: [&str; 3] = [FLOWS[1], FLOWS[3], FLOWS[4]];
+
+fn with<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [first, more].concat()
+}
+
+fn on_lo(rdma: &'static str) {
+    in_world(move |world| {
+        let server = world.server("lo", rdma, &[]);
+        let rows = world.lo_client(rdma, &with(&FEW, &["--count", "50"])).ended().all_verified(&WITHOUT_PACKETS);
+        for row in &rows {
+            for key in "flow transport rdma_backend packet_mode block_mode verified operations bytes seconds ops_per_s mib_per_s \
+                        latency_us lost bytes_copied_user bytes_copied_kernel skipped_reason"
+                .split_whitespace()
+            {
+                assert!(row.get(key).is_some(), "no key {key} in {row}");
+            }
+            for key in ["p50", "p99", "p999", "max"] {
+                assert!(row["latency_us"][key].as_f64().is_some_and(|time| time > 0.0), "no latency {key} in {row}");
+            }
+            assert_eq!((&row["rdma_backend"], &row["transport"]), (&rdma.into(), &"rc".into()), "{row}");
+            assert_eq!((&row["operations"], &row["lost"]), (&50.into(), &0.into()), "{row}");
+        }
+        assert_all_free(&server.says("is done; "));
+        server.stop();
+    });
+}
+
+#[test]
+fn shared_memory_on_lo() {
+    on_lo("soft:shm");
+}
+
+#[test]
+fn udp_on_lo() {
+    on_lo("soft:udp");
+}
+
+#[test]
+fn all_five_flows_over_veth() {
+    in_world(|world| {
+        let server = world.server("near", "soft", &[]);
+        let rows = world.far_client("soft", &["--count", "300"]).ended().all_verified(&FLOWS);
+        assert_eq!(rows[0]["packet_mode"], "native, copied once by the kernel");
+        assert_eq!(rows[0]["bytes_copied_user"], 0, "datagrams of the default size are stored from where they arrived");
+        assert_all_free(&server.says("is done; "));
+        server.stop();
+    });
+}
+
+#[test]
+fn all_five_flows_with_rdma_over_af_xdp() {
+    in_world(|world| {
+        let server = world.server("near", "soft:xdp", &[]);
+        if let Some(line) = server.said().lines().find(|line| line.contains("no AF_XDP wire")) {
+            skip(line);
+            return;
+        }
+        let rows = world.far_client("soft:xdp", &["--count", "300"]).ended().all_verified(&FLOWS);
+        assert!(rows[1..].iter().all(|row| row["rdma_backend"] == "soft:xdp"), "{rows:?}");
+        assert_all_free(&server.says("is done; "));
+        server.stop();
+    });
+}
+
+#[test]
+fn two_clients_at_once() {
+    in_world(|world| {
+        let server = world.server("near", "soft", &[]);
+        let clients = [(); 2].map(|()| world.far_client("soft", &["--count", "300"]));
+        for client in clients {
+            client.ended().all_verified(&FLOWS);
+        }
+        assert_all_free(&server.says_times("is done; ", 2));
+        server.stop();
+    });
+}
+
+#[test]
+fn two_clients_and_the_server_in_one_ring() {
+    in_world(|world| {
+        let server = world.server("lo", "soft:udp", &[]);
+        let asked = ["--flow", "rdma-to-rdma", "--peers", "3", "--count", "20"];
+        let clients = [(); 2].map(|()| world.lo_client("soft:udp", &asked));
+        for client in clients {
+            let rows = client.ended().all_verified(&[FLOWS[4]]);
+            assert_eq!(rows[0]["operations"], 20);
+        }
+        assert_all_free(&server.says_times("is done; ", 2));
+        server.stop();
+    });
+}
+
+#[test]
+fn transports_the_soft_hca_does_not_speak_are_skipped() {
+    in_world(|world| {
+        let server = world.server("lo", "soft:udp", &[]);
+        for transport in ["uc", "ud"] {
+            let ended = world.lo_client("soft:udp", &with(&FEW, &["--transport", transport])).ended();
+            assert_eq!(ended.code, Some(3), "{ended:?}");
+            assert_eq!(ended.rows().len(), 3);
+            for row in ended.rows() {
+                let reason = row["skipped_reason"].as_str().unwrap_or_default();
+                assert!(reason.contains(&format!("does not speak {transport}")), "{row}");
+            }
+        }
+        server.stop();
+    });
+}
+
+#[test]
+fn once_means_one_client() {
+    in_world(|world| {
+        let server = world.server("lo", "soft:udp", &["--once"]);
+        world.lo_client("soft:udp", &["--flow", "rdma-to-rdma", "--count", "5"]).ended().all_verified(&[FLOWS[4]]);
+        let ended = server.ended();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    });
+}
+
+/// Nobody, with the usual 8 MiB of locked memory and no capability, in a directory of their own.
+#[test]
+fn an_ordinary_user() {
+    in_world(|world| {
+        let open = |path: &str| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        // The program is copied: nobody may be unable to reach where it was built.
+        let program = world.path("unified-rdma-test");
+        std::fs::copy(PROGRAM, &program).unwrap();
+        open(&program);
+        open(world.files.path().to_str().unwrap());
+        let start = |role: &str, more: &[&str]| {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]);
+            command.args(["prlimit", "--memlock=8388608", &program, "lo", "soft:udp", "disk.img", role]);
+            command.args(more).current_dir(world.files.path());
+            Process::spawn(command)
+        };
+        let server = start("server", &["--disk-size", "64M"]);
+        server.says("ready ");
+        assert!(server.said().contains("no AF_XDP on lo"), "it says what is lacking: {}", server.so_far());
+        let ended = start("127.0.0.1", &["--json", "--count", "50"]).ended();
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        let rows = ended.rows();
+        for (flow, row) in FLOWS.iter().zip(&rows) {
+            assert_eq!(row["flow"], *flow);
+            if WITHOUT_PACKETS.contains(flow) {
+                assert_eq!((&row["verified"], &row["skipped_reason"]), (&true.into(), &serde_json::Value::Null), "{row}");
+            } else {
+                let reason = row["skipped_reason"].as_str().unwrap_or_default();
+                assert!(reason.contains("XDP") && reason.contains("root"), "{row}");
+            }
+        }
+        assert_eq!(rows.len(), FLOWS.len());
+        assert_all_free(&server.says("is done; "));
+        server.stop();
+    });
+}
