@@ -17,7 +17,7 @@ use crate::base::{Error, Nanos, Result, limits};
 use crate::device::rdma::QpEndpoint;
 use crate::device::{Op, ops};
 use crate::flow::control::{Channel, Message, Plan, Tally};
-use crate::flow::crew::Crew;
+use crate::flow::crew::{Crew, Either, either};
 use crate::flow::node::{Node, Pair, RunClock};
 use crate::flow::report::{Meter, Row};
 use crate::mem::Run;
@@ -236,6 +236,14 @@ impl Gathering {
         Ok(())
     }
 
+    /// Ends when a peer has gone, and only then.
+    async fn until_abandoned(&self, node: &Node) -> Error {
+        while !self.abandoned.get() {
+            node.core().sleep(Nanos::from_millis(10)).await;
+        }
+        Error::new(ErrorKind::Failed, "a peer of the ring has gone")
+    }
+
     fn all_endpoints(&self) -> bool {
         self.endpoints.borrow().iter().all(Option::is_some)
     }
@@ -259,7 +267,11 @@ impl Gathering {
         self.ready.set(self.ready.get() + 1);
         let rounds = match self.wait(node, "starting the ring", || self.ready.get() == self.plan.peers).await {
             // The clients decide when to stop; this end never asks for it.
-            Ok(()) => member.run(&RunClock::endless()).await,
+            // A neighbour that is gone sends nothing, and a receive waits for ever.
+            Ok(()) => match either(member.run(&RunClock::endless()), self.until_abandoned(node)).await {
+                Either::Left(rounds) => rounds,
+                Either::Right(gone) => Err(gone),
+            },
             Err(error) => Err(error),
         };
         let tally = Tally { verified: true, bytes_copied_user: member.copied_bytes(), ..node.rdma_tally(&member.left) };
@@ -317,7 +329,11 @@ async fn attend(node: &Node, channel: &mut Channel, ring: &Gathering, rank: u32)
     }
     ring.wait(node, "starting the ring", || ring.ready.get() == ring.plan.peers).await?;
     channel.send(&Message::Go).await?;
-    match channel.receive().await? {
+    let finished = match either(channel.receive(), ring.until_abandoned(node)).await {
+        Either::Left(finished) => finished?,
+        Either::Right(gone) => return Err(gone),
+    };
+    match finished {
         Message::Finished { .. } => Ok(()),
         other => Err(channel.unexpected(&other, "finished")),
     }
