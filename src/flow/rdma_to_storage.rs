@@ -103,7 +103,7 @@ impl Server {
         let run = disk
             .write(lba, run, Durability::AtFlush)
             .await
-            .map_err(|failed| failed.into_error(format!("writing message {sequence} to block {lba}")))?;
+            .map_err(|failed| disk.explain(&format!("writing message {sequence}:"), lba, failed))?;
         drop(run);
         self.committer.commit().await?;
         self.stored.borrow_mut()[place as usize] = Some(sequence);
