@@ -173,7 +173,8 @@ fn admin(device: &File, path: &Path, mut command: UringCommand) -> Result<()> {
     match rc {
         0 => Ok(()),
         status if status > 0 => Err(Error::new(ErrorKind::Failed, format!("{}: {}", what(), CommandStatus(status as u16)))),
-        _ => Err(Error::last_os(what()).remedy("admin commands need CAP_SYS_ADMIN before Linux 6.2; or use --access kernel")),
+        _ => Err(Error::last_os(what())
+            .remedy("admin commands need CAP_SYS_ADMIN before Linux 6.2; or open the block device with Access::Kernel")),
     }
 }
 
