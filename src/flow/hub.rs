@@ -10,9 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use crate::base::{Error, Result};
-#[cfg(feature = "xdp")]
-pub use crate::device::packet::Inlet as Source;
-use crate::device::packet::PortFault;
+use crate::device::packet::{Inlet, PortFault};
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Slab};
 use crate::reactor::Core;
@@ -58,7 +56,7 @@ impl Reply {
 
 /// The streams of one packet port.
 pub struct Hub {
-    inlet: Source,
+    inlet: Inlet,
     slab: Slab,
     core: Core,
     streams: RefCell<HashMap<u32, Rc<Inbox<Datagram>>>>,
@@ -73,8 +71,8 @@ impl Hub {
     ///
     /// # Errors
     /// On a loopback interface `udp_port` is taken by another program.
-    pub fn new(core: &Core, slab: &Slab, inlet: Source, udp_port: u16) -> Result<Rc<Hub>> {
-        let on_loopback = inlet.port().interface().link().addresses.iter().any(|(address, _)| address.is_loopback());
+    pub fn new(core: &Core, slab: &Slab, inlet: Inlet, udp_port: u16) -> Result<Rc<Hub>> {
+        let on_loopback = inlet.link().addresses.iter().any(|(address, _)| address.is_loopback());
         let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
         let (core, slab) = (core.clone(), slab.clone());
         Ok(Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0), socket }))

@@ -12,7 +12,7 @@ use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Result, Rng};
 use crate::device::block::{Disk, DiskConfig, header};
-use crate::device::packet::Link;
+use crate::device::packet::{Inlet, Link};
 #[cfg(feature = "xdp")]
 use crate::device::packet::{Interface, InterfaceConfig, Port, PortConfig, Splitter};
 use crate::device::rdma::{Hca, HcaEnv, RdmaName};
@@ -110,7 +110,7 @@ fn packets_wanted(options: &Options, role: Role) -> bool {
     role == Role::Server || options.rdma == RdmaName::SoftXdp
 }
 
-fn open_hca(core: &Core, options: &Options, region: &Region, link: &Link, role: Role, roce: Option<Roce>) -> Result<Hca> {
+fn open_hca(core: &Core, options: &Options, region: &Region, link: &Link, role: Role, roce: Option<Inlet>) -> Result<Hca> {
     let like = match role {
         Role::Client(server) => server,
         Role::Server => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -126,16 +126,11 @@ fn open_hca(core: &Core, options: &Options, region: &Region, link: &Link, role: 
     Hca::open(env, &options.rdma)
 }
 
-#[cfg(feature = "xdp")]
-type Roce = crate::device::packet::Inlet;
-#[cfg(not(feature = "xdp"))]
-type Roce = std::convert::Infallible;
-
 struct Packets {
     mode: String,
     fallback: Option<String>,
-    flows: Option<crate::flow::hub::Source>,
-    roce: Option<Roce>,
+    flows: Option<Inlet>,
+    roce: Option<Inlet>,
 }
 
 #[cfg(feature = "xdp")]

@@ -3,8 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::packet_net::skip;
-use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, in_world};
+use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, assert_all_free_but_the_next_frame, in_world};
 
 const FEW: [&str; 6] = ["--flow", "rdma-to-storage", "--flow", "storage-to-rdma", "--flow", "rdma-to-rdma"];
 /// The flows of [`FEW`].
@@ -62,13 +61,9 @@ fn all_five_flows_over_veth() {
 fn all_five_flows_with_rdma_over_af_xdp() {
     in_world(|world| {
         let server = world.server("near", "soft:xdp", &[]);
-        if let Some(line) = server.said().lines().find(|line| line.contains("no AF_XDP wire")) {
-            skip(line);
-            return;
-        }
         let rows = world.far_client("soft:xdp", &["--count", "300"]).ended().all_verified(&FLOWS);
         assert!(rows[1..].iter().all(|row| row["rdma_backend"] == "soft:xdp"), "{rows:?}");
-        assert_all_free(&server.says("is done; "));
+        assert_all_free_but_the_next_frame(&server.says("is done; "));
         server.stop();
     });
 }

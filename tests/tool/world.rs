@@ -257,6 +257,14 @@ pub fn assert_all_free(line: &str) {
     assert!(matches!(numbers[..], [total, free, 0, 0, 0, 0] if total == free && total > 0), "chunks are missing: {line}");
 }
 
+/// As [`assert_all_free`], for a server with `soft:xdp`: its wire keeps one chunk, to build the next frame in.
+#[track_caller]
+pub fn assert_all_free_but_the_next_frame(line: &str) {
+    let census = line.split("; ").last().unwrap_or_default();
+    let numbers: Vec<u64> = census.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
+    assert!(matches!(numbers[..], [total, free, 0 | 1, 0, 0, 0] if total - free <= 1 && total > 1), "chunks are missing: {line}");
+}
+
 /// The epoch in a disk's header: how often it was opened for writing.
 pub fn epoch(disk: &Path) -> u64 {
     let mut head = [0; 32];

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::device::packet::{PacketMode, Port, PortFault, SendRefused};
+use crate::device::packet::{Link, PacketMode, Port, PortFault, SendRefused};
 use crate::device::{Ops, Signal};
 use crate::mem::Buf;
 use crate::mem::payload::Lease;
@@ -146,6 +146,11 @@ impl Inlet {
     /// The port behind it.
     pub fn port(&self) -> &Port {
         &self.splitter.inner.port
+    }
+
+    /// The interface it comes from.
+    pub fn link(&self) -> &Link {
+        self.splitter.inner.port.interface().link()
     }
 
     /// How packets are really moved.

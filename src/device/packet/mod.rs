@@ -25,6 +25,8 @@ pub mod neighbours;
 mod netlink;
 pub mod probe;
 
+#[cfg(not(feature = "xdp"))]
+mod absent;
 #[cfg(feature = "xdp")]
 mod frames;
 #[cfg(feature = "xdp")]
@@ -44,6 +46,8 @@ mod umem;
 #[cfg(feature = "xdp")]
 mod xsk;
 
+#[cfg(not(feature = "xdp"))]
+pub use absent::Inlet;
 #[cfg(feature = "xdp")]
 pub use inlet::{Inlet, Splitter};
 #[cfg(feature = "xdp")]
@@ -51,7 +55,7 @@ pub use interface::{Interface, InterfaceConfig};
 pub use link::{Link, Mac};
 pub use neighbours::{Path, resolve};
 #[cfg(feature = "xdp")]
-pub use port::{Fragment, Port, PortConfig, PortFault, PortStats, Refusal, SendRefused};
+pub use port::{Fragment, Port, PortConfig, PortStats, Refusal, SendRefused};
 pub use probe::{Answer, Depth, Probed, probe};
 
 /// How packets are asked to be moved.
@@ -66,6 +70,21 @@ pub enum ModeWish {
     Native,
     /// The program behind the driver; the kernel copies. Works with every driver.
     Skb,
+}
+
+/// Why a queue moves no packets. A link that went down is told once, and service resumes by itself when it returns; the others
+/// are the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortFault {
+    /// The interface was set down (`ENETDOWN`).
+    #[error("the link is down")]
+    LinkDown,
+    /// The interface was removed or went to another namespace (`ENXIO`).
+    #[error("the interface is gone")]
+    InterfaceGone,
+    /// The queue is being closed, by [`crate::device::Queue::quiesce`].
+    #[error("the queue is closed")]
+    Closed,
 }
 
 /// How packets are really moved.

@@ -12,7 +12,7 @@ use crate::device::packet::frames::Frame;
 use crate::device::packet::program::Steered;
 use crate::device::packet::queue::PortQueue;
 use crate::device::packet::xsk::RingSizes;
-use crate::device::packet::{Interface, PacketMode};
+use crate::device::packet::{Interface, PacketMode, PortFault};
 use crate::device::{Op, Ops, Queue, Signal};
 use crate::mem::payload::{InFlight, Lease};
 use crate::mem::{Buf, Gather, Slab};
@@ -43,21 +43,6 @@ impl PortConfig {
     pub fn new(queue: u32) -> PortConfig {
         PortConfig { queue, receive_entries: 4096, receive_chunks: 4096, transmit_entries: 2048 }
     }
-}
-
-/// Why a queue moves no packets. A link that went down is told once, and service resumes by itself when it returns; the others
-/// are the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PortFault {
-    /// The interface was set down (`ENETDOWN`).
-    #[error("the link is down")]
-    LinkDown,
-    /// The interface was removed or went to another namespace (`ENXIO`).
-    #[error("the interface is gone")]
-    InterfaceGone,
-    /// The queue is being closed, by [`Queue::quiesce`].
-    #[error("the queue is closed")]
-    Closed,
 }
 
 /// Why a frame was not taken.

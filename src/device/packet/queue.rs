@@ -9,9 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::base::{Nanos, RegionOffset, Result};
+use crate::device::packet::PortFault;
 use crate::device::packet::frames::{Frame, Frames, Groups};
 use crate::device::packet::interface::Interface;
-use crate::device::packet::port::{PortConfig, PortFault};
+use crate::device::packet::port::PortConfig;
 use crate::device::packet::program::{BEAT_ASLEEP, BEAT_BUSY};
 use crate::device::packet::rings::Descriptor;
 use crate::device::packet::xsk::{Rings, Xsk, is_queue_released, watch};

@@ -120,7 +120,6 @@ pub struct HcaEnv {
     /// The UDP port; 0 takes a free one, 4791 is RoCE's own.
     pub udp_port: u16,
     /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
-    #[cfg(feature = "xdp")]
     pub inlet: Option<crate::device::packet::Inlet>,
     /// The chunks the `xdp` wire builds its frames in.
     pub slab: Option<Slab>,
@@ -129,17 +128,7 @@ pub struct HcaEnv {
 impl HcaEnv {
     /// On loopback, any port.
     pub fn new(ops: Ops, region: Region, rng: Rng) -> HcaEnv {
-        HcaEnv {
-            ops,
-            region,
-            rng,
-            address: None,
-            link_mtu: None,
-            udp_port: 0,
-            #[cfg(feature = "xdp")]
-            inlet: None,
-            slab: None,
-        }
+        HcaEnv { ops, region, rng, address: None, link_mtu: None, udp_port: 0, inlet: None, slab: None }
     }
 }
 
