@@ -60,7 +60,7 @@ pub struct Opened {
     /// Source address and port.
     pub src: SocketAddr,
     /// Destination address and port.
-    #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "a socket knows what it receives"))]
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "a socket knows what it receives"))]
     pub dst: SocketAddr,
     /// The transport headers.
     pub repr: Repr,
