@@ -362,7 +362,17 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         Message::Go => {}
         other => return Err(channel.unexpected(&other, "go")),
     }
-    let worked = member.run(&plan.clock(node.core())).await.map(drop);
+    // The server speaks first only when the ring has broken, and then the neighbours may be silent for ever.
+    let worked = match either(member.run(&plan.clock(node.core())), channel.receive()).await {
+        Either::Left(worked) => worked.map(drop),
+        Either::Right(broken) => {
+            member.close();
+            return Err(match broken {
+                Ok(other) => channel.unexpected(&other, "result"),
+                Err(error) => error,
+            });
+        }
+    };
     let row = Row::new(plan.flow, plan.transport);
     // Close only after the server has finished too: the last acknowledgements may still be on their way.
     let mut row = row.measured(&member.meter);

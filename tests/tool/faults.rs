@@ -68,6 +68,26 @@ fn a_client_is_killed_in_every_flow() {
 }
 
 #[test]
+fn a_ring_that_breaks_lets_the_others_go() {
+    in_world(|world| {
+        let server = world.server("lo", "soft:udp", &[]);
+        let asked = [&["--flow", FLOWS[4], "--peers", "3"], &LONG[..]].concat();
+        let [killed, survivor] = [(); 2].map(|()| world.lo_client("soft:udp", &asked));
+        under_way(&server, FLOWS[4], 2);
+        killed.signal(Signal::SIGKILL);
+        let _ = killed.ended();
+        let ended = survivor.ended_within(Duration::from_secs(20));
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let error = ended.rows()[0]["error"].as_str().unwrap_or_default().to_owned();
+        assert!(!error.is_empty(), "{ended:?}");
+        // One line for each of the two, and the next clients are served.
+        server.says_times(" chunks: ", 2);
+        world.lo_client("soft:udp", &["--flow", FLOWS[4], "--count", "20"]).ended().all_verified(&[FLOWS[4]]);
+        server.stop();
+    });
+}
+
+#[test]
 fn the_server_is_killed_and_started_again() {
     in_world(|world| {
         let disk = world.path("disk.img");
