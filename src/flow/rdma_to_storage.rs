@@ -156,19 +156,23 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
         operations: Cell::new(0),
         acknowledging: Cell::new(0),
     });
-    for _ in 0..plan.depth {
-        let window = server.grant()?;
-        server.windows.borrow_mut().push(Some(window));
-    }
+    let granted = (0..plan.depth).try_for_each(|_| server.grant().map(|window| server.windows.borrow_mut().push(Some(window))));
     let mut crew = Crew::new();
     // Twice the depth: while a message is being made durable a receive for the slot's next one is posted.
-    for _ in 0..2 * plan.depth {
+    for _ in 0..if granted.is_ok() { 2 * plan.depth } else { 0 } {
         let server = server.clone();
         crew.add(node.core(), async move { server.work().await });
     }
     let grants = server.windows.borrow().iter().flatten().map(|w| Grant { address: w.address(), rkey: w.rkey(), len: w.len() }).collect();
-    channel.send(&Message::Ready { stream: 0, grants, rank: 1 }).await?;
-    let finished = node.attend(channel, &mut crew).await;
+    // Whatever fails from here on, the windows are taken back below: dropped open, their chunks would be lost.
+    let ready = match granted {
+        Ok(()) => channel.send(&Message::Ready { stream: 0, grants, rank: 1 }).await,
+        Err(error) => Err(error),
+    };
+    let finished = match ready {
+        Ok(()) => node.attend(channel, &mut crew).await,
+        Err(error) => Err(error),
+    };
     if finished.is_ok() && !crew.has_failed() {
         node.settle(|| server.acknowledging.get() == 0).await;
     }

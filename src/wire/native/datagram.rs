@@ -112,7 +112,8 @@ impl Repr {
         let (stream, sequence, total) = (layout.stream.get(), layout.sequence.get(), layout.total.get());
         match layout.kind {
             1 if sequence == 0 => Ok(Repr::Hello { stream, total }),
-            2 if total == 0 || sequence < total => Ok(Repr::Data { stream, sequence, total }),
+            // The last number there is has no next one: nobody sends it in earnest.
+            2 if sequence < u64::MAX && (total == 0 || sequence < total) => Ok(Repr::Data { stream, sequence, total }),
             3 if total <= sequence => Ok(Repr::Ack(Ack { stream, durable: sequence, lost: total })),
             4 if sequence == total => Ok(Repr::Fin { stream, total }),
             _ => Err(Malformed::Field),
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(with(2, 2), Err(Malformed::Version));
         assert_eq!(with(3, 0), Err(Malformed::Field));
         assert_eq!(with(8, 3), Err(Malformed::Field), "a sequence number beyond the total");
+        let last = Repr::Data { stream: 1, sequence: u64::MAX, total: 0 }.encode();
+        assert_eq!(Repr::parse(&last), Err(Malformed::Field), "a number without a successor");
         assert_eq!(Repr::parse(&good[..23]), Err(Malformed::Truncated));
     }
 }
