@@ -36,7 +36,7 @@ pub async fn serve(core: Core, options: Options, say: Say) -> Result<()> {
             Either::Right(()) => break,
             Either::Left(Ok(stream)) => stream,
             Either::Left(Err(error)) => {
-                say(format!("a client could not be accepted: {error}"));
+                say(format!("a client could not be accepted: {error:#}"));
                 core.sleep(Nanos::from_millis(100)).await;
                 continue;
             }
@@ -56,7 +56,7 @@ pub async fn serve(core: Core, options: Options, say: Say) -> Result<()> {
             node.core().sleep(Nanos::from_millis(1)).await;
             match ended {
                 Ok(()) => say(format!("{peer} is done; {}", node.slab().census())),
-                Err(error) => say(format!("{peer}: {error}; {}", node.slab().census())),
+                Err(error) => say(format!("{peer}: {error:#}; {}", node.slab().census())),
             }
         });
         if once {

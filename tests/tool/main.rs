@@ -5,7 +5,9 @@
 #[path = "../packet_net/mod.rs"]
 mod packet_net;
 
+mod eio;
 mod faults;
+mod huge_pages;
 mod refusals;
 mod runs;
 mod stored;

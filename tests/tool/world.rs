@@ -172,6 +172,7 @@ impl Process {
     }
 
     /// Waits until standard output has `needle`.
+    #[allow(dead_code, reason = "for examples, which show what the program says")]
     pub fn shows(&self, needle: &str) {
         let shown = self.out.wait(PATIENCE, |text, _| text.contains(needle).then_some(()));
         shown.unwrap_or_else(|| panic!("'{needle}' was not shown: {}", self.so_far()));
