@@ -10,11 +10,12 @@ mod xdp;
 
 use std::future::Future;
 
-use basin::base::Nanos;
-use basin::device::rdma::{Access, HcaEvent, Qp, QpConfig, QpFault, QpState, Remote};
+use basin::base::{Nanos, Rng};
+use basin::device::rdma::{Access, Hca, HcaEnv, HcaEvent, Qp, QpConfig, QpFault, QpState, Remote};
 use basin::device::sim::network::Faults;
 use basin::device::{Failed, Status, WcStatus};
 use basin::mem::{Gather, Run, Window};
+use basin::reactor::{Core, CoreConfig};
 use futures::future::{FutureExt, join, join_all};
 use world::{End, Wire, World, pattern};
 
@@ -448,6 +449,59 @@ fn a_peer_that_stops(wire: Wire) {
         // Nobody drops a stopped process's queue pair.
         std::mem::forget(b);
     });
+}
+
+#[test]
+fn a_core_that_ends_leaves_no_work_with_the_soft_hca() {
+    for name in ["soft:mem", "soft:shm", "soft:udp"] {
+        let world = World::new(Wire::Named(name));
+        let core = Core::new(CoreConfig::default()).unwrap();
+        let hca =
+            Hca::open(HcaEnv::new(core.ops().clone(), world.a.slab.region().clone(), Rng::seeded(1)), &name.parse().unwrap()).unwrap();
+        core.attach(hca.queue());
+        let (a, b) = (hca.create_qp(&QpConfig::default()).unwrap(), world.b.hca.create_qp(&QpConfig::default()).unwrap());
+        a.connect(&b.local()).unwrap();
+        for salt in 0..8 {
+            drop(a.submit_send(world.a.filled(100_000, salt), None).unwrap());
+            drop(a.submit_recv(world.a.slab.run(100).unwrap()).unwrap());
+        }
+        assert_ne!(world.a.census().in_flight, 0);
+        // No time at all.
+        let report = core.shut_down(Nanos(0));
+        assert_eq!((report.quarantined, report.stuck, report.completed), (0, 0, 16), "{name}");
+        assert_eq!((world.a.census().free, core.ops().faults()), (world::CHUNKS, 0), "{name}");
+    }
+}
+
+/// A quarantined chunk may hold what a device still reads or writes. The soft HCA does neither, polled on or not.
+#[test]
+fn quarantined_memory_is_left_alone() {
+    for name in ["soft:mem", "soft:shm", "soft:udp"] {
+        let mut world = World::new(Wire::Named(name));
+        let (a, b) = world.connected(&QpConfig::default());
+        let (up, down) = world.run(join(a.send(world.a.filled(10, 1), None), b.recv(world.b.slab.run(10).unwrap())));
+        drop((up.unwrap(), down.unwrap()));
+        let receive = world.a.filled(4096, 7);
+        let region = receive.region().clone();
+        let (at, len) = (receive.offset(), receive.len() as usize);
+        drop(a.submit_recv(receive).unwrap());
+        drop(a.submit_send(world.a.filled(100_000, 8), None).unwrap());
+        let unheard = b.submit_recv(world.b.slab.run(100_000).unwrap()).unwrap();
+        drop(b.submit_send(world.b.filled(4096, 9), None).unwrap());
+
+        world.a.queue.borrow_mut().quiesce(world.now());
+        assert_eq!(world.a.ops.quarantine_in_flight(), 2, "{name}");
+        for _ in 0..200 {
+            let now = world.now();
+            let _ = world.a.queue.borrow_mut().poll(now).or(world.b.queue.borrow_mut().poll(now));
+        }
+        // SAFETY: the region is mapped and nobody has a lease on these bytes, which is what is under test.
+        let bytes = unsafe { std::slice::from_raw_parts(region.pointer(at), len) };
+        assert!(bytes == pattern(4096, 7), "{name}: a message was placed into quarantined memory");
+        assert!(unheard.now_or_never().is_none(), "{name}: quarantined memory was sent");
+        assert_eq!((world.a.census().quarantined, world.a.ops.faults()), (2 + 49, 2), "{name}: each flushed request found no operation");
+        std::mem::forget((a, b));
+    }
 }
 
 /// Every case over one wire. `around` runs it: most wires need nothing around them.

@@ -331,6 +331,10 @@ impl Ops {
 
     /// Quarantines every operation that is still in flight: for the end of a drain whose deadline has passed, and only then.
     /// Returns how many there were.
+    ///
+    /// The devices are not told, and need not be. What the kernel or a NIC still touches is never used again. The soft HCA runs on
+    /// this core: quiesced, its queue pairs are in the error state, send nothing and place nothing, and what they still complete
+    /// is a counted fault here.
     pub fn quarantine_in_flight(&self) -> usize {
         let mut table = self.table.slots.borrow_mut();
         let pending: Vec<u32> = (0u32..).zip(&table.slots).filter(|(_, slot)| slot.is_in_flight()).map(|(index, _)| index).collect();
