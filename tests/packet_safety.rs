@@ -424,3 +424,22 @@ fn frames_on_the_ring_of_a_link_that_is_down() {
         assert_drains(&core, &slab);
     });
 }
+
+/// On a veth pair frames are back before the core can sleep. Where they are not, as on a link that is down, a sleeping core wakes up
+/// for them again and again, and ever less often.
+#[test]
+fn a_sleeping_core_looks_for_frames_that_are_out() {
+    in_namespaces(1, |_| {
+        let world = World::open(&config());
+        ip("link set near down");
+        let mut got = Vec::with_capacity(4);
+        assert!(world.poll_until(|| world.port.receive(&mut got, 4) == Err(PortFault::LinkDown)));
+        let without = sleep_through(&world, Duration::from_secs(1), || {});
+        world.port.post(outgoing(&world.slab)).unwrap();
+        let with = sleep_through(&world, Duration::from_secs(1), || {});
+        assert_eq!(world.port.stats().unwrap().sending, 1, "or the test shows nothing");
+        // Every 50 ms at last, after ten pauses that double; and the heartbeat alone.
+        assert!((15..60).contains(&with) && without < 10, "{with} looks with a frame out, {without} without");
+        world.close();
+    });
+}
