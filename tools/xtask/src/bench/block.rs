@@ -51,10 +51,11 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     if options.instructions && counter.is_none() {
         println!("Instructions: unknown (neither perf nor valgrind can count them here).\n");
     }
+    let seconds = options.seconds.unwrap_or(3);
     for direction in [Direction::Read, Direction::Write] {
-        let our_run = || ours(&basin, &file, direction, options.seconds);
-        let their_run = || theirs(&file, direction, options.seconds);
-        let limit = Duration::from_secs(options.seconds.into()) + SLACK;
+        let our_run = || ours(&basin, &file, direction, seconds);
+        let their_run = || theirs(&file, direction, seconds);
+        let limit = Duration::from_secs(seconds.into()) + SLACK;
         // One unrecorded pair: caches, page tables, processor clock.
         our_figures(&measure::run(&mut our_run(), limit)?)?;
         their_figures(&measure::run(&mut their_run(), limit)?)?;
@@ -67,7 +68,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
             Direction::Read => "Random reads",
             Direction::Write => "Random writes",
         };
-        println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, options.seconds, table(("basin", "fio"), &METRICS, &pairs));
+        println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, seconds, table(("basin", "fio"), &METRICS, &pairs));
         if let Some(counter) = counter {
             let per_io = |command: &dyn Fn(u32) -> Command, ios: fn(&Value) -> Result<f64, String>| {
                 let count = |seconds: u32| -> Result<(f64, f64), String> {
@@ -75,7 +76,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
                     Ok((count, ios(&measure::json(&run)?)?))
                 };
                 // Of a longer run less a shorter one, so that the start and the end of the program do not count.
-                let (short, long) = (count(options.seconds)?, count(options.seconds * 3)?);
+                let (short, long) = (count(seconds)?, count(seconds * 3)?);
                 Ok::<f64, String>((long.0 - short.0) / (long.1 - short.1))
             };
             let our_count = per_io(&|seconds| ours(&basin, &file, direction, seconds), our_ios)?;
