@@ -367,13 +367,14 @@ fn process_ns(pid: i32) -> Result<u64, String> {
     }
 }
 
-/// Writes a block device has done, and their bytes.
+/// Writes with data that a block device has done, and their bytes.
 fn device(directory: &str) -> Result<(u64, u64), String> {
     let path = format!("{directory}/stat");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
-    let (Some(writes), Some(_), Some(sectors)) = (numbers.nth(4), numbers.next(), numbers.next()) else {
-        return Err(format!("{path} says '{}'", text.trim()));
-    };
-    Ok((writes, sectors * 512))
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match numbers[..] {
+        // Documentation/block/stat.rst. Each fdatasync counts as a write of nothing, and as a flush.
+        [_, _, _, _, writes, _, sectors, _, _, _, _, _, _, _, _, flushes, ..] => Ok((writes.saturating_sub(flushes), sectors * 512)),
+        _ => Err(format!("{path} says '{}'", text.trim())),
+    }
 }

@@ -17,7 +17,7 @@ use crate::device::block::Durability;
 use crate::device::socket::UdpSocket;
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Message, Plan, Tally};
-use crate::flow::hub::{Datagram, Hub, Reply};
+use crate::flow::hub::{self, Datagram, Hub, Pace, Reply};
 use crate::flow::log::{self, Origin, Packed};
 use crate::flow::node::{Extent, Node};
 use crate::flow::pattern::Pattern;
@@ -31,6 +31,15 @@ const WRITERS: usize = 4;
 
 /// Datagrams in one write at most: what a gather takes, with one piece spare to pad the last device block.
 const BATCH: usize = limits::GATHER_MAX - 1;
+
+/// A stream that flows is written so much at a time: a write and its flush cost as much as two hundred datagrams, whatever is in it.
+const ENOUGH_BYTES: u64 = 256 << 10;
+
+/// The longest that a datagram waits for others to be written with it.
+const LINGER: Nanos = Nanos::from_millis(5);
+
+/// A stream that brings nothing for so long has paused: what there is is written, and what comes next does not wait.
+const PAUSE: Nanos = Nanos(2 * hub::GATHER.0);
 
 /// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
 /// fill ring of 2048 holds four times over.
@@ -50,6 +59,10 @@ pub struct Recorder {
     written: RefCell<VecDeque<(u64, u64)>>,
     /// Gathers not in use: building a batch allocates nothing once warm.
     gathers: RefCell<Vec<Gather>>,
+    /// When the last batch was taken.
+    taken_at: Cell<Nanos>,
+    /// Bytes in the log for a datagram of the last batch.
+    record_bytes: Cell<u64>,
     /// Writes done, waiting for earlier ones, by batch number: the sequence number each reached.
     done: RefCell<VecDeque<Option<u64>>>,
 }
@@ -96,6 +109,8 @@ impl Recorder {
             state: Cell::default(),
             written: RefCell::default(),
             gathers: RefCell::new((0..=WRITERS).map(|_| Gather::new()).collect()),
+            taken_at: Cell::default(),
+            record_bytes: Cell::new(u64::from(log::BLOCK)),
             done: RefCell::default(),
         }))
     }
@@ -136,8 +151,12 @@ impl Recorder {
         }
         while let Some(number) = idle.pop().await {
             // Waiting for datagrams with a writer in hand: whatever came while all were busy goes in one write.
-            self.inbox.readable().await;
+            self.gathered().await;
+            let before = self.state.get().stored;
             let (gather, asked) = self.collect(self.spare_gather()).await;
+            if let Some(bytes) = u64::from(gather.len_bytes()).checked_div(self.state.get().stored - before) {
+                self.record_bytes.set(bytes);
+            }
             if gather.is_empty() {
                 self.gathers.borrow_mut().push(gather);
                 let _ = idle.push(number);
@@ -159,6 +178,32 @@ impl Recorder {
         }
         let failure = failure.borrow_mut().take();
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Waits until there is enough for a write, or the stream pauses, or the first datagram has waited long enough. One that comes
+    /// after a pause waits for nobody.
+    async fn gathered(&self) {
+        self.inbox.readable().await;
+        let core = self.node.core();
+        let began = core.now();
+        if began.since(self.taken_at.get()) < PAUSE {
+            let enough = self.enough();
+            while self.inbox.len() < enough && !self.inbox.is_closed() {
+                let left = LINGER.0.saturating_sub(core.now().since(began).0);
+                if left == 0 || core.timeout(PAUSE.min(Nanos(left)), self.inbox.grown()).await.is_err() {
+                    break;
+                }
+            }
+        }
+        self.taken_at.set(core.now());
+    }
+
+    /// How many datagrams like the last ones are a good write.
+    fn enough(&self) -> usize {
+        let record = self.record_bytes.get();
+        let by_bytes = (ENOUGH_BYTES / record) as usize;
+        // Short ones share chunks; the others are a piece of the gather each.
+        if record < u64::from(log::BLOCK) { by_bytes } else { by_bytes.min(BATCH) }
     }
 
     /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
@@ -366,7 +411,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let hub = node.hub()?;
     let stream = node.new_stream();
     let extent = node.allocate(node.spare_blocks()?)?;
-    let inbox = hub.open(stream);
+    let inbox = hub.open(stream, Pace::Gathered);
     let recorder = Recorder::new(node, &hub, stream, inbox, extent)?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let running = recorder.clone();

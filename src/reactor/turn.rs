@@ -26,7 +26,7 @@ impl Core {
             let now = core.clock.now();
             if core.turn(now) == Progress::Busy {
                 busy_at = now;
-            } else if core.config.poll == PollMode::Adaptive && now.since(busy_at) >= core.config.spin {
+            } else if core.config.poll == PollMode::Adaptive && (now.since(busy_at) >= core.config.spin || now < core.resting_until.get()) {
                 // If nothing came of it, the next turn sleeps again without spinning.
                 core.sleep(now)?;
             }

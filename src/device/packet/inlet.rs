@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::base::Nanos;
 use crate::device::packet::{Link, PacketMode, Port, PortFault, SendRefused};
 use crate::device::{Ops, Signal};
 use crate::mem::Buf;
@@ -133,6 +134,15 @@ impl Inlet {
             }
         })
         .await;
+    }
+
+    /// [`Port::hold`], unless another inlet has packets of this port too, which may be in a hurry; whether it was done.
+    pub fn hold(&self, until: Nanos) -> bool {
+        let alone = self.splitter.inner.readers.borrow().len() == 1;
+        if alone {
+            self.port().hold(until);
+        }
+        alone
     }
 
     /// Sends a frame with nobody waiting for its end.
