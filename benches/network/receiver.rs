@@ -156,6 +156,8 @@ struct Log {
     hurry: bool,
     at: u64,
     end: u64,
+    bytes_written: u64,
+    bytes_copied: u64,
     next: u64,
     lost: u64,
     /// Writes not yet known to be followed by a finished one before them: the number each reaches, and whether it is done.
@@ -200,6 +202,8 @@ impl Log {
             hurry: false,
             at: FIRST,
             end,
+            bytes_written: 0,
+            bytes_copied: 0,
             next: 0,
             lost: 0,
             writes: VecDeque::new(),
@@ -262,6 +266,7 @@ impl Log {
         to[record::LEN..record::LEN + bytes.len()].copy_from_slice(bytes);
         to[record::LEN + bytes.len()..].fill(0);
         self.used += whole;
+        self.bytes_copied += bytes.len() as u64;
         self.lost += sequence - self.next;
         self.next = sequence + 1;
         Ok(())
@@ -288,6 +293,8 @@ impl Log {
             self.durable = self.next;
             self.hurry = false;
             self.answer = true;
+            let Log { passed: writes, bytes_written, bytes_copied, .. } = *self;
+            println!("a stream was recorded writes={writes} bytes_written={bytes_written} bytes_copied_user={bytes_copied}");
         }
         if std::mem::take(&mut self.answer)
             && let Some(peer) = self.peer
@@ -317,6 +324,7 @@ impl Log {
         let write = opcode::WriteFixed::new(FILE, from, len as u32, buffer as u16).offset(self.at).build().user_data(user_data);
         self.push(&write)?;
         self.at += len as u64;
+        self.bytes_written += len as u64;
         self.writes.push_back((self.next, false));
         self.writing += 1;
         (self.filling, self.used, self.since) = (fresh, 0, None);

@@ -57,9 +57,6 @@ pub struct Options {
     /// The receiver's process. Without one nobody answers and nothing is waited for.
     #[arg(long)]
     receiver: Option<i32>,
-    /// The directory in /sys of the block device the receiver writes to.
-    #[arg(long)]
-    device: Option<String>,
 }
 
 fn parse_mac(text: &str) -> Result<Mac, String> {
@@ -93,15 +90,13 @@ pub fn run(options: &Options) -> Result<(), String> {
     let spent = Meters::read(options)?.since(&before);
     println!(
         "{{\"sent\": {sent}, \"seconds\": {}, \"stored\": {}, \"lost\": {}, \"machine_ns\": {}, \"receiver_ns\": {}, \"sender_ns\": {}, \
-         \"writes\": {}, \"written_bytes\": {}, \"whole_seconds\": {}}}",
+         \"whole_seconds\": {}}}",
         span.as_secs_f64(),
         settled.durable - settled.lost,
         settled.lost,
         spent.machine_ns,
         spent.receiver_ns,
         spent.sender_ns,
-        spent.writes,
-        spent.written_bytes,
         whole.as_secs_f64(),
     );
     Ok(())
@@ -303,20 +298,15 @@ struct Meters {
     machine_ns: u64,
     receiver_ns: u64,
     sender_ns: u64,
-    writes: u64,
-    written_bytes: u64,
 }
 
 impl Meters {
     fn read(options: &Options) -> Result<Meters, String> {
-        let (writes, written_bytes) = options.device.as_deref().map_or(Ok((0, 0)), device)?;
         Ok(Meters {
             at: Instant::now(),
             machine_ns: idle_ns()?,
             receiver_ns: options.receiver.map_or(Ok(0), process_ns)?,
             sender_ns: process_ns(0)?,
-            writes,
-            written_bytes,
         })
     }
 
@@ -331,8 +321,6 @@ impl Meters {
             machine_ns: all.saturating_sub(self.machine_ns - before.machine_ns),
             receiver_ns: self.receiver_ns - before.receiver_ns,
             sender_ns: self.sender_ns - before.sender_ns,
-            writes: self.writes - before.writes,
-            written_bytes: self.written_bytes - before.written_bytes,
         }
     }
 }
@@ -364,17 +352,5 @@ fn process_ns(pid: i32) -> Result<u64, String> {
             return Err(failed(&format!("processor time of process {pid}")));
         }
         Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-    }
-}
-
-/// Writes with data that a block device has done, and their bytes.
-fn device(directory: &str) -> Result<(u64, u64), String> {
-    let path = format!("{directory}/stat");
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    match numbers[..] {
-        // Documentation/block/stat.rst. Each fdatasync counts as a write of nothing, and as a flush.
-        [_, _, _, _, writes, _, sectors, _, _, _, _, _, _, _, _, flushes, ..] => Ok((writes.saturating_sub(flushes), sectors * 512)),
-        _ => Err(format!("{path} says '{}'", text.trim())),
     }
 }

@@ -85,6 +85,9 @@ struct State {
     /// Older writes of the extent were overwritten.
     wrapped: bool,
     reply: Option<Reply>,
+    /// The sender has said that there is no more, and that it is all stored was told.
+    ended: bool,
+    told: bool,
 }
 
 struct Batch {
@@ -223,6 +226,7 @@ impl Recorder {
                     self.update(|state| {
                         state.lost += total.saturating_sub(state.next);
                         state.next = state.next.max(total);
+                        state.ended = true;
                     });
                     asked = true;
                     continue;
@@ -329,9 +333,19 @@ impl Recorder {
         let state = self.state.get();
         // With nothing on its way, what was lost at the end is settled too.
         let durable = if state.announced == state.begun { state.next } else { state.durable };
+        if state.ended && !state.told && state.announced == state.begun {
+            self.update(|state| state.told = true);
+            self.tell();
+        }
         let Some(reply) = state.reply else { return };
         let lost = state.lost.min(durable);
         self.hub.answer(&reply, datagram::Repr::Ack(datagram::Ack { stream: self.stream, durable, lost }));
+    }
+
+    fn tell(&self) {
+        let State { stored, lost, bytes_written, begun: writes, .. } = self.state.get();
+        let bytes_copied_user = self.ledger.copied_bytes();
+        tracing::info!(stream = self.stream, stored, lost, writes, bytes_written, bytes_copied_user, "a stream was recorded");
     }
 
     /// Reads back what is in the extent and checks every record's place in the stream, and its content with `check`.
@@ -396,8 +410,9 @@ pub async fn record_unknown(node: Node, hub: Rc<Hub>, stream: u32, inbox: Rc<Inb
         let ended = recorder.run().await;
         watch.abort();
         ended?;
-        let State { stored, lost, bytes_written, .. } = recorder.state.get();
-        tracing::info!(stream, stored, lost, bytes_written, "a stream was recorded");
+        if !recorder.state.get().told {
+            recorder.tell();
+        }
         Ok::<(), Error>(())
     };
     if let Err(error) = recorded.await {

@@ -2,8 +2,7 @@
 
 use crate::child::output;
 use std::fs;
-use std::os::linux::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Processor, cores, memory, kernel, compiler, commit.
@@ -30,15 +29,4 @@ pub fn line(root: &Path) -> String {
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':').map(|(_, value)| value.trim()))
-}
-
-/// The directory in /sys of the block device under a file or directory.
-pub fn block_device(path: &Path) -> Result<PathBuf, String> {
-    let device = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?.st_dev();
-    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
-    let directory = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    if !directory.join("stat").exists() {
-        return Err(format!("{} is on no block device: set TMPDIR to a directory that is", path.display()));
-    }
-    Ok(directory)
 }

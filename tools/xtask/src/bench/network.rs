@@ -10,7 +10,6 @@
 //! it: a veth copies the frames of sockets for XDP. *process* is the receiving process with all its threads, per stored packet.
 
 use super::Options;
-use super::machine::block_device;
 use super::measure;
 use super::pairs::{Metric, Wanted, interleave, table};
 use crate::child::Group;
@@ -23,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 const PORT: &str = "9999";
@@ -38,11 +37,12 @@ const SLACK: Duration = Duration::from_secs(30);
 /// The sender's core and the receiver's.
 const CORES: [&str; 2] = ["0", "1"];
 
-const METRICS: [Metric; 4] = [
+const METRICS: [Metric; 5] = [
     Metric { name: "offered (packets/s)", digits: 0, wanted: Wanted::Nothing },
     Metric { name: "machine less the sender (ns per packet)", digits: 0, wanted: Wanted::AtMost(0.5) },
     Metric { name: "process (ns per packet)", digits: 0, wanted: Wanted::AtMost(1.0 / 3.0) },
-    Metric { name: "KiB per device write", digits: 1, wanted: Wanted::Nothing },
+    Metric { name: "KiB per write", digits: 1, wanted: Wanted::Nothing },
+    Metric { name: "bytes copied in user space per byte", digits: 2, wanted: Wanted::Nothing },
 ];
 
 /// Who stores.
@@ -63,8 +63,6 @@ struct Load {
 struct Bench {
     namespaces: Namespaces,
     directory: Directory,
-    /// The directory in /sys of the device under the file.
-    device: PathBuf,
     basin: PathBuf,
     programs: PathBuf,
 }
@@ -82,8 +80,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let neighbour = format!("neigh replace {} lladdr {SERVER_MAC} nud permanent", Namespaces::SERVER_IP);
     ip(&format!("-n {} {neighbour} dev {}", namespaces.client, Namespaces::CLIENT_IF))?;
     let directory = Directory::create()?;
-    let device = block_device(&directory.path)?;
-    let bench = Bench { namespaces, directory, device, basin: root.join("target/release/unified-rdma-test"), programs };
+    let bench = Bench { namespaces, directory, basin: root.join("target/release/unified-rdma-test"), programs };
     let seconds = options.seconds.unwrap_or(2);
     for &thousands in &options.rates {
         for &size in &options.sizes {
@@ -102,8 +99,12 @@ impl Bench {
         let sender_ns = Cell::new(0.0);
         let losses = RefCell::new([(0.0, 0.0); 2]);
         let figures = |side: Side| -> Result<Vec<f64>, String> {
-            let report = self.store(side, load)?;
+            let (report, told) = self.store(side, load)?;
             let of = |key: &str| report[key].as_f64().ok_or_else(|| format!("no number {key} in {report}"));
+            let told = |key: &str| {
+                let number = told.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<f64>().ok());
+                number.ok_or_else(|| format!("no number {key} in '{told}'"))
+            };
             let (sent, stored) = (of("sent")?, of("stored")?);
             let loss = &mut losses.borrow_mut()[side as usize];
             *loss = (loss.0 + of("lost")?, loss.1 + sent);
@@ -111,7 +112,8 @@ impl Bench {
                 sent / of("seconds")?,
                 of("machine_ns")? / stored - sender_ns.get(),
                 of("receiver_ns")? / stored,
-                of("written_bytes")? / of("writes")? / 1024.0,
+                told("bytes_written")? / told("writes")? / 1024.0,
+                told("bytes_copied_user")? / (stored * f64::from(load.size)),
             ])
         };
         let pairs = interleave(
@@ -130,15 +132,17 @@ impl Bench {
         Ok(())
     }
 
-    /// Offers `load` to one of them; what the sender reports.
-    fn store(&self, side: Side, load: Load) -> Result<Value, String> {
+    /// Offers `load` to one of them; what the sender reports, and the line the receiver said when all was stored.
+    fn store(&self, side: Side, load: Load) -> Result<(Value, String), String> {
         let file = self.directory.path.join("disk.img");
         let mut receiver = self.inside(&self.namespaces.server, CORES[1]);
         match side {
             Side::Basin => receiver.arg(&self.basin).args([Namespaces::SERVER_IF, "soft"]).arg(&file).args(["server", "--port", PORT]),
             Side::Peer => receiver.arg(&self.programs).args(["receive", "--port", PORT, "--file"]).arg(&file),
         };
-        let mut receiver = ready(&mut receiver)?;
+        // For the line about what was recorded.
+        receiver.env("RUST_LOG", "basin::flow=info");
+        let (mut receiver, said) = ready(&mut receiver)?;
         let pid = receiver.child.id();
         let report = self.send(load, Some(pid));
         let running = matches!(receiver.child.try_wait(), Ok(None));
@@ -147,7 +151,8 @@ impl Bench {
         }
         kill(Pid::from_raw(pid as i32), Signal::SIGTERM).map_err(|error| format!("cannot end the receiver: {error}"))?;
         receiver.wait(SLACK)?;
-        report
+        let told = said.into_iter().find(|line| line.contains("a stream was recorded"));
+        Ok((report?, told.ok_or("the receiver does not say that it has recorded a stream")?))
     }
 
     /// What the sender alone costs the machine, in nanoseconds a packet.
@@ -170,7 +175,7 @@ impl Bench {
         sender.args(["--rate", &(u64::from(load.thousands) * 1000).to_string(), "--size", &load.size.to_string()]);
         sender.args(["--seconds", &load.seconds.to_string()]);
         if let Some(pid) = receiver {
-            sender.args(["--receiver", &pid.to_string(), "--device"]).arg(&self.device);
+            sender.args(["--receiver", &pid.to_string()]);
         }
         measure::json(&measure::run(&mut sender, Duration::from_secs(load.seconds.into()) + SLACK)?)
     }
@@ -183,8 +188,8 @@ impl Bench {
     }
 }
 
-/// Starts a receiver and waits until it says that it is ready. What it says after that is read and left.
-fn ready(command: &mut Command) -> Result<Group, String> {
+/// Starts a receiver and waits until it says that it is ready. The lines after that one come through the channel.
+fn ready(command: &mut Command) -> Result<(Group, Receiver<String>), String> {
     let (reader, writer) = std::io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
     let again = writer.try_clone().map_err(|error| format!("cannot make a pipe: {error}"))?;
     let group = Group::spawn(command.stdout(writer).stderr(again))?;
@@ -200,7 +205,7 @@ fn ready(command: &mut Command) -> Result<Group, String> {
         let is_ready = line.starts_with("ready");
         all.push(line);
         if is_ready {
-            return Ok(group);
+            return Ok((group, said));
         }
     }
     Err(format!("'{}' did not get ready:\n{}", crate::child::shown(command), all.join("\n")))
