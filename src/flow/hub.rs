@@ -22,13 +22,13 @@ use crate::wire::native::datagram;
 use crate::wire::udp;
 
 /// Datagrams that may wait in one stream's inbox: as many as the largest fill ring holds.
-const INBOX: usize = 4096;
+pub const INBOX: usize = 4096;
 /// Frames taken from the port at a time.
 const BATCH: usize = 256;
 /// Streams at once, recordings of unknown senders included.
 const STREAMS_MAX: usize = 1024;
-/// How long packets gather: at a million a second a 16th of the rings' 4096.
-pub const GATHER: Nanos = Nanos::from_micros(250);
+/// How long packets gather: at a million a second an eighth of the rings' 4096.
+pub const GATHER: Nanos = Nanos::from_micros(500);
 
 /// How soon a stream's reader wants what has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,20 +26,22 @@ use crate::flow::window::{Credit, Inbox};
 use crate::mem::{Gather, Ledger};
 use crate::wire::native::datagram;
 
-/// Writes on their way at once for one stream. Each carries up to 384 KiB.
-const WRITERS: usize = 4;
+/// Writes on their way at once for one stream.
+const WRITERS: usize = 6;
 
 /// Datagrams in one write at most: what a gather takes, with one piece spare to pad the last device block.
 const BATCH: usize = limits::GATHER_MAX - 1;
 
 /// A stream that flows is written so much at a time: a write and its flush cost as much as two hundred datagrams, whatever is in it.
-const ENOUGH_BYTES: u64 = 256 << 10;
+const ENOUGH_BYTES: u64 = 512 << 10;
+/// Or so many datagrams: half of what an inbox holds.
+const ENOUGH: usize = hub::INBOX / 2;
 
 /// The longest that a datagram waits for others to be written with it.
 const LINGER: Nanos = Nanos::from_millis(5);
 
 /// A stream that brings nothing for so long has paused: what there is is written, and what comes next does not wait.
-const PAUSE: Nanos = Nanos(2 * hub::GATHER.0);
+const PAUSE: Nanos = Nanos(hub::GATHER.0 + hub::GATHER.0 / 2);
 
 /// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
 /// fill ring of 2048 holds four times over.
@@ -204,9 +206,9 @@ impl Recorder {
     /// How many datagrams like the last ones are a good write.
     fn enough(&self) -> usize {
         let record = self.record_bytes.get();
-        let by_bytes = (ENOUGH_BYTES / record) as usize;
         // Short ones share chunks; the others are a piece of the gather each.
-        if record < u64::from(log::BLOCK) { by_bytes } else { by_bytes.min(BATCH) }
+        let most = if record < u64::from(log::BLOCK) { ENOUGH } else { BATCH };
+        most.min((ENOUGH_BYTES / record) as usize)
     }
 
     /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
@@ -214,20 +216,21 @@ impl Recorder {
         let received_ns = unix_now_ns();
         let mut pack: Option<Packed> = None;
         let mut asked = false;
+        let mut last = None;
+        // Counted below only: while this waits for a chunk, what is durable may be told, and none of this is yet.
+        let State { mut next, mut lost, mut stored, .. } = self.state.get();
         while gather.runs().len() + usize::from(pack.is_some()) < BATCH
             && gather.len_bytes() + 4 * limits::CHUNK_SIZES[1] <= limits::IO_MAX_BYTES
         {
             let Some(Datagram { buf, header, reply }) = self.inbox.try_pop() else { break };
-            self.update(|state| state.reply = Some(reply));
+            last = Some(reply);
             let sequence = match header {
                 datagram::Repr::Data { sequence, .. } => sequence,
                 datagram::Repr::Fin { total, .. } => {
                     // The tail that never came is lost.
-                    self.update(|state| {
-                        state.lost += total.saturating_sub(state.next);
-                        state.next = state.next.max(total);
-                        state.ended = true;
-                    });
+                    lost += total.saturating_sub(next);
+                    next = next.max(total);
+                    self.update(|state| state.ended = true);
                     asked = true;
                     continue;
                 }
@@ -236,8 +239,7 @@ impl Recorder {
                     continue;
                 }
             };
-            let state = self.state.get();
-            if sequence < state.next {
+            if sequence < next {
                 // Late or doubled: what is durable is said again.
                 asked = true;
                 continue;
@@ -262,12 +264,11 @@ impl Recorder {
                     }
                 }
             }
-            self.update(|state| {
-                state.lost += sequence - state.next;
-                state.next = sequence + 1;
-                state.stored += 1;
-            });
+            lost += sequence - next;
+            next = sequence + 1;
+            stored += 1;
         }
+        self.update(|state| (state.next, state.lost, state.stored, state.reply) = (next, lost, stored, last.or(state.reply)));
         if let Some(pack) = pack {
             gather.push(pack.finish()).unwrap_or_else(|_| unreachable!("one place was kept for the pack"));
         }

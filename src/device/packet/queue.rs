@@ -199,6 +199,7 @@ impl PortQueue {
                 continue;
             }
             buf.set_view(start, descriptor.len);
+            prefetch(&buf);
             counts.received += 1;
             counts.received_bytes += u64::from(descriptor.len);
             each(buf, descriptor.options & libc::XDP_PKT_CONTD != 0);
@@ -411,6 +412,22 @@ impl PortQueue {
         (self.posted, self.sending) = (0, 0);
         self.phase = Phase::Closed;
     }
+}
+
+/// Begins to load the headers of a packet, and what may be a header behind them: another processor wrote them, and by the time a
+/// batch is read they are here.
+#[inline]
+fn prefetch(packet: &Buf) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which touches nothing; the addresses need not even be mapped.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start = packet.address() as *const i8;
+        _mm_prefetch::<_MM_HINT_T0>(start);
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = packet;
 }
 
 /// `ENETDOWN`: the interface is set down. `ENXIO`: it is gone, and the socket unbound with it.

@@ -137,7 +137,7 @@ impl Bench {
         let file = self.directory.path.join("disk.img");
         let mut receiver = self.inside(&self.namespaces.server, CORES[1]);
         match side {
-            Side::Basin => receiver.arg(&self.basin).args([Namespaces::SERVER_IF, "soft"]).arg(&file).args(["server", "--port", PORT]),
+            Side::Basin => receiver.arg(&self.basin).args([Namespaces::SERVER_IF, "soft:shm"]).arg(&file).args(["server", "--port", PORT]),
             Side::Peer => receiver.arg(&self.programs).args(["receive", "--port", PORT, "--file"]).arg(&file),
         };
         // For the line about what was recorded.
