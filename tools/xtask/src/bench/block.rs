@@ -11,7 +11,7 @@ use crate::test::cargo;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,8 +44,13 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let file = match &options.file {
         Some(file) => file.clone(),
-        None => written(&scratch)?,
+        None => scratch.join("bench.img"),
     };
+    // A file the user named and that is there is taken as it is.
+    let is_ready = |metadata: fs::Metadata| options.file.is_some() || metadata.len() == FILE_BYTES;
+    if !fs::metadata(&file).is_ok_and(is_ready) {
+        write_zeros(&file)?;
+    }
     let basin = root.join("target/release/basin");
     let counter = if options.instructions { Counter::find(&scratch) } else { None };
     if options.instructions && counter.is_none() {
@@ -87,20 +92,15 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// A file whose blocks are all allocated and written: on blocks that are only allocated, the first write is another operation.
-fn written(scratch: &Path) -> Result<PathBuf, String> {
-    let path = scratch.join("bench.img");
+/// Makes a file whose blocks are all allocated and written: on blocks that are only allocated, the first write is another operation.
+fn write_zeros(path: &Path) -> Result<(), String> {
     let fail = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
-    if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == FILE_BYTES) {
-        return Ok(path);
-    }
-    let mut file = fs::File::create(&path).map_err(fail)?;
+    let mut file = fs::File::create(path).map_err(fail)?;
     let zeros = vec![0u8; 1 << 20];
     for _ in 0..FILE_BYTES / zeros.len() as u64 {
         file.write_all(&zeros).map_err(fail)?;
     }
-    file.sync_all().map_err(fail)?;
-    Ok(path)
+    file.sync_all().map_err(fail)
 }
 
 /// A command on the last core, away from where interrupts usually land.

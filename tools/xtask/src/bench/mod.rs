@@ -9,6 +9,7 @@ mod machine;
 mod measure;
 mod network;
 mod pairs;
+mod veth;
 
 use crate::child::output;
 use crate::test::cargo;
@@ -26,10 +27,11 @@ pub struct Options {
     /// Seconds of one run: 3 for block and 2 for net without it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// The file or block device to read and write; one of 1 GiB is made below target/ without it. Its content is lost.
+    /// Block: the file or block device to read and write, made 1 GiB large if it does not exist; one below target/ without it. Its
+    /// content is lost.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Count user-space instructions too, by perf or else by valgrind.
+    /// Block: count user-space instructions too, by perf or else by valgrind.
     #[arg(long)]
     instructions: bool,
     /// Net: thousands of packets offered a second.
@@ -45,6 +47,7 @@ type Comparison = (&'static str, &'static str, fn(&Path, &Options) -> Result<(),
 
 const COMPARISONS: &[Comparison] = &[
     ("block", "4 KiB O_DIRECT random read and write, depth 32, one core: Basin beside fio (io_uring)", block::run),
+    ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),
     ("net", "Datagrams to a durable log over a veth: flow 1 beside recvmmsg and io_uring writes", network::run),
 ];
 
