@@ -4,8 +4,8 @@
 //! one opens a recording, so that any program that can send UDP can be stored. A full inbox drops, and counts, what comes:
 //! nothing waits for a slow stream.
 //!
-//! While every stream is one that is stored in batches, packets that follow one another gather in the port's rings for a moment
-//! before they are looked at: a wake of the core costs as much as twenty packets.
+//! Where packets flow and every stream is one that is stored in batches, they gather in the port's rings for a moment before they are
+//! looked at: a wake of the core costs as much as twenty packets.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -30,6 +30,10 @@ const STREAMS_MAX: usize = 1024;
 /// How long packets gather: at a million a second an eighth of the rings' 4096.
 pub const GATHER: Nanos = Nanos::from_micros(500);
 
+/// From so many a millisecond on, packets flow. Fewer may be a sender that waits for answers, and cost little each way.
+const FLOWING: u64 = 32;
+const MEASURED: Nanos = Nanos::from_millis(1);
+
 /// How soon a stream's reader wants what has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
@@ -37,6 +41,24 @@ pub enum Pace {
     Prompt,
     /// Many at a time, within [`GATHER`].
     Gathered,
+}
+
+/// Whether packets flow, looked at about once in [`MEASURED`].
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    since: Nanos,
+    packets: u64,
+    is_flowing: bool,
+}
+
+impl Flow {
+    fn count(&mut self, now: Nanos, packets: usize) {
+        self.packets += packets as u64;
+        let span = now.since(self.since);
+        if span >= MEASURED {
+            *self = Flow { since: now, packets: 0, is_flowing: self.packets >= FLOWING * (span.0 / MEASURED.0) };
+        }
+    }
 }
 
 struct Stream {
@@ -79,6 +101,7 @@ pub struct Hub {
     slab: Slab,
     core: Core,
     streams: RefCell<HashMap<u32, Stream>>,
+    flow: Cell<Flow>,
     dropped: Cell<u64>,
     ident: Cell<u16>,
     /// On loopback answers go through a socket: the kernel takes a packet from 127.0.0.1 for a forgery unless it sent it itself.
@@ -94,7 +117,8 @@ impl Hub {
         let on_loopback = inlet.link().addresses.iter().any(|(address, _)| address.is_loopback());
         let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
         let (core, slab) = (core.clone(), slab.clone());
-        Ok(Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0), socket }))
+        let (streams, flow, dropped, ident) = (RefCell::default(), Cell::default(), Cell::new(0), Cell::new(0));
+        Ok(Rc::new(Hub { inlet, slab, core, streams, flow, dropped, ident, socket }))
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
@@ -109,6 +133,11 @@ impl Hub {
         if let Some(stream) = self.streams.borrow_mut().remove(&stream) {
             stream.inbox.close();
         }
+    }
+
+    /// Whether so many packets come that they are better taken together.
+    pub fn is_flowing(&self) -> bool {
+        self.flow.get().is_flowing
     }
 
     /// Datagrams dropped because they belonged to no stream, made no sense, or their stream's inbox was full.
@@ -128,10 +157,14 @@ impl Hub {
             match self.inlet.receive(&mut frames, BATCH) {
                 Ok(0) => self.inlet.readable().await,
                 Ok(count) => {
+                    let mut flow = self.flow.get();
+                    flow.count(self.core.now(), count);
+                    self.flow.set(flow);
                     for frame in frames.drain(..) {
                         self.deal(frame, &unknown);
                     }
-                    let gathers = count < BATCH && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
+                    let gathers =
+                        count < BATCH && flow.is_flowing && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
                     if gathers && self.inlet.hold(self.core.now().saturating_add(GATHER)) {
                         self.core.rest(GATHER).await;
                     } else {
@@ -228,4 +261,27 @@ fn answering_socket(udp_port: u16) -> Result<std::net::UdpSocket> {
     open().map_err(|error| {
         Error::io(format!("opening UDP port {udp_port}"), &error).remedy("end the other program, or choose another --port")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_flows_until_it_pauses() {
+        let mut flow = Flow::default();
+        let mut at = 100_000_000;
+        let mut come = |span_us: u64, packets| {
+            at += span_us * 1000;
+            flow.count(Nanos(at), packets);
+            flow.is_flowing
+        };
+        assert!(!come(0, 16), "the first after a pause");
+        assert!(!come(400, 16));
+        assert!(come(600, 16), "48 in a millisecond");
+        assert!(come(500, 5), "not looked at yet");
+        assert!(come(600, 40), "45 in 1.1 ms");
+        assert!(!come(50_000, 40), "a pause came before");
+        assert!(!come(1_100, 16), "a sender that waits for answers");
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! The kernel puts a datagram into a UMEM chunk. Its record header goes into the head room in front of it, and the chunk itself
 //! is handed to the disk in a gather with the chunks that came after it; when the write is durable, a cumulative
-//! acknowledgement goes back through XSK transmit. While all writers are busy datagrams collect, so batches grow with load and
-//! a lone datagram waits for nobody.
+//! acknowledgement goes back through XSK transmit. Where datagrams flow they gather until a write is worth its while, for [`LINGER`] at
+//! most; a lone one waits for nobody.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ const ENOUGH: usize = hub::INBOX / 2;
 /// The longest that a datagram waits for others to be written with it.
 const LINGER: Nanos = Nanos::from_millis(5);
 
-/// A stream that brings nothing for so long has paused: what there is is written, and what comes next does not wait.
+/// A stream that brings nothing for so long has paused: what there is is written.
 const PAUSE: Nanos = Nanos(hub::GATHER.0 + hub::GATHER.0 / 2);
 
 /// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
@@ -61,8 +61,6 @@ pub struct Recorder {
     written: RefCell<VecDeque<(u64, u64)>>,
     /// Gathers not in use: building a batch allocates nothing once warm.
     gathers: RefCell<Vec<Gather>>,
-    /// When the last batch was taken.
-    taken_at: Cell<Nanos>,
     /// Bytes in the log for a datagram of the last batch.
     record_bytes: Cell<u64>,
     /// Writes done, waiting for earlier ones, by batch number: the sequence number each reached.
@@ -114,7 +112,6 @@ impl Recorder {
             state: Cell::default(),
             written: RefCell::default(),
             gathers: RefCell::new((0..=WRITERS).map(|_| Gather::new()).collect()),
-            taken_at: Cell::default(),
             record_bytes: Cell::new(u64::from(log::BLOCK)),
             done: RefCell::default(),
         }))
@@ -185,13 +182,13 @@ impl Recorder {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Waits until there is enough for a write, or the stream pauses, or the first datagram has waited long enough. One that comes
-    /// after a pause waits for nobody.
+    /// Waits until there is enough for a write, or the stream pauses, or the first datagram has waited long enough. Where datagrams do
+    /// not flow none waits.
     async fn gathered(&self) {
         self.inbox.readable().await;
         let core = self.node.core();
-        let began = core.now();
-        if began.since(self.taken_at.get()) < PAUSE {
+        if self.hub.is_flowing() {
+            let began = core.now();
             let enough = self.enough();
             while self.inbox.len() < enough && !self.inbox.is_closed() {
                 let left = LINGER.0.saturating_sub(core.now().since(began).0);
@@ -200,7 +197,6 @@ impl Recorder {
                 }
             }
         }
-        self.taken_at.set(core.now());
     }
 
     /// How many datagrams like the last ones are a good write.

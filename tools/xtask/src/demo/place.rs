@@ -1,4 +1,5 @@
-//! Where the demonstration and the measurements run: two network namespaces joined by a veth, a directory, hugepages. All undone at the end.
+//! Where the demonstration and the measurements run: two network namespaces joined by a veth, a directory, hugepages. All undone at
+//! the end.
 
 use crate::child::output;
 use crate::undo::Undo;
