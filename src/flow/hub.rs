@@ -3,13 +3,16 @@
 //! One task owns the receiving side of the port. A datagram of a known stream goes to that stream's inbox; a HELLO of an unknown
 //! one opens a recording, so that any program that can send UDP can be stored. A full inbox drops, and counts, what comes:
 //! nothing waits for a slow stream.
+//!
+//! Where packets flow and every stream is one that is stored in batches, they gather in the port's rings for a moment before they are
+//! looked at: a wake of the core costs as much as twenty packets.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Nanos, Result};
 use crate::device::packet::{Inlet, PortFault};
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Slab};
@@ -19,11 +22,49 @@ use crate::wire::native::datagram;
 use crate::wire::udp;
 
 /// Datagrams that may wait in one stream's inbox: as many as the largest fill ring holds.
-const INBOX: usize = 4096;
+pub const INBOX: usize = 4096;
 /// Frames taken from the port at a time.
 const BATCH: usize = 256;
 /// Streams at once, recordings of unknown senders included.
 const STREAMS_MAX: usize = 1024;
+/// How long packets gather: at a million a second an eighth of the rings' 4096.
+pub const GATHER: Nanos = Nanos::from_micros(500);
+
+/// From so many a millisecond on, packets flow. Fewer may be a sender that waits for answers, and cost little each way.
+const FLOWING: u64 = 32;
+const MEASURED: Nanos = Nanos::from_millis(1);
+
+/// How soon a stream's reader wants what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// At once.
+    Prompt,
+    /// Many at a time, within [`GATHER`].
+    Gathered,
+}
+
+/// Whether packets flow, looked at about once in [`MEASURED`].
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    since: Nanos,
+    packets: u64,
+    is_flowing: bool,
+}
+
+impl Flow {
+    fn count(&mut self, now: Nanos, packets: usize) {
+        self.packets += packets as u64;
+        let span = now.since(self.since);
+        if span >= MEASURED {
+            *self = Flow { since: now, packets: 0, is_flowing: self.packets >= FLOWING * (span.0 / MEASURED.0) };
+        }
+    }
+}
+
+struct Stream {
+    inbox: Rc<Inbox<Datagram>>,
+    pace: Pace,
+}
 
 /// A received datagram of a stream.
 #[derive(Debug)]
@@ -59,7 +100,8 @@ pub struct Hub {
     inlet: Inlet,
     slab: Slab,
     core: Core,
-    streams: RefCell<HashMap<u32, Rc<Inbox<Datagram>>>>,
+    streams: RefCell<HashMap<u32, Stream>>,
+    flow: Cell<Flow>,
     dropped: Cell<u64>,
     ident: Cell<u16>,
     /// On loopback answers go through a socket: the kernel takes a packet from 127.0.0.1 for a forgery unless it sent it itself.
@@ -75,21 +117,27 @@ impl Hub {
         let on_loopback = inlet.link().addresses.iter().any(|(address, _)| address.is_loopback());
         let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
         let (core, slab) = (core.clone(), slab.clone());
-        Ok(Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0), socket }))
+        let (streams, flow, dropped, ident) = (RefCell::default(), Cell::default(), Cell::new(0), Cell::new(0));
+        Ok(Rc::new(Hub { inlet, slab, core, streams, flow, dropped, ident, socket }))
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
-    pub fn open(&self, stream: u32) -> Rc<Inbox<Datagram>> {
+    pub fn open(&self, stream: u32, pace: Pace) -> Rc<Inbox<Datagram>> {
         let inbox = Rc::new(Inbox::new(self.core.ops(), INBOX));
-        self.streams.borrow_mut().insert(stream, inbox.clone());
+        self.streams.borrow_mut().insert(stream, Stream { inbox: inbox.clone(), pace });
         inbox
     }
 
     /// Closes a stream: whoever waits on its inbox is woken, what is in it can still be taken.
     pub fn close(&self, stream: u32) {
-        if let Some(inbox) = self.streams.borrow_mut().remove(&stream) {
-            inbox.close();
+        if let Some(stream) = self.streams.borrow_mut().remove(&stream) {
+            stream.inbox.close();
         }
+    }
+
+    /// Whether so many packets come that they are better taken together.
+    pub fn is_flowing(&self) -> bool {
+        self.flow.get().is_flowing
     }
 
     /// Datagrams dropped because they belonged to no stream, made no sense, or their stream's inbox was full.
@@ -108,18 +156,27 @@ impl Hub {
         loop {
             match self.inlet.receive(&mut frames, BATCH) {
                 Ok(0) => self.inlet.readable().await,
-                Ok(_) => {
+                Ok(count) => {
+                    let mut flow = self.flow.get();
+                    flow.count(self.core.now(), count);
+                    self.flow.set(flow);
                     for frame in frames.drain(..) {
                         self.deal(frame, &unknown);
                     }
-                    // Other tasks store and forward what was dealt.
-                    self.core.yield_now().await;
+                    let gathers =
+                        count < BATCH && flow.is_flowing && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
+                    if gathers && self.inlet.hold(self.core.now().saturating_add(GATHER)) {
+                        self.core.rest(GATHER).await;
+                    } else {
+                        // Other tasks store and forward what was dealt.
+                        self.core.yield_now().await;
+                    }
                 }
                 // Service resumes by itself when the link is back.
                 Err(PortFault::LinkDown) => tracing::warn!("the link is down: no packets until it is up again"),
                 Err(fault) => {
                     tracing::error!(%fault, "no more packets");
-                    self.streams.borrow_mut().drain().for_each(|(_, inbox)| inbox.close());
+                    self.streams.borrow_mut().drain().for_each(|(_, stream)| stream.inbox.close());
                     return;
                 }
             }
@@ -150,11 +207,11 @@ impl Hub {
             datagram::Repr::Data { stream, .. } | datagram::Repr::Fin { stream, .. } => (stream, false),
             datagram::Repr::Ack(_) => return self.drop_one(),
         };
-        let known = self.streams.borrow().get(&stream).cloned();
+        let known = self.streams.borrow().get(&stream).map(|known| known.inbox.clone());
         let inbox = match known {
             Some(inbox) => inbox,
             None if begins && self.streams.borrow().len() < STREAMS_MAX => {
-                let inbox = self.open(stream);
+                let inbox = self.open(stream, Pace::Gathered);
                 unknown(stream, inbox.clone());
                 inbox
             }
@@ -204,4 +261,27 @@ fn answering_socket(udp_port: u16) -> Result<std::net::UdpSocket> {
     open().map_err(|error| {
         Error::io(format!("opening UDP port {udp_port}"), &error).remedy("end the other program, or choose another --port")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_flows_until_it_pauses() {
+        let mut flow = Flow::default();
+        let mut at = 100_000_000;
+        let mut come = |span_us: u64, packets| {
+            at += span_us * 1000;
+            flow.count(Nanos(at), packets);
+            flow.is_flowing
+        };
+        assert!(!come(0, 16), "the first after a pause");
+        assert!(!come(400, 16));
+        assert!(come(600, 16), "48 in a millisecond");
+        assert!(come(500, 5), "not looked at yet");
+        assert!(come(600, 40), "45 in 1.1 ms");
+        assert!(!come(50_000, 40), "a pause came before");
+        assert!(!come(1_100, 16), "a sender that waits for answers");
+    }
 }

@@ -16,7 +16,7 @@ use crate::device::Failed;
 use crate::device::socket::UdpSocket;
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
-use crate::flow::hub::Datagram;
+use crate::flow::hub::{Datagram, Pace};
 use crate::flow::node::{Node, Pair};
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
@@ -64,7 +64,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let hub = node.hub()?;
     let qp = node.accept(channel, plan).await?;
     let stream = node.new_stream();
-    let inbox = hub.open(stream);
+    let inbox = hub.open(stream, Pace::Prompt);
     let forwarded = Rc::new(Cell::new(0));
     let mut crew = Crew::new();
     crew.add(node.core(), forward(qp.clone(), inbox, plan.depth, forwarded.clone()));

@@ -2,8 +2,8 @@
 //!
 //! The kernel puts a datagram into a UMEM chunk. Its record header goes into the head room in front of it, and the chunk itself
 //! is handed to the disk in a gather with the chunks that came after it; when the write is durable, a cumulative
-//! acknowledgement goes back through XSK transmit. While all writers are busy datagrams collect, so batches grow with load and
-//! a lone datagram waits for nobody.
+//! acknowledgement goes back through XSK transmit. Where datagrams flow they gather until a write is worth its while, for [`LINGER`] at
+//! most; a lone one waits for nobody.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use crate::device::socket::UdpSocket;
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
-use crate::flow::hub::{Datagram, Hub, Reply};
+use crate::flow::hub::{self, Datagram, Hub, Pace, Reply};
 use crate::flow::log::{self, Origin, Packed};
 use crate::flow::node::{Extent, Node};
 use crate::flow::pattern::Pattern;
@@ -28,11 +28,22 @@ use crate::flow::window::{Credit, Inbox};
 use crate::mem::{Gather, Ledger};
 use crate::wire::native::datagram;
 
-/// Writes on their way at once for one stream. Each carries up to 384 KiB.
-const WRITERS: usize = 4;
+/// Writes on their way at once for one stream.
+const WRITERS: usize = 6;
 
 /// Datagrams in one write at most: what a gather takes, with one piece spare to pad the last device block.
 const BATCH: usize = limits::GATHER_MAX - 1;
+
+/// A stream that flows is written so much at a time: a write and its flush cost as much as two hundred datagrams, whatever is in it.
+const ENOUGH_BYTES: u64 = 512 << 10;
+/// Or so many datagrams: half of what an inbox holds.
+const ENOUGH: usize = hub::INBOX / 2;
+
+/// The longest that a datagram waits for others to be written with it.
+const LINGER: Nanos = Nanos::from_millis(5);
+
+/// A stream that brings nothing for so long has paused: what there is is written.
+const PAUSE: Nanos = Nanos(hub::GATHER.0 + hub::GATHER.0 / 2);
 
 /// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
 /// fill ring of 2048 holds four times over.
@@ -52,6 +63,8 @@ pub struct Recorder {
     written: RefCell<VecDeque<(u64, u64)>>,
     /// Gathers not in use: building a batch allocates nothing once warm.
     gathers: RefCell<Vec<Gather>>,
+    /// Bytes in the log for a datagram of the last batch.
+    record_bytes: Cell<u64>,
     /// Writes done, waiting for earlier ones, by batch number: the sequence number each reached.
     done: RefCell<VecDeque<Option<u64>>>,
 }
@@ -74,6 +87,9 @@ struct State {
     /// Older writes of the extent were overwritten.
     wrapped: bool,
     reply: Option<Reply>,
+    /// The sender has said that there is no more, and that it is all stored was told.
+    ended: bool,
+    told: bool,
 }
 
 struct Batch {
@@ -98,6 +114,7 @@ impl Recorder {
             state: Cell::default(),
             written: RefCell::default(),
             gathers: RefCell::new((0..=WRITERS).map(|_| Gather::new()).collect()),
+            record_bytes: Cell::new(u64::from(log::BLOCK)),
             done: RefCell::default(),
         }))
     }
@@ -138,8 +155,12 @@ impl Recorder {
         }
         while let Some(number) = idle.pop().await {
             // Waiting for datagrams with a writer in hand: whatever came while all were busy goes in one write.
-            self.inbox.readable().await;
+            self.gathered().await;
+            let before = self.state.get().stored;
             let (gather, asked) = self.collect(self.spare_gather()).await;
+            if let Some(bytes) = u64::from(gather.len_bytes()).checked_div(self.state.get().stored - before) {
+                self.record_bytes.set(bytes);
+            }
             if gather.is_empty() {
                 self.gathers.borrow_mut().push(gather);
                 let _ = idle.push(number);
@@ -163,24 +184,51 @@ impl Recorder {
         failure.map_or(Ok(()), Err)
     }
 
+    /// Waits until there is enough for a write, or the stream pauses, or the first datagram has waited long enough. Where datagrams do
+    /// not flow none waits.
+    async fn gathered(&self) {
+        self.inbox.readable().await;
+        let core = self.node.core();
+        if self.hub.is_flowing() {
+            let began = core.now();
+            let enough = self.enough();
+            while self.inbox.len() < enough && !self.inbox.is_closed() {
+                let left = LINGER.0.saturating_sub(core.now().since(began).0);
+                if left == 0 || core.timeout(PAUSE.min(Nanos(left)), self.inbox.grown()).await.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// How many datagrams like the last ones are a good write.
+    fn enough(&self) -> usize {
+        let record = self.record_bytes.get();
+        // Short ones share chunks; the others are a piece of the gather each.
+        let most = if record < u64::from(log::BLOCK) { ENOUGH } else { BATCH };
+        most.min((ENOUGH_BYTES / record) as usize)
+    }
+
     /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
     async fn collect(&self, mut gather: Gather) -> (Gather, bool) {
         let received_ns = unix_now_ns();
         let mut pack: Option<Packed> = None;
         let mut asked = false;
+        let mut last = None;
+        // Counted below only: while this waits for a chunk, what is durable may be told, and none of this is yet.
+        let State { mut next, mut lost, mut stored, .. } = self.state.get();
         while gather.runs().len() + usize::from(pack.is_some()) < BATCH
             && gather.len_bytes() + 4 * limits::CHUNK_SIZES[1] <= limits::IO_MAX_BYTES
         {
             let Some(Datagram { buf, header, reply }) = self.inbox.try_pop() else { break };
-            self.update(|state| state.reply = Some(reply));
+            last = Some(reply);
             let sequence = match header {
                 datagram::Repr::Data { sequence, .. } => sequence,
                 datagram::Repr::Fin { total, .. } => {
                     // The tail that never came is lost.
-                    self.update(|state| {
-                        state.lost += total.saturating_sub(state.next);
-                        state.next = state.next.max(total);
-                    });
+                    lost += total.saturating_sub(next);
+                    next = next.max(total);
+                    self.update(|state| state.ended = true);
                     asked = true;
                     continue;
                 }
@@ -189,8 +237,7 @@ impl Recorder {
                     continue;
                 }
             };
-            let state = self.state.get();
-            if sequence < state.next {
+            if sequence < next {
                 // Late or doubled: what is durable is said again.
                 asked = true;
                 continue;
@@ -215,12 +262,11 @@ impl Recorder {
                     }
                 }
             }
-            self.update(|state| {
-                state.lost += sequence - state.next;
-                state.next = sequence + 1;
-                state.stored += 1;
-            });
+            lost += sequence - next;
+            next = sequence + 1;
+            stored += 1;
         }
+        self.update(|state| (state.next, state.lost, state.stored, state.reply) = (next, lost, stored, last.or(state.reply)));
         if let Some(pack) = pack {
             gather.push(pack.finish()).unwrap_or_else(|_| unreachable!("one place was kept for the pack"));
         }
@@ -285,9 +331,19 @@ impl Recorder {
         let state = self.state.get();
         // With nothing on its way, what was lost at the end is settled too.
         let durable = if state.announced == state.begun { state.next } else { state.durable };
+        if state.ended && !state.told && state.announced == state.begun {
+            self.update(|state| state.told = true);
+            self.tell();
+        }
         let Some(reply) = state.reply else { return };
         let lost = state.lost.min(durable);
         self.hub.answer(&reply, datagram::Repr::Ack(datagram::Ack { stream: self.stream, durable, lost }));
+    }
+
+    fn tell(&self) {
+        let State { stored, lost, bytes_written, begun: writes, .. } = self.state.get();
+        let bytes_copied_user = self.ledger.copied_bytes();
+        tracing::info!(stream = self.stream, stored, lost, writes, bytes_written, bytes_copied_user, "a stream was recorded");
     }
 
     /// Reads back what is in the extent and checks every record's place in the stream, and its content with `check`.
@@ -352,8 +408,9 @@ pub async fn record_unknown(node: Node, hub: Rc<Hub>, stream: u32, inbox: Rc<Inb
         let ended = recorder.run().await;
         watch.abort();
         ended?;
-        let State { stored, lost, bytes_written, .. } = recorder.state.get();
-        tracing::info!(stream, stored, lost, bytes_written, "a stream was recorded");
+        if !recorder.state.get().told {
+            recorder.tell();
+        }
         Ok::<(), Error>(())
     };
     if let Err(error) = recorded.await {
@@ -367,7 +424,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let hub = node.hub()?;
     let stream = node.new_stream();
     let extent = node.allocate(node.spare_blocks()?)?;
-    let inbox = hub.open(stream);
+    let inbox = hub.open(stream, Pace::Gathered);
     let recorder = Recorder::new(node, &hub, stream, inbox, extent)?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let running = recorder.clone();

@@ -28,8 +28,8 @@ use crate::wire::roce;
 /// Who writes the header of a disk.
 const OWNER: &str = "unified-rdma-test";
 
-/// Chunks to receive packets into: the rings' 4096, and as many in the hands of writers and forwarders.
-const RECEIVE_CHUNKS: u32 = 8192;
+/// Chunks to receive packets into: the rings' 4096, an inbox's 4096, and flow 1's six writes and a half of 511 on their way.
+const RECEIVE_CHUNKS: u32 = 3 * 4096;
 
 /// Which end is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

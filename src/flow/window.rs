@@ -85,6 +85,18 @@ impl<T> Inbox<T> {
         }
     }
 
+    /// Waits until something was added since the last wait, or the queue is closed. May return once for nothing.
+    pub async fn grown(&self) {
+        if !self.closed.get() {
+            self.signal.wait().await;
+        }
+    }
+
+    /// How many items wait.
+    pub fn len(&self) -> usize {
+        self.items.borrow().len()
+    }
+
     /// Waits until there is an item or the queue is closed.
     pub async fn readable(&self) {
         while self.items.borrow().is_empty() && !self.closed.get() {

@@ -111,6 +111,8 @@ pub(super) struct Inner {
     /// Whoever waits for the core to be asked to stop; at most one entry per task.
     pub stop_waiters: RefCell<Vec<Waiter>>,
     pub stats: Cell<Stats>,
+    /// Until then looking around before sleeping gains nothing.
+    pub resting_until: Cell<Nanos>,
     rng: RefCell<Rng>,
 }
 
@@ -175,6 +177,7 @@ impl Core {
             mail: RefCell::new(Vec::new()),
             stop_waiters: RefCell::new(Vec::new()),
             stats: Cell::new(Stats::default()),
+            resting_until: Cell::new(Nanos::ZERO),
             rng: RefCell::new(Rng::from_kernel()),
         };
         Ok(Core { inner: Rc::new(inner) })

@@ -30,9 +30,10 @@ impl Core {
             if task.is_done() {
                 break;
             }
-            // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not spin at all sleeps
+            // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not spin, or rests, sleeps
             // after every turn: what the turn queued goes to the kernel in the call that waits for what was queued before.
-            if core.config.poll == PollMode::Adaptive && now.since(busy_at) >= core.config.spin {
+            let has_spun = now.since(busy_at) >= core.config.spin || now < core.resting_until.get();
+            if core.config.poll == PollMode::Adaptive && has_spun {
                 core.sleep(now)?;
             }
         }

@@ -32,6 +32,14 @@ impl Core {
         Sleep { core: self.clone(), deadline, key: Cell::new(None) }
     }
 
+    /// Waits for `span` as [`Core::sleep`] does, and until then the core goes to sleep as soon as it has nothing to do, without looking
+    /// around for work first. For a task that lets work gather: what it waits for does not come sooner by looking.
+    pub fn rest(&self, span: Nanos) -> Sleep {
+        let until = self.now().saturating_add(span);
+        self.inner.resting_until.set(until);
+        self.sleep_until(until)
+    }
+
     /// Waits for `future`, for `span` at most. Past that the future is dropped; what it had in flight stays with the devices
     /// until they are done.
     ///

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::base::Nanos;
 use crate::device::packet::{Link, PacketMode, Port, PortFault, SendRefused};
 use crate::device::{Ops, Signal};
 use crate::mem::Buf;
@@ -102,6 +103,9 @@ impl Inlet {
     /// As [`Port::receive`].
     #[inline]
     pub fn receive(&self, into: &mut Vec<Buf>, max: usize) -> Result<usize, PortFault> {
+        if self.has_all() {
+            return self.port().receive(into, max);
+        }
         let dealt = self.splitter.deal(self.index);
         let waiting = &mut self.splitter.inner.readers.borrow_mut()[self.index].waiting;
         let count = waiting.len().min(max);
@@ -133,6 +137,22 @@ impl Inlet {
             }
         })
         .await;
+    }
+
+    /// Whether every packet of the port is for this inlet, so that nothing has to be dealt.
+    fn has_all(&self) -> bool {
+        let readers = self.splitter.inner.readers.borrow();
+        let steered = &self.port().interface().config().udp_ports;
+        readers.len() == 1 && steered.iter().all(|port| readers[0].udp_ports.contains(port))
+    }
+
+    /// [`Port::hold`], unless another inlet has packets of this port too, which may be in a hurry; whether it was done.
+    pub fn hold(&self, until: Nanos) -> bool {
+        let alone = self.has_all();
+        if alone {
+            self.port().hold(until);
+        }
+        alone
     }
 
     /// Sends a frame with nobody waiting for its end.

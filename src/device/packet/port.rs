@@ -210,6 +210,12 @@ impl Port {
         self.queue.borrow_mut().receive_single(max, into)
     }
 
+    /// Lets packets gather until `until`: the core is not woken for them, and [`Port::readable`] says nothing of them. For a reader
+    /// that comes back by itself and would rather find many; the rings must hold what comes meanwhile.
+    pub fn hold(&self, until: crate::base::Nanos) {
+        self.queue.borrow_mut().hold(until);
+    }
+
     /// [`Port::receive`] for frames that may span several chunks.
     ///
     /// # Errors

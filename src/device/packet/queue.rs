@@ -91,6 +91,9 @@ pub(super) struct PortQueue {
     sending_max: u32,
     /// The RX ring's producer index when the reader was last told.
     announced: u32,
+    /// Until then the reader lets packets gather and is not told of them; and whether that was so when the core last armed.
+    held_until: Nanos,
+    is_held: bool,
     /// The reader left packets of a frame it will not be given.
     is_skipping: bool,
     is_link_up: bool,
@@ -134,6 +137,8 @@ impl PortQueue {
             sending: 0,
             sending_max: config.transmit_entries,
             announced: 0,
+            held_until: Nanos::ZERO,
+            is_held: false,
             is_skipping: false,
             is_link_up: true,
             fault: None,
@@ -194,6 +199,7 @@ impl PortQueue {
                 continue;
             }
             buf.set_view(start, descriptor.len);
+            prefetch(&buf);
             counts.received += 1;
             counts.received_bytes += u64::from(descriptor.len);
             each(buf, descriptor.options & libc::XDP_PKT_CONTD != 0);
@@ -207,6 +213,11 @@ impl PortQueue {
             self.readable.raise();
         }
         Ok(taken)
+    }
+
+    /// Says nothing of packets that come before `until`. The reader comes by itself: nothing wakes it then.
+    pub(super) fn hold(&mut self, until: Nanos) {
+        self.held_until = until;
     }
 
     /// Hands on whole frames of one chunk; drops the chunks of longer ones and counts the frames.
@@ -403,6 +414,22 @@ impl PortQueue {
     }
 }
 
+/// Begins to load the headers of a packet, and what may be a header behind them: another processor wrote them, and by the time a
+/// batch is read they are here.
+#[inline]
+fn prefetch(packet: &Buf) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which touches nothing; the addresses need not even be mapped.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let start = packet.address() as *const i8;
+        _mm_prefetch::<_MM_HINT_T0>(start);
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = packet;
+}
+
 /// `ENETDOWN`: the interface is set down. `ENXIO`: it is gone, and the socket unbound with it.
 fn is_link_failure(errno: i32) -> bool {
     matches!(errno, libc::ENETDOWN | libc::ENXIO | libc::ENODEV)
@@ -443,7 +470,7 @@ impl Queue for PortQueue {
                     let _ = socket.kick_rx();
                 }
                 let sent = self.kick(now);
-                let arrived = self.announce();
+                let arrived = now >= self.held_until && self.announce();
                 self.beat(now);
                 Progress::from_work(reaped || sent || arrived)
             }
@@ -490,6 +517,7 @@ impl Queue for PortQueue {
     fn arm(&mut self, now: Nanos) -> Progress {
         // The socket is readable for as long as packets are in the RX ring, so that looking is all the arming it needs.
         let progress = self.poll(now);
+        self.is_held = now < self.held_until;
         if progress == Progress::Idle {
             let pause = if self.is_starved { self.look_pause.min(STARVED_RETRY) } else { self.look_pause };
             self.look_at = now.saturating_add(pause);
@@ -501,7 +529,7 @@ impl Queue for PortQueue {
     fn event_fd(&self) -> Option<RawFd> {
         // Packets the reader was told of and has left keep the socket readable: watched, it would not let the core sleep.
         let is_read = self.rings.as_ref().is_none_or(|rings| rings.rx.is_empty());
-        is_read.then(|| self.watch.as_raw_fd())
+        (is_read && !self.is_held).then(|| self.watch.as_raw_fd())
     }
 
     fn in_flight(&self) -> usize {

@@ -11,7 +11,7 @@ use crate::test::cargo;
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -44,17 +44,23 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let file = match &options.file {
         Some(file) => file.clone(),
-        None => written(&scratch)?,
+        None => scratch.join("bench.img"),
     };
+    // A file the user named and that is there is taken as it is.
+    let is_ready = |metadata: fs::Metadata| options.file.is_some() || metadata.len() == FILE_BYTES;
+    if !fs::metadata(&file).is_ok_and(is_ready) {
+        write_zeros(&file)?;
+    }
     let basin = root.join("target/release/basin");
     let counter = if options.instructions { Counter::find(&scratch) } else { None };
     if options.instructions && counter.is_none() {
         println!("Instructions: unknown (neither perf nor valgrind can count them here).\n");
     }
+    let seconds = options.seconds.unwrap_or(3);
     for direction in [Direction::Read, Direction::Write] {
-        let our_run = || ours(&basin, &file, direction, options.seconds);
-        let their_run = || theirs(&file, direction, options.seconds);
-        let limit = Duration::from_secs(options.seconds.into()) + SLACK;
+        let our_run = || ours(&basin, &file, direction, seconds);
+        let their_run = || theirs(&file, direction, seconds);
+        let limit = Duration::from_secs(seconds.into()) + SLACK;
         // One unrecorded pair: caches, page tables, processor clock.
         our_figures(&measure::run(&mut our_run(), limit)?)?;
         their_figures(&measure::run(&mut their_run(), limit)?)?;
@@ -67,7 +73,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
             Direction::Read => "Random reads",
             Direction::Write => "Random writes",
         };
-        println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, options.seconds, table(("basin", "fio"), &METRICS, &pairs));
+        println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, seconds, table(("basin", "fio"), &METRICS, &pairs));
         if let Some(counter) = counter {
             let per_io = |command: &dyn Fn(u32) -> Command, ios: fn(&Value) -> Result<f64, String>| {
                 let count = |seconds: u32| -> Result<(f64, f64), String> {
@@ -75,7 +81,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
                     Ok((count, ios(&measure::json(&run)?)?))
                 };
                 // Of a longer run less a shorter one, so that the start and the end of the program do not count.
-                let (short, long) = (count(options.seconds)?, count(options.seconds * 3)?);
+                let (short, long) = (count(seconds)?, count(seconds * 3)?);
                 Ok::<f64, String>((long.0 - short.0) / (long.1 - short.1))
             };
             let our_count = per_io(&|seconds| ours(&basin, &file, direction, seconds), our_ios)?;
@@ -86,20 +92,15 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// A file whose blocks are all allocated and written: on blocks that are only allocated, the first write is another operation.
-fn written(scratch: &Path) -> Result<PathBuf, String> {
-    let path = scratch.join("bench.img");
+/// Makes a file whose blocks are all allocated and written: on blocks that are only allocated, the first write is another operation.
+fn write_zeros(path: &Path) -> Result<(), String> {
     let fail = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
-    if fs::metadata(&path).is_ok_and(|metadata| metadata.len() == FILE_BYTES) {
-        return Ok(path);
-    }
-    let mut file = fs::File::create(&path).map_err(fail)?;
+    let mut file = fs::File::create(path).map_err(fail)?;
     let zeros = vec![0u8; 1 << 20];
     for _ in 0..FILE_BYTES / zeros.len() as u64 {
         file.write_all(&zeros).map_err(fail)?;
     }
-    file.sync_all().map_err(fail)?;
-    Ok(path)
+    file.sync_all().map_err(fail)
 }
 
 /// A command on the last core, away from where interrupts usually land.

@@ -7,8 +7,13 @@
 mod block;
 mod machine;
 mod measure;
+mod network;
 mod pairs;
+mod veth;
 
+use crate::child::output;
+use crate::test::cargo;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// What the user may choose.
@@ -19,22 +24,32 @@ pub struct Options {
     /// Pairs of runs in each comparison.
     #[arg(long, default_value_t = 20)]
     pairs: u32,
-    /// Seconds of one run.
-    #[arg(long, default_value_t = 3)]
-    seconds: u32,
-    /// The file or block device to read and write; one of 1 GiB is made below target/ without it. Its content is lost.
+    /// Seconds of one run: 3 for block and 2 for net without it.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// Block: the file or block device to read and write, made 1 GiB large if it does not exist; one below target/ without it. Its
+    /// content is lost.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Count user-space instructions too, by perf or else by valgrind.
+    /// Block: count user-space instructions too, by perf or else by valgrind.
     #[arg(long)]
     instructions: bool,
+    /// Net: thousands of packets offered a second.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 350, 700])]
+    rates: Vec<u32>,
+    /// Net: bytes of a packet's UDP payload.
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 300, 1400])]
+    sizes: Vec<u32>,
 }
 
 /// A comparison: its name, what it compares, and how.
 type Comparison = (&'static str, &'static str, fn(&Path, &Options) -> Result<(), String>);
 
-const COMPARISONS: &[Comparison] =
-    &[("block", "4 KiB O_DIRECT random read and write, depth 32, one core: Basin beside fio (io_uring)", block::run)];
+const COMPARISONS: &[Comparison] = &[
+    ("block", "4 KiB O_DIRECT random read and write, depth 32, one core: Basin beside fio (io_uring)", block::run),
+    ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),
+    ("net", "Datagrams to a durable log over a veth: flow 1 beside recvmmsg and io_uring writes", network::run),
+];
 
 /// Runs the comparisons chosen.
 pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
@@ -44,8 +59,8 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
         let known: Vec<String> = COMPARISONS.iter().map(|(name, about, _)| format!("  {name:<10} {about}")).collect();
         return Err(format!("there is no comparison '{}'; there are:\n{}", options.name.as_deref().unwrap_or(""), known.join("\n")));
     }
-    if options.pairs == 0 || options.seconds == 0 {
-        return Err("--pairs and --seconds must be at least 1".into());
+    if options.pairs == 0 {
+        return Err("--pairs must be at least 1".into());
     }
     crate::child::on_interrupt(crate::undo::all)?;
     for (name, about, body) in chosen {
@@ -53,4 +68,16 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
         body(root, options)?;
     }
     Ok(true)
+}
+
+/// Builds a program of benches/ and gives its path.
+fn bench_program(root: &Path, name: &str) -> Result<PathBuf, String> {
+    let arguments = ["build", "--release", "--bench", name, "--message-format=json-render-diagnostics"];
+    let said = output(cargo().args(arguments).current_dir(root))?;
+    let path = said
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+    path.ok_or_else(|| format!("cargo does not say where it put the bench '{name}'"))
 }

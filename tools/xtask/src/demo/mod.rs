@@ -3,7 +3,7 @@
 //! First as root over AF_XDP between two network namespaces, then as `nobody` over UDP with the locked memory an ordinary user has.
 
 mod pair;
-mod place;
+pub mod place;
 mod table;
 
 use crate::packages::{self, Installed};

@@ -1,4 +1,5 @@
-//! Where the demonstration runs: two network namespaces joined by a veth, a directory, hugepages. All undone at the end.
+//! Where the demonstration and the measurements run: two network namespaces joined by a veth, a directory, hugepages. All undone at
+//! the end.
 
 use crate::child::output;
 use crate::undo::Undo;
@@ -70,7 +71,8 @@ fn sweep() {
     }
 }
 
-fn ip(arguments: &str) -> Result<String, String> {
+/// Runs `ip` with these words.
+pub fn ip(arguments: &str) -> Result<String, String> {
     output(Command::new("ip").args(arguments.split(' ')))
 }
 

@@ -1,11 +1,17 @@
-//! The soft HCA against what the machine can do, in one run: `cargo bench --bench soft_rdma`.
+//! The soft HCA against what the machine can do, in one run: `cargo bench --bench soft_rdma`. `-- soft:xdp` (or another wire, `write`,
+//! `latency`) runs a part; `--pairs N` changes how many pairs.
 //!
 //! Two threads, pinned to two cores, both busy. Each figure is the median over pairs of short runs, the naive peer and ours by
 //! turns, so that a noisy neighbour hits both:
 //!
 //! - 64 KiB WRITE, 16 in flight, against a shared-memory ring of 4 KiB frames with one copy and a CRC-32 on the way in, checked
 //!   on the way out;
-//! - 8-byte SEND, there and back, against one cache line that two cores hand each other.
+//! - 8-byte SEND, there and back, against one cache line that two cores hand each other;
+//! - over AF_XDP (root only): both, with 64 bytes, against two ports that exchange frames of the same length without a protocol, and
+//!   against blocking TCP for information.
+
+#[cfg(feature = "xdp")]
+mod veth;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +27,7 @@ use basin::device::{Completed, Op, Ops, Queue};
 use basin::mem::payload::Lease;
 use basin::mem::{Region, RegionConfig, Slab};
 
-/// Pairs of runs.
+/// Pairs of runs, unless told otherwise.
 const PAIRS: usize = 20;
 const WRITE_BYTES: u32 = 64 << 10;
 const DEPTH: usize = 16;
@@ -34,30 +40,73 @@ fn main() {
         println!("SKIPPED: two cores are needed, {} here", cores().len());
         return;
     }
-    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let mut arguments = std::env::args().skip(1);
+    let (mut filter, mut pairs) = (String::new(), PAIRS);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--pairs" => pairs = arguments.next().and_then(|count| count.parse().ok()).filter(|&count| count > 0).expect("--pairs N"),
+            // What `cargo bench` adds.
+            argument if argument.starts_with('-') => {}
+            _ => filter = argument,
+        }
+    }
+    let chosen = |what: &str, wire: &str| filter.is_empty() || filter == what || filter == wire;
     for wire in ["soft:mem", "soft:shm"] {
-        if filter.is_empty() || filter == "write" || filter == wire {
-            compare(&format!("{wire} 64 KiB WRITE"), "GB/s", "naive ring", naive_ring, || soft_write(wire));
+        if chosen("write", wire) {
+            compare(pairs, &format!("{wire} 64 KiB WRITE"), "GB/s", "naive ring", naive_ring, || soft_write(wire));
         }
-        if filter.is_empty() || filter == "latency" || filter == wire {
-            compare(&format!("{wire} 8 B SEND round trip"), "ns", "cache line", cache_line, || soft_send(wire));
+        if chosen("latency", wire) {
+            compare(pairs, &format!("{wire} 8 B SEND round trip"), "ns", "cache line", cache_line, || soft_send(wire, 8));
         }
+    }
+    #[cfg(feature = "xdp")]
+    over_veth(pairs, chosen);
+}
+
+#[cfg(feature = "xdp")]
+fn over_veth(pairs: usize, chosen: impl Fn(&str, &str) -> bool) {
+    let (write, latency) = (chosen("write", XDP), chosen("latency", XDP));
+    if !write && !latency {
+        return;
+    }
+    if let Err(why) = veth::lay() {
+        println!("SKIPPED: {XDP}: {why}");
+        return;
+    }
+    if write {
+        compare(pairs, "soft:xdp 64 KiB WRITE", "GB/s", "raw frames", veth::raw_stream, || soft_write(XDP));
+    }
+    if latency {
+        compare(pairs, "soft:xdp 64 B SEND round trip", "ns", "raw frames", || veth::raw_round_trip(64), || soft_send(XDP, 64));
+        compare(pairs, "soft:xdp 64 B SEND round trip", "ns", "TCP", || veth::tcp_round_trip(64), || soft_send(XDP, 64));
     }
 }
 
-/// Medians of both, and of the ratio of each pair.
-fn compare(what: &str, unit: &str, peer: &str, mut naive: impl FnMut() -> f64, mut ours: impl FnMut() -> f64) {
+/// The wire between two namespaces. Each side lives in its own.
+const XDP: &str = "soft:xdp";
+
+/// An end of a connection: the first core's or the second's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Near,
+    Far,
+}
+
+/// Medians of both, and of the ratio of each pair with its range.
+fn compare(count: usize, what: &str, unit: &str, peer: &str, mut naive: impl FnMut() -> f64, mut ours: impl FnMut() -> f64) {
     // The first runs warm caches and page tables.
     let _ = (naive(), ours());
-    let pairs: Vec<(f64, f64)> = (0..PAIRS).map(|_| (naive(), ours())).collect();
+    let pairs: Vec<(f64, f64)> = (0..count).map(|_| (naive(), ours())).collect();
     let median = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
     let naive = median(pairs.iter().map(|pair| pair.0).collect());
     let ours = median(pairs.iter().map(|pair| pair.1).collect());
-    let ratio = median(pairs.iter().map(|pair| pair.1 / pair.0).collect());
-    println!("{what:32} {ours:9.2} {unit}   {peer} {naive:9.2} {unit}   ratio {ratio:5.2}");
+    let ratios: Vec<f64> = pairs.iter().map(|pair| pair.1 / pair.0).collect();
+    let (low, high) = ratios.iter().fold((f64::MAX, 0f64), |(low, high), &ratio| (low.min(ratio), high.max(ratio)));
+    let ratio = median(ratios);
+    println!("{what:32} {ours:9.2} {unit}   {peer} {naive:9.2} {unit}   ratio {ratio:5.2} ({low:.2} to {high:.2})");
 }
 
 /// The cores this process may use. Looked up once: a thread inherits its maker's pinning.
@@ -70,13 +119,12 @@ fn pin(core: usize) {
     core_affinity::set_for_current(cores()[core]);
 }
 
-/// Runs `work` on the second core. Returns once that thread is there: it begins on its maker's core, which is about to be busy.
-fn on_second_core(work: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+/// Runs `work` on the second core. Returns once it says that it is ready: it begins on its maker's core, which is about to be busy.
+fn on_second_core(work: impl FnOnce(&dyn Fn()) + Send + 'static) -> thread::JoinHandle<()> {
     let (there, arrived) = mpsc::channel();
     let thread = thread::spawn(move || {
         pin(1);
-        there.send(()).expect("the first core listens");
-        work();
+        work(&|| there.send(()).expect("the first core listens"));
     });
     arrived.recv().expect("the second core starts");
     pin(0);
@@ -90,7 +138,8 @@ fn cache_line() -> f64 {
     let line = Arc::new(Line(AtomicU32::new(0)));
     let other = {
         let line = line.clone();
-        on_second_core(move || {
+        on_second_core(move |ready| {
+            ready();
             for turn in 0..ROUND_TRIPS {
                 while line.0.load(Ordering::Acquire) != 2 * turn + 1 {
                     std::hint::spin_loop();
@@ -138,7 +187,8 @@ fn naive_ring() -> f64 {
     });
     let consumer = {
         let ring = ring.clone();
-        on_second_core(move || {
+        on_second_core(move |ready| {
+            ready();
             let mut position = 0;
             while !ring.stop.load(Ordering::Relaxed) {
                 while position < ring.produced.0.load(Ordering::Acquire) {
@@ -185,22 +235,44 @@ struct End {
     slab: Slab,
     hca: Hca,
     queue: std::rc::Rc<std::cell::RefCell<dyn Queue>>,
+    /// The queue of packets under an AF_XDP wire.
+    packets: Option<std::rc::Rc<std::cell::RefCell<dyn Queue>>>,
     clock: Clock,
 }
 
 impl End {
-    fn open(wire: &str) -> (End, Qp) {
+    fn open(wire: &str, side: Side) -> (End, Qp) {
+        #[cfg(feature = "xdp")]
+        if wire == XDP {
+            let end = veth::open(side);
+            let qp = end.hca.create_qp(&QpConfig::default()).expect("a queue pair");
+            return (end, qp);
+        }
+        // Both sides are alike where there is no network.
+        let _ = side;
         let region = Region::map(&RegionConfig::new(8 << 20)).expect("8 MiB");
         let slab = Slab::new(&region, region.chunks()).expect("a slab");
         let hca = Hca::open(HcaEnv::new(Ops::new(1024), region, Rng::from_kernel()), &wire.parse().expect("a name")).expect("an HCA");
         let qp = hca.create_qp(&QpConfig::default()).expect("a queue pair");
         let queue = hca.queue();
-        (End { slab, hca, queue, clock: Clock::start() }, qp)
+        (End { slab, hca, queue, packets: None, clock: Clock::start() }, qp)
+    }
+
+    /// Lets go of the interface, once the queue pair is closed.
+    fn close(self) {
+        #[cfg(feature = "xdp")]
+        if let Some(packets) = &self.packets {
+            veth::close(packets, &self.clock);
+        }
     }
 
     #[inline]
     fn poll(&self) {
-        let _ = self.queue.borrow_mut().poll(self.clock.now());
+        let now = self.clock.now();
+        if let Some(packets) = &self.packets {
+            let _ = packets.borrow_mut().poll(now);
+        }
+        let _ = self.queue.borrow_mut().poll(now);
     }
 
     #[inline]
@@ -230,8 +302,9 @@ fn connected<T>(
     let ((to_there, at_there), (to_here, at_here)) = (mpsc::channel::<Told>(), mpsc::channel::<Told>());
     let other = {
         let stop = stop.clone();
-        on_second_core(move || {
-            let (end, qp) = End::open(wire);
+        on_second_core(move |ready| {
+            ready();
+            let (end, qp) = End::open(wire, Side::Far);
             let window = qp.grant(end.slab.run(1 << 20).expect("a window's run"), Access::WRITE).ok();
             to_here.send(Told { endpoint: qp.local(), window: window.as_ref().map(Remote::of) }).expect("the first core listens");
             let told = at_there.recv().expect("the first core tells");
@@ -240,9 +313,11 @@ fn connected<T>(
             if let Some(window) = window {
                 drop(poll_once(end.hca.revoke(window)));
             }
+            drop(qp);
+            end.close();
         })
     };
-    let (end, qp) = End::open(wire);
+    let (end, qp) = End::open(wire, Side::Near);
     let told = at_here.recv().expect("the second core tells");
     to_there.send(Told { endpoint: qp.local(), window: None }).expect("the second core listens");
     qp.connect(&told.endpoint).expect("connected");
@@ -251,6 +326,7 @@ fn connected<T>(
     drop(qp);
     stop.store(true, Ordering::Relaxed);
     other.join().expect("the second core");
+    end.close();
     result
 }
 
@@ -292,12 +368,12 @@ fn soft_write(wire: &'static str) -> f64 {
     )
 }
 
-fn soft_send(wire: &'static str) -> f64 {
+fn soft_send(wire: &'static str, bytes: u32) -> f64 {
     /// Answers or asks `ROUND_TRIPS` times; `asks` goes first.
-    fn play(end: &End, qp: &Qp, asks: bool) -> Duration {
+    fn play(end: &End, qp: &Qp, bytes: u32, asks: bool) -> Duration {
         let receive = |run| qp.submit_recv(run).unwrap_or_else(|_| panic!("the queue has room"));
         let send = |run| qp.submit_send(run, None).unwrap_or_else(|_| panic!("the queue has room"));
-        let small = || end.slab.run(8).expect("eight bytes");
+        let small = || end.slab.run(bytes).expect("a chunk");
         // Two receives, so that one is always posted; two sends, so that the last one's acknowledgement is not waited for.
         let mut receives = [receive(small()), receive(small())];
         let mut sends = [None, None];
@@ -309,7 +385,7 @@ fn soft_send(wire: &'static str) -> f64 {
                 sends[at] = Some(send(spare.pop().expect("two")));
             }
             let mut run = end.wait(&mut receives[at]).into_result().expect("a message");
-            run.set_len(8);
+            run.set_len(bytes);
             if !asks {
                 sends[at] = Some(send(spare.pop().expect("two")));
             }
@@ -329,13 +405,13 @@ fn soft_send(wire: &'static str) -> f64 {
     }
     let span = connected(
         wire,
-        |end, qp, stop| {
-            play(end, qp, false);
+        move |end, qp, stop| {
+            play(end, qp, bytes, false);
             while !stop.load(Ordering::Relaxed) {
                 end.poll();
             }
         },
-        |end, qp, _| play(end, qp, true),
+        |end, qp, _| play(end, qp, bytes, true),
     );
     span.as_nanos() as f64 / f64::from(ROUND_TRIPS - 1)
 }
