@@ -3,6 +3,9 @@
 //! One task owns the receiving side of the port. A datagram of a known stream goes to that stream's inbox; a HELLO of an unknown
 //! one opens a recording, so that any program that can send UDP can be stored. A full inbox drops, and counts, what comes:
 //! nothing waits for a slow stream.
+//!
+//! Every core has a hub; only those that own a queue of the interface have a port. A stream's number says which core it is on:
+//! what comes in elsewhere goes there by mail, and the answer goes back to leave by the port it came in on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,8 +14,9 @@ use std::rc::Rc;
 
 use crate::base::{Error, Result};
 use crate::device::packet::{Inlet, PortFault};
+use crate::flow::post::{Letter, Post};
 use crate::flow::window::Inbox;
-use crate::mem::{Buf, Slab};
+use crate::mem::{Buf, Run, Slab};
 use crate::reactor::Core;
 use crate::wire::frame::{Encapsulation, UdpFrame};
 use crate::wire::native::datagram;
@@ -24,6 +28,9 @@ const INBOX: usize = 4096;
 const BATCH: usize = 256;
 /// Streams at once, recordings of unknown senders included.
 const STREAMS_MAX: usize = 1024;
+
+/// Is told of a stream that begins by itself.
+pub type Unknown = dyn Fn(u32, Rc<Inbox<Datagram>>);
 
 /// A received datagram of a stream.
 #[derive(Debug)]
@@ -40,6 +47,8 @@ pub struct Datagram {
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     encapsulation: Encapsulation,
+    /// The core whose port it came in on.
+    core: usize,
 }
 
 impl Reply {
@@ -54,9 +63,12 @@ impl Reply {
     }
 }
 
-/// The streams of one packet port.
+/// The streams of one core.
 pub struct Hub {
-    inlet: Inlet,
+    /// The core's port, if it owns one.
+    inlet: Option<Inlet>,
+    mode: String,
+    post: Option<Rc<Post>>,
     slab: Slab,
     core: Core,
     streams: RefCell<HashMap<u32, Rc<Inbox<Datagram>>>>,
@@ -67,15 +79,16 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Over the datagrams of `inlet`; answers are built in chunks of `slab`.
+    /// Over the datagrams of `inlet`, received as `mode` says, and those that come by mail; answers are built in chunks of `slab`.
     ///
     /// # Errors
     /// On a loopback interface `udp_port` is taken by another program.
-    pub fn new(core: &Core, slab: &Slab, inlet: Inlet, udp_port: u16) -> Result<Rc<Hub>> {
-        let on_loopback = inlet.link().addresses.iter().any(|(address, _)| address.is_loopback());
+    pub fn new(core: &Core, slab: &Slab, inlet: Option<Inlet>, mode: &str, udp_port: u16, post: Option<Rc<Post>>) -> Result<Rc<Hub>> {
+        let on_loopback = inlet.as_ref().is_some_and(|inlet| inlet.link().is_loopback());
         let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
-        let (core, slab) = (core.clone(), slab.clone());
-        Ok(Rc::new(Hub { inlet, slab, core, streams: RefCell::default(), dropped: Cell::new(0), ident: Cell::new(0), socket }))
+        let (core, slab, mode) = (core.clone(), slab.clone(), mode.to_owned());
+        let (streams, dropped, ident) = (RefCell::default(), Cell::new(0), Cell::new(0));
+        Ok(Rc::new(Hub { inlet, mode, post, slab, core, streams, dropped, ident, socket }))
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
@@ -99,18 +112,22 @@ impl Hub {
 
     /// How the port receives: `zero-copy`, `native copy`, `skb copy`.
     pub fn mode(&self) -> String {
-        self.inlet.mode().to_string()
+        self.mode.clone()
     }
 
     /// Deals until the port is gone. `unknown` is told of each stream that begins by itself, after its inbox was opened.
-    pub async fn run(&self, unknown: impl Fn(u32, Rc<Inbox<Datagram>>)) {
+    pub async fn run(&self, unknown: &Unknown) {
+        let Some(inlet) = &self.inlet else { return };
         let mut frames: Vec<Buf> = Vec::with_capacity(BATCH);
         loop {
-            match self.inlet.receive(&mut frames, BATCH) {
-                Ok(0) => self.inlet.readable().await,
+            match inlet.receive(&mut frames, BATCH) {
+                Ok(0) => inlet.readable().await,
                 Ok(_) => {
                     for frame in frames.drain(..) {
-                        self.deal(frame, &unknown);
+                        match self.read(frame) {
+                            Some(datagram) => self.deal(datagram, unknown),
+                            None => self.drop_one(),
+                        }
                     }
                     // Other tasks store and forward what was dealt.
                     self.core.yield_now().await;
@@ -126,43 +143,56 @@ impl Hub {
         }
     }
 
-    fn deal(&self, mut frame: Buf, unknown: &impl Fn(u32, Rc<Inbox<Datagram>>)) {
-        let Ok(parsed) = UdpFrame::parse(frame.as_slice()) else { return self.drop_one() };
+    /// What a frame is, viewed on its payload.
+    fn read(&self, mut frame: Buf) -> Option<Datagram> {
+        let parsed = UdpFrame::parse(frame.as_slice()).ok()?;
         let payload = parsed.payload();
-        let Ok(header) = datagram::Repr::parse(payload) else { return self.drop_one() };
-        let reply = Reply {
-            encapsulation: Encapsulation {
-                src_mac: parsed.ethernet.dst,
-                dst_mac: parsed.ethernet.src,
-                vlan: parsed.ethernet.vlan,
-                src: parsed.dst,
-                dst: parsed.src,
-                traffic_class: 0,
-                hop_limit: 64,
-            },
+        let header = datagram::Repr::parse(payload).ok()?;
+        let encapsulation = Encapsulation {
+            src_mac: parsed.ethernet.dst,
+            dst_mac: parsed.ethernet.src,
+            vlan: parsed.ethernet.vlan,
+            src: parsed.dst,
+            dst: parsed.src,
+            traffic_class: 0,
+            hop_limit: 64,
         };
         // The payload's place in the chunk, from its place in the frame.
         let within = payload.as_ptr() as usize - frame.as_slice().as_ptr() as usize;
         let (start, len) = (frame.start() + within as u32, payload.len() as u32);
         frame.set_view(start, len);
-        let (stream, begins) = match header {
+        Some(Datagram { buf: frame, header, reply: Reply { encapsulation, core: self.number() } })
+    }
+
+    /// Puts a datagram, from this core's port or from another core, where it belongs.
+    pub fn deal(&self, datagram: Datagram, unknown: &Unknown) {
+        let (stream, begins) = match datagram.header {
             datagram::Repr::Hello { stream, .. } => (stream, true),
             datagram::Repr::Data { stream, .. } | datagram::Repr::Fin { stream, .. } => (stream, false),
             datagram::Repr::Ack(_) => return self.drop_one(),
         };
         let known = self.streams.borrow().get(&stream).cloned();
-        let inbox = match known {
-            Some(inbox) => inbox,
-            None if begins && self.streams.borrow().len() < STREAMS_MAX => {
+        let inbox = match (known, &self.post) {
+            (Some(inbox), _) => inbox,
+            // Also one that is nobody's yet: it begins there.
+            (None, Some(post)) if let Some(core) = post.elsewhere(stream) => {
+                let Datagram { buf, header, reply } = datagram;
+                return post.offer(core, Letter::Datagram { parcel: Run::from(buf).detach(), header, reply });
+            }
+            (None, _) if begins && self.streams.borrow().len() < STREAMS_MAX => {
                 let inbox = self.open(stream);
                 unknown(stream, inbox.clone());
                 inbox
             }
-            None => return self.drop_one(),
+            (None, _) => return self.drop_one(),
         };
-        if inbox.push(Datagram { buf: frame, header, reply }).is_err() {
+        if inbox.push(datagram).is_err() {
             self.drop_one();
         }
+    }
+
+    fn number(&self) -> usize {
+        self.post.as_ref().map_or(0, |post| post.number())
     }
 
     fn drop_one(&self) {
@@ -172,6 +202,12 @@ impl Hub {
     /// Sends a datagram header back to a sender, from a chunk of the region. Lost like any datagram when there is no room: the
     /// next one says more.
     pub fn answer(&self, reply: &Reply, header: datagram::Repr) {
+        if let Some(post) = &self.post
+            && reply.core != post.number()
+        {
+            return post.offer(reply.core, Letter::Answer { reply: *reply, header });
+        }
+        let Some(inlet) = &self.inlet else { return };
         let bytes = header.encode();
         if let Some(socket) = &self.socket {
             // 24 bytes of acknowledgement, no payload.
@@ -191,7 +227,7 @@ impl Hub {
         let udp = headers - udp::HEADER_LEN;
         udp::fill_checksum(&mut frame[udp..], src.ip(), dst.ip());
         // Nobody waits for it: the chunk returns when the NIC is done, or now.
-        drop(self.inlet.post(buf));
+        drop(inlet.post(buf));
     }
 }
 
