@@ -355,7 +355,10 @@ impl Inner {
             any = true;
             let (bits, flags, result) = (entry.user_data(), entry.flags(), entry.result());
             if bits >> 32 == NOT_AN_OPERATION {
-                self.watch_ended(bits as u32, result);
+                // The answer to a cancellation must not be taken for that of a watch which is not set.
+                if bits != CANCELLATION {
+                    self.watch_ended(bits as u32, result);
+                }
                 continue;
             }
             let id = OpId::from_bits(bits);
@@ -568,6 +571,23 @@ mod tests {
     }
 
     #[test]
+    fn a_cancellation_in_vain_ends_no_watch() {
+        let (slab, ops, uring) = world();
+        let fd = eventfd();
+        uring.watch(fd.as_raw_fd());
+        // Too late for what it was to cancel: the answer is an error, while the watch is not set.
+        let op = ops.begin(slab.buf().unwrap()).unwrap();
+        uring.cancel(op.id());
+        let _ = uring.poll();
+        drop(ops.retract(op));
+        for _ in 0..3 {
+            uring.wait(Some(Nanos::from_millis(1))).unwrap();
+            let _ = uring.poll();
+        }
+        assert_eq!(uring.inner.borrow().watches.len(), 1);
+    }
+
+    #[test]
     fn a_descriptor_closed_under_its_watch_does_not_keep_the_core_awake() {
         let (_slab, _ops, uring) = world();
         let closed = eventfd().as_raw_fd();
@@ -605,7 +625,8 @@ mod tests {
 
     /// Reads through the first fixed buffer.
     fn reads_zeros(uring: &Uring, ops: &Ops, parcel: crate::mem::Parcel) {
-        let mut run = parcel.attach(&Slab::for_guests(&parcel)).unwrap();
+        let guests = Slab::for_guests(&parcel);
+        let mut run = parcel.attach(&guests).unwrap();
         run.as_mut_slice().fill(1);
         let file = File::open("/dev/zero").unwrap();
         let op = ops.begin(run).unwrap();

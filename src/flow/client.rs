@@ -49,6 +49,7 @@ pub async fn run(
     let (leads, cores) = (node.place().core() == 0, node.place().cores());
     let mut channel = None;
     let mut rows = Vec::new();
+    meeting.turn(&core, node.place().core()).await;
     for (number, &flow) in options.flows.iter().enumerate() {
         let (plan, note) = options.plan(flow, setup::seed(&node));
         let (plan, shared) = share(plan, &node);

@@ -25,6 +25,8 @@ use crate::wire::native::datagram;
 const WAITING_MAX: usize = 4096;
 /// Letters taken in one go before the core looks at its queues again.
 const BATCH: usize = 256;
+/// How often a core looks whether the others have come.
+const LOOK: Nanos = Nanos::from_micros(200);
 /// Bits of a stream number below the core's.
 const STREAM_BITS: u32 = u32::BITS - limits::CORES_MAX.ilog2();
 
@@ -92,11 +94,18 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Waits until each of `cores` has come for the `times`-th time. Before a flow, not in it, so it looks now and then.
+    /// Waits until `before` cores have come to the first meeting: they connect in turn, so that they are dealt in that order.
+    pub async fn turn(&self, core: &Core, before: usize) {
+        while self.arrived.load(Ordering::Acquire) < before {
+            core.sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until each of `cores` has come for the `times`-th time. Before a flow, not in it, so it only looks now and then.
     pub async fn wait(&self, core: &Core, cores: usize, times: usize) {
         self.arrived.fetch_add(1, Ordering::AcqRel);
         while self.arrived.load(Ordering::Acquire) < cores * times {
-            core.sleep(Nanos::from_micros(200)).await;
+            core.sleep(LOOK).await;
         }
     }
 }

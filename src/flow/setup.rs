@@ -132,6 +132,13 @@ async fn lead(
                 queues => format!("queues 0-{}", queues - 1),
             };
             say(format!("network  {} {whose}, {}{}", link.name, packets.mode, because(packets.fallback.as_deref())));
+            let all = link.rx_queues as usize;
+            if queues < all && !link.is_loopback() {
+                say(format!(
+                    "network  what comes in on the other queues of {} stays with the kernel: --cores {all} has them all",
+                    link.name
+                ));
+            }
             (Some(Ok(interface)), Some(packets))
         }
         Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
