@@ -280,6 +280,16 @@ impl Node {
         }
     }
 
+    /// Waits on the client until the crew has ended or somebody of it fails. The server speaks first only when it cannot go on, and
+    /// then what the crew waits for may never come.
+    pub async fn watch(&self, channel: &mut Channel, crew: &mut Crew) -> Result<()> {
+        match either(crew.ended(), channel.receive()).await {
+            Either::Left(()) => Ok(()),
+            Either::Right(Ok(other)) => Err(channel.unexpected(&other, "result")),
+            Either::Right(Err(error)) => Err(error),
+        }
+    }
+
     /// Waits on the server until `done`, for a moment at most: a client that has everything says so over TCP, which may be heard
     /// before the acknowledgements its queue pair has sent. A queue pair taken down in between would flush what has arrived.
     pub async fn settle(&self, done: impl Fn() -> bool) {
@@ -419,5 +429,61 @@ impl Plan {
         let disk = node.disk()?;
         let room = node.spare_blocks()? * u64::from(disk.info().block_bytes) / u64::from(stride_bytes);
         Ok(self.count.unwrap_or(u64::MAX).min(room).max(2 * u64::from(self.depth)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::rdma::{HcaEnv, RdmaName};
+    use crate::flow::Transport;
+    use crate::mem::{PageKind, Region, RegionConfig};
+    use crate::reactor::CoreConfig;
+
+    /// A session that ends while others have all the memory must not wait for them.
+    #[test]
+    fn a_crew_that_waits_for_memory_ends_with_its_queue_pair() {
+        let core = match Core::new(CoreConfig::default()) {
+            Ok(core) => core,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(256 << 10) }).unwrap();
+        let slab = Slab::new(&region, 128).unwrap();
+        let node = Node::new(&core, &slab, Place { post: None, rdma_cores: 1 });
+        let env = HcaEnv::new(core.ops().clone(), region, crate::base::Rng::seeded(1));
+        node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
+        core.attach(node.hca().unwrap().queue());
+        let plan = Plan {
+            flow: FlowKind::RdmaToStorage,
+            transport: Transport::Rc,
+            size_bytes: 4096,
+            count: Some(1),
+            seconds: None,
+            depth: 1,
+            seed: 0,
+            peers: 2,
+            rdma: "soft:mem".into(),
+        };
+        let others = slab.run(256 << 10).unwrap();
+        let main = {
+            let (node, core) = (node.clone(), core.clone());
+            async move {
+                let qp = node.new_qp(&plan).unwrap();
+                let mut crew = Crew::new();
+                for _ in 0..2 {
+                    let (node, qp) = (node.clone(), qp.clone());
+                    crew.add(&core.clone(), async move {
+                        let Ok(run) = node.run_while(4096, || qp.is_up()).await else { return Ok(()) };
+                        qp.recv(run).await.map(drop).map_err(|failed| failed.into_error("receiving"))
+                    });
+                }
+                core.sleep(Nanos::from_millis(2)).await;
+                qp.disconnect();
+                core.timeout(Nanos::from_secs(5), crew.finish()).await
+            }
+        };
+        assert!(matches!(core.run(main).unwrap(), Ok(Ok(()))));
+        drop(others);
+        assert_eq!(slab.census().free, 128);
     }
 }

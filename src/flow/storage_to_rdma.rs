@@ -259,13 +259,16 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         let client = client.clone();
         workers.add(core, async move { client.work(slot).await });
     }
-    workers.ended().await;
-    if workers.has_failed() {
+    let watched = node.watch(channel, &mut workers).await;
+    if watched.is_err() || workers.has_failed() {
         link.qp.disconnect();
     }
     let worked = workers.finish().await;
     let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
-    let row = node.finish(channel, Some(&link.qp), row, worked).await;
+    let row = match watched {
+        Ok(()) => node.finish(channel, Some(&link.qp), row, worked).await,
+        Err(error) => Err(error),
+    };
     link.qp.disconnect();
     listeners.finish().await?;
     row
