@@ -171,13 +171,19 @@ impl Post {
         let refused = if waiting.is_empty() { self.mail.try_send(to, letter).err() } else { Some(letter) };
         let Some(letter) = refused else { return };
         if waiting.len() >= most {
-            return self.dropped.set(self.dropped.get() + 1);
+            return self.drop_one(to);
         }
         waiting.push_back(letter);
         self.signal.raise();
     }
 
-    /// Datagrams and packets dropped because another core was too slow.
+    fn drop_one(&self, core: usize) {
+        if self.dropped.replace(self.dropped.get() + 1) == 0 {
+            tracing::warn!(core, "it does not keep up: datagrams or packets for it are dropped from here on");
+        }
+    }
+
+    /// Datagrams and packets dropped because another core, or this one's HCA, was too slow.
     pub fn dropped(&self) -> u64 {
         self.dropped.get()
     }
@@ -199,7 +205,7 @@ impl Post {
     pub fn take_packet(&self, parcel: Parcel) {
         let taken = self.strays.get().map(|strays| strays.take(self.welcome(parcel)));
         if !matches!(taken, Some(Ok(()))) {
-            self.dropped.set(self.dropped.get() + 1);
+            self.drop_one(self.number());
         }
     }
 
