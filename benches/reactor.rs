@@ -146,39 +146,55 @@ impl Queue for Echo {
     fn quiesce(&mut self, _now: Nanos) {}
 }
 
-/// What an operation costs from begin to the task's next step, with `depth` tasks that each have one in flight. The device's own
-/// part is a push and a pop.
-fn operations(criterion: &mut Criterion<CpuTime>) {
-    for depth in [1u64, 8, 32] {
-        let core = busy();
-        let slab = slab();
+/// A busy core with an [`Echo`] on it.
+struct Echoing {
+    core: Core,
+    slab: Slab,
+    submitted: Rc<RefCell<Vec<OpId>>>,
+}
+
+impl Echoing {
+    fn new() -> Echoing {
+        let (core, slab) = (busy(), slab());
         let submitted = Rc::new(RefCell::new(Vec::with_capacity(64)));
         core.attach(Rc::new(RefCell::new(Echo { ops: core.ops().clone(), submitted: submitted.clone() })));
-        criterion.bench_function(&format!("an operation, begin to resumed task, depth {depth}"), |bench| {
-            bench.iter_custom(|operations| {
-                let (slab, submitted) = (slab.clone(), submitted.clone());
-                on_core(&core, |core| async move {
-                    let each = operations.div_ceil(depth);
-                    let start = cpu();
-                    let tasks: Vec<_> = (0..depth)
-                        .map(|_| {
-                            let (ops, submitted) = (core.ops().clone(), submitted.clone());
-                            let mut buf = slab.buf().unwrap();
-                            core.spawn(async move {
-                                for _ in 0..each {
-                                    let op: Op<_> = ops.begin(buf).unwrap();
-                                    submitted.borrow_mut().push(op.id());
-                                    buf = op.await.into_result().unwrap();
-                                }
-                            })
-                        })
-                        .collect();
-                    for task in tasks {
-                        task.await.unwrap();
-                    }
-                    (cpu() - start).mul_f64(operations as f64 / (each * depth) as f64)
+        Echoing { core, slab, submitted }
+    }
+
+    /// Does that many operations in `depth` tasks that each have one in flight, and gives the time they took. The device's own
+    /// part is a push and a pop.
+    fn operate(&self, operations: u64, depth: u64) -> Duration {
+        let (slab, submitted) = (self.slab.clone(), self.submitted.clone());
+        on_core(&self.core, |core| async move {
+            let each = operations.div_ceil(depth);
+            let start = cpu();
+            let tasks: Vec<_> = (0..depth)
+                .map(|_| {
+                    let (ops, submitted) = (core.ops().clone(), submitted.clone());
+                    let mut buf = slab.buf().unwrap();
+                    core.spawn(async move {
+                        for _ in 0..each {
+                            let op: Op<_> = ops.begin(buf).unwrap();
+                            submitted.borrow_mut().push(op.id());
+                            buf = op.await.into_result().unwrap();
+                        }
+                    })
                 })
-            });
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            (cpu() - start).mul_f64(operations as f64 / (each * depth) as f64)
+        })
+    }
+}
+
+/// What an operation costs from begin to the task's next step.
+fn operations(criterion: &mut Criterion<CpuTime>) {
+    for depth in [1u64, 8, 32] {
+        let echoing = Echoing::new();
+        criterion.bench_function(&format!("an operation, begin to resumed task, depth {depth}"), |bench| {
+            bench.iter_custom(|operations| echoing.operate(operations, depth));
         });
     }
 }
@@ -297,6 +313,13 @@ fn wakes() {
 }
 
 fn main() {
+    // For counting instructions: that many operations and nothing else.
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--operations") {
+        let operations = arguments.get(at + 1).and_then(|count| count.parse().ok()).expect("--operations COUNT");
+        println!("{:?}", Echoing::new().operate(operations, 32));
+        return;
+    }
     let mut criterion =
         Criterion::default().with_measurement(CpuTime).configure_from_args().sample_size(30).measurement_time(Duration::from_secs(2));
     leases(&mut criterion);

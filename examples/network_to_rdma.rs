@@ -23,7 +23,7 @@ fn main() -> Result<()> {
 
 async fn forward(core: Core, ifname: String) -> Result<()> {
     let region = Region::map(&RegionConfig::new(32 << 20))?;
-    let packets = packets::Packets::open(&core, &region, &ifname)?;
+    let packets = packets::Packets::open(&core, &region, &ifname, &[packets::PORT])?;
     let slab = Slab::new(&region, region.undealt())?;
     core.adopt_slab(&slab);
     let (near, far) = pair::connect(&pair::open(&core, &region)?, &pair::open(&core, &region)?)?;
@@ -31,7 +31,7 @@ async fn forward(core: Core, ifname: String) -> Result<()> {
 
     let mut forwarded = 0;
     while forwarded < COUNT {
-        for (buf, _) in packets.next((COUNT - forwarded) as usize).await? {
+        for packets::Datagram { buf, .. } in packets.next((COUNT - forwarded) as usize).await? {
             // The receive first, so that the peer is never asked to wait.
             let coming = far.qp.recv(slab.buf()?.into());
             let sent = near.qp.send(buf, Some(forwarded as u32)).await;

@@ -5,7 +5,6 @@
 
 mod packets;
 
-use basin::base::clock::unix_now_ns;
 use basin::base::error::ErrorKind;
 use basin::base::{Error, Lba, Result};
 use basin::device::block::{Disk, DiskConfig, Durability};
@@ -25,7 +24,7 @@ fn main() -> Result<()> {
 
 async fn capture(core: Core, ifname: String) -> Result<()> {
     let region = Region::map(&RegionConfig::new(32 << 20))?;
-    let packets = packets::Packets::open(&core, &region, &ifname)?;
+    let packets = packets::Packets::open(&core, &region, &ifname, &[packets::PORT])?;
     let slab = Slab::new(&region, region.undealt())?;
     core.adopt_slab(&slab);
     let path = std::env::temp_dir().join(format!("basin-example-{}", std::process::id()));
@@ -36,20 +35,14 @@ async fn capture(core: Core, ifname: String) -> Result<()> {
     let (mut stored, mut head, mut writes) = (0, 0, Vec::new());
     while stored < COUNT {
         let mut gather = Gather::new();
-        for (buf, source) in packets.next((COUNT - stored) as usize).await? {
-            let received_ns = unix_now_ns();
+        for packets::Datagram { buf, source, received_ns, .. } in packets.next((COUNT - stored) as usize).await? {
             let origin = Origin { stream: 1, sequence: stored, source, port: packets::PORT, received_ns, epoch: 1 };
             let short = |_| Error::new(ErrorKind::Unavailable, "a datagram that is short or not plain IPv4: pack it (flow::log::Packed)");
             let full = |_| Error::new(ErrorKind::Failed, "a batch that does not fit a gather");
             gather.push(log::record_in_place(buf, &origin).map_err(short)?).map_err(full)?;
             stored += 1;
         }
-        let missing = gather.len_bytes().next_multiple_of(block) - gather.len_bytes();
-        if missing > 0 {
-            let mut pad = slab.run(missing)?;
-            pad.as_mut_slice().fill(0);
-            gather.push(pad).map_err(|_| Error::new(ErrorKind::Failed, "no room for the padding"))?;
-        }
+        packets::pad(&mut gather, &slab, block)?;
         let (lba, len) = (Lba(head), gather.len_bytes());
         let written = disk.write_gather(lba, gather, Durability::AtFlush).await;
         written.map(drop).map_err(|failed| disk.explain("writing", lba, failed))?;

@@ -10,10 +10,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use basin::base::Nanos;
 use basin::base::error::ErrorKind;
 use basin::device::Progress;
 use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig, PortFault, Refusal};
-use basin::mem::Slab;
+use basin::mem::{Buf, Slab};
 use basin::reactor::{Core, CoreConfig};
 use packet_net::*;
 
@@ -309,13 +310,7 @@ fn is_xdp_socket(fd: i32) -> bool {
 #[test]
 fn a_core_sleeps_on_the_port_and_drains_it() {
     in_namespaces(1, |far| {
-        let core = Core::new(CoreConfig::default()).unwrap();
-        let region = region(2048);
-        let slab = Slab::new(&region, 2048).unwrap();
-        core.adopt_slab(&slab);
-        let interface = Interface::open(&region, &config()).unwrap();
-        let port = Port::open(core.ops(), &slab, &interface, &PortConfig { receive_chunks: 1024, ..PortConfig::new(0) }).unwrap();
-        core.attach(port.queue());
+        let (core, port, slab) = core_with_port();
         let sent = far.start(|| {
             let socket = UdpSocket::bind((FAR, 0)).unwrap();
             for _ in 0..50 {
@@ -338,8 +333,113 @@ fn a_core_sleeps_on_the_port_and_drains_it() {
         assert_eq!(received, 50);
         assert!(core.stats().sleeps > 25, "{:?}", core.stats());
         sent.recv().unwrap();
-        let report = core.shut_down(basin::base::Nanos::from_secs(3));
-        assert_eq!((report.quarantined, report.stuck), (0, 0), "{report:?}");
-        assert_eq!(slab.census().free, 2048, "{}", slab.census());
+        assert_drains(&core, &slab);
+    });
+}
+
+/// A frame to the far end's address, which its kernel takes and drops.
+fn outgoing(slab: &Slab) -> Buf {
+    let mut buf = slab.buf().unwrap();
+    buf.set_view(0, 64);
+    let bytes = buf.as_mut_slice();
+    bytes.fill(0);
+    bytes[..6].fill(0xff);
+    // An EtherType for experiments.
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    buf
+}
+
+/// A core with a port, as a program has it.
+fn core_with_port() -> (Core, Port, Slab) {
+    let core = Core::new(CoreConfig::default()).unwrap();
+    let region = region(2048);
+    let slab = Slab::new(&region, 2048).unwrap();
+    core.adopt_slab(&slab);
+    let interface = Interface::open(&region, &config()).unwrap();
+    let port = Port::open(core.ops(), &slab, &interface, &PortConfig { receive_chunks: 1024, ..PortConfig::new(0) }).unwrap();
+    core.attach(port.queue());
+    (core, port, slab)
+}
+
+fn assert_drains(core: &Core, slab: &Slab) {
+    let report = core.shut_down(Nanos::from_secs(3));
+    assert_eq!((report.quarantined, report.stuck), (0, 0), "{report:?}");
+    assert_eq!(slab.census().free, 2048, "{}", slab.census());
+}
+
+#[test]
+fn frames_sent_by_a_core_that_then_sleeps_come_back() {
+    in_namespaces(1, |_| {
+        let (core, port, slab) = core_with_port();
+        let (handle, chunks, own) = (core.clone(), slab.clone(), port.clone());
+        let slowest = core
+            .run(async move {
+                let mut slowest = Nanos(0);
+                for _ in 0..50 {
+                    // Nothing else is to do: the core sleeps as soon as the frame is on the ring.
+                    let begun = handle.now();
+                    let ended = own.send(outgoing(&chunks)).unwrap().await;
+                    assert!(ended.outcome.is_ok(), "{:?}", ended.outcome);
+                    slowest = slowest.max(handle.now().since(begun));
+                }
+                for _ in 0..500 {
+                    own.post(outgoing(&chunks)).unwrap();
+                }
+                handle.sleep(Nanos::from_millis(200)).await;
+                slowest
+            })
+            .unwrap();
+        assert!(slowest < Nanos::from_millis(200), "a frame was looked for after {slowest:?}");
+        let stats = port.stats().unwrap();
+        assert_eq!((stats.sending, stats.sent, stats.returned), (0, 550, 550));
+        assert!(core.stats().sleeps > 0, "{:?}", core.stats());
+        drop(port);
+        assert_drains(&core, &slab);
+    });
+}
+
+#[test]
+fn frames_on_the_ring_of_a_link_that_is_down() {
+    in_namespaces(1, |_| {
+        let (core, port, slab) = core_with_port();
+        let (handle, chunks, own) = (core.clone(), slab.clone(), port.clone());
+        core.run(async move {
+            ip("link set near down");
+            for _ in 0..8 {
+                own.post(outgoing(&chunks)).unwrap();
+            }
+            handle.sleep(Nanos::from_millis(100)).await;
+            assert!(own.stats().unwrap().sending > 0, "or the test shows nothing");
+            ip("link set near up");
+            // A sleeping core finds out with its heartbeat.
+            handle.sleep(Nanos::from_secs(2)).await;
+            assert_eq!(own.stats().unwrap().sending, 0, "the link is up again, and nobody has sent what waited");
+            ip("link set near down");
+            for _ in 0..8 {
+                own.post(outgoing(&chunks)).unwrap();
+            }
+        })
+        .unwrap();
+        drop(port);
+        assert_drains(&core, &slab);
+    });
+}
+
+/// On a veth pair frames are back before the core can sleep. Where they are not, as on a link that is down, a sleeping core wakes up
+/// for them again and again, and ever less often.
+#[test]
+fn a_sleeping_core_looks_for_frames_that_are_out() {
+    in_namespaces(1, |_| {
+        let world = World::open(&config());
+        ip("link set near down");
+        let mut got = Vec::with_capacity(4);
+        assert!(world.poll_until(|| world.port.receive(&mut got, 4) == Err(PortFault::LinkDown)));
+        let without = sleep_through(&world, Duration::from_secs(1), || {});
+        world.port.post(outgoing(&world.slab)).unwrap();
+        let with = sleep_through(&world, Duration::from_secs(1), || {});
+        assert_eq!(world.port.stats().unwrap().sending, 1, "or the test shows nothing");
+        // Every 50 ms at last, after ten pauses that double; and the heartbeat alone.
+        assert!((15..60).contains(&with) && without < 10, "{with} looks with a frame out, {without} without");
+        world.close();
     });
 }

@@ -8,10 +8,14 @@ mod world;
 #[path = "rdma/xdp.rs"]
 mod xdp;
 
-use basin::device::rdma::{Access, HcaEvent, QpConfig, QpFault, QpState, Remote};
+use std::future::Future;
+
+use basin::base::{Nanos, Rng};
+use basin::device::rdma::{Access, Hca, HcaEnv, HcaEvent, Qp, QpConfig, QpFault, QpState, Remote};
 use basin::device::sim::network::Faults;
 use basin::device::{Failed, Status, WcStatus};
 use basin::mem::{Gather, Run, Window};
+use basin::reactor::{Core, CoreConfig};
 use futures::future::{FutureExt, join, join_all};
 use world::{End, Wire, World, pattern};
 
@@ -362,6 +366,144 @@ fn both_directions_at_once(wire: Wire) {
     world.assert_balanced();
 }
 
+/// The end of an operation whose lease has come home.
+type Outcome = std::pin::Pin<Box<dyn Future<Output = Result<(), WcStatus>>>>;
+
+fn ends<L: 'static>(work: impl Future<Output = Result<L, Failed<L>>> + 'static) -> Outcome {
+    Box::pin(work.map(|ended| ended.map(drop).map_err(|failed| status(&failed))))
+}
+
+/// A few timeouts and not many seconds until a peer is given up.
+fn impatient() -> QpConfig {
+    QpConfig { ack_timeout: Nanos::from_millis(4), retries: 4, ..QpConfig::default() }
+}
+
+/// Posts work of every kind at `a`, lets it begin, does `fate` to `b`, and holds `a` to its contract: every operation ends, none
+/// but the finished ones well, in bounded time; the queue pair is in the error state; every lease is home; and with another peer
+/// all goes on.
+fn a_peer_is_gone(wire: Wire, fate: impl FnOnce(&mut World, Qp)) {
+    let mut world = World::new(wire);
+    let (a, b) = world.connected(&impatient());
+    let theirs = b.grant(world.b.slab.run(1 << 20).unwrap(), Access::READ | Access::WRITE).unwrap();
+    let ours = a.grant(world.a.slab.run(65536).unwrap(), Access::READ | Access::WRITE).unwrap();
+    let remote = Remote::of(&theirs);
+    // The connection is up, and the peer has receives for part of what comes.
+    let (sent, received) = world.run(join(a.send(world.a.filled(10, 1), None), b.recv(world.b.slab.run(10).unwrap())));
+    drop((sent.unwrap(), received.unwrap()));
+    for _ in 0..2 {
+        drop(b.submit_recv(world.b.slab.run(200_000).unwrap()).unwrap());
+    }
+    let mut work: Vec<Outcome> = Vec::new();
+    let mut received = Vec::new();
+    for salt in 0..4 {
+        work.push(ends(a.write(world.a.filled(300_000, salt), remote, None)));
+        work.push(ends(a.read(world.a.slab.run(200_000).unwrap(), remote)));
+        work.push(ends(a.send(world.a.filled(200_000, salt), None)));
+        received.push(a.recv(world.a.slab.run(100).unwrap()));
+    }
+    for _ in 0..3 {
+        world.step();
+    }
+    drop(theirs);
+    let begun = world.now();
+    fate(&mut world, b);
+    let ended = world.run(join_all(work));
+    let took = world.now().since(begun);
+    assert!(took < Nanos::from_secs(5), "{took:?}");
+    let failed: Vec<WcStatus> = ended.into_iter().filter_map(Result::err).collect();
+    assert!(failed.len() >= 2, "the peer had two receives for four messages");
+    let (first, rest) = failed.split_first().unwrap();
+    assert!(matches!(first, WcStatus::RetryExceeded | WcStatus::Flushed), "{failed:?}");
+    assert!(rest.iter().all(|status| *status == WcStatus::Flushed), "what was behind it is unknown: {failed:?}");
+    for receive in received {
+        assert_eq!(status(&world.run(receive).unwrap_err()), WcStatus::Flushed);
+    }
+    assert_eq!(a.state(), QpState::Error);
+    let event = world.a.hca.take_event().expect("it was raised before the operations ended");
+    let told = HcaEvent::QpError { qpn: a.qpn(), fault: QpFault::Request(WcStatus::RetryExceeded) };
+    assert!(event == told || event == HcaEvent::PeerGone { qpn: a.qpn() }, "{event:?}");
+    assert_eq!(status(&world.run(a.send(world.a.filled(10, 1), None)).unwrap_err()), WcStatus::Flushed);
+    drop((revoke(&world.a, ours), a));
+    if world.is_b_stopped {
+        return assert_eq!(world.a.census().free, world::CHUNKS);
+    }
+    let (a, b) = world.connected(&QpConfig::default());
+    let (sent, received) = world.run(join(a.send(world.a.filled(100_000, 9), None), b.recv(world.b.slab.run(100_000).unwrap())));
+    drop(sent.unwrap());
+    assert!(received.unwrap().run.as_slice() == pattern(100_000, 9));
+    world.settle();
+    drop((a, b));
+    world.assert_balanced();
+}
+
+fn a_peer_that_dies(wire: Wire) {
+    a_peer_is_gone(wire, |world, b| {
+        drop(b);
+        world.replace_b();
+    });
+}
+
+fn a_peer_that_stops(wire: Wire) {
+    a_peer_is_gone(wire, |world, b| {
+        world.is_b_stopped = true;
+        // Nobody drops a stopped process's queue pair.
+        std::mem::forget(b);
+    });
+}
+
+#[test]
+fn a_core_that_ends_leaves_no_work_with_the_soft_hca() {
+    for name in ["soft:mem", "soft:shm", "soft:udp"] {
+        let world = World::new(Wire::Named(name));
+        let core = Core::new(CoreConfig::default()).unwrap();
+        let hca =
+            Hca::open(HcaEnv::new(core.ops().clone(), world.a.slab.region().clone(), Rng::seeded(1)), &name.parse().unwrap()).unwrap();
+        core.attach(hca.queue());
+        let (a, b) = (hca.create_qp(&QpConfig::default()).unwrap(), world.b.hca.create_qp(&QpConfig::default()).unwrap());
+        a.connect(&b.local()).unwrap();
+        for salt in 0..8 {
+            drop(a.submit_send(world.a.filled(100_000, salt), None).unwrap());
+            drop(a.submit_recv(world.a.slab.run(100).unwrap()).unwrap());
+        }
+        assert_ne!(world.a.census().in_flight, 0);
+        // No time at all.
+        let report = core.shut_down(Nanos(0));
+        assert_eq!((report.quarantined, report.stuck, report.completed), (0, 0, 16), "{name}");
+        assert_eq!((world.a.census().free, core.ops().faults()), (world::CHUNKS, 0), "{name}");
+    }
+}
+
+/// A quarantined chunk may hold what a device still reads or writes. The soft HCA does neither, polled on or not.
+#[test]
+fn quarantined_memory_is_left_alone() {
+    for name in ["soft:mem", "soft:shm", "soft:udp"] {
+        let mut world = World::new(Wire::Named(name));
+        let (a, b) = world.connected(&QpConfig::default());
+        let (up, down) = world.run(join(a.send(world.a.filled(10, 1), None), b.recv(world.b.slab.run(10).unwrap())));
+        drop((up.unwrap(), down.unwrap()));
+        let receive = world.a.filled(4096, 7);
+        let region = receive.region().clone();
+        let (at, len) = (receive.offset(), receive.len() as usize);
+        drop(a.submit_recv(receive).unwrap());
+        drop(a.submit_send(world.a.filled(100_000, 8), None).unwrap());
+        let unheard = b.submit_recv(world.b.slab.run(100_000).unwrap()).unwrap();
+        drop(b.submit_send(world.b.filled(4096, 9), None).unwrap());
+
+        world.a.queue.borrow_mut().quiesce(world.now());
+        assert_eq!(world.a.ops.quarantine_in_flight(), 2, "{name}");
+        for _ in 0..200 {
+            let now = world.now();
+            let _ = world.a.queue.borrow_mut().poll(now).or(world.b.queue.borrow_mut().poll(now));
+        }
+        // SAFETY: the region is mapped and nobody has a lease on these bytes, which is what is under test.
+        let bytes = unsafe { std::slice::from_raw_parts(region.pointer(at), len) };
+        assert!(bytes == pattern(4096, 7), "{name}: a message was placed into quarantined memory");
+        assert!(unheard.now_or_never().is_none(), "{name}: quarantined memory was sent");
+        assert_eq!((world.a.census().quarantined, world.a.ops.faults()), (2 + 49, 2), "{name}: each flushed request found no operation");
+        std::mem::forget((a, b));
+    }
+}
+
 /// Every case over one wire. `around` runs it: most wires need nothing around them.
 macro_rules! conformance {
     ($($wire:ident: $value:expr, $around:path;)*) => { $(mod $wire {
@@ -369,7 +511,7 @@ macro_rules! conformance {
         conformance!(@cases $value, $around; send_and_receive many_at_once_stay_in_order write_and_read write_with_immediate
             gather_and_shared a_sender_waits_for_a_receive refused_access a_window_is_for_its_access_and_its_queue_pair
             a_receive_too_short_for_the_message close_flushes a_full_queue_gives_the_lease_back a_future_dropped_in_flight
-            both_directions_at_once);
+            both_directions_at_once a_peer_that_dies a_peer_that_stops);
     })* };
     (@cases $value:expr, $around:path; $($case:ident)*) => { $(#[test]
         fn $case() {

@@ -1,20 +1,23 @@
 //! UDP datagrams of one port of an interface, in the chunks they arrived in.
 
+#![allow(dead_code, reason = "each example uses its part")]
+
 use std::net::{SocketAddr, UdpSocket};
 
+use basin::base::clock::unix_now_ns;
 use basin::base::error::ErrorKind;
 use basin::base::{Error, Nanos, Result};
 use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig};
 use basin::flow::log;
 use basin::flow::pattern::Pattern;
-use basin::mem::{Buf, Region, Slab};
+use basin::mem::{Buf, Gather, Region, Slab};
 use basin::reactor::Core;
 use basin::wire::frame::UdpFrame;
 
 /// The UDP port that is received.
 pub const PORT: u16 = 9998;
 /// Datagrams received at a time: what one gather takes, and one piece to spare.
-const BATCH: usize = 255;
+pub const BATCH: usize = 255;
 
 /// An interface opened for packets.
 pub struct Packets {
@@ -22,10 +25,22 @@ pub struct Packets {
     port: Port,
 }
 
+/// A datagram in the chunk it arrived in.
+pub struct Datagram {
+    /// The chunk, viewed on the payload.
+    pub buf: Buf,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// Where it was sent to.
+    pub destination: SocketAddr,
+    /// When it was taken out of the ring: one time for all that were taken together, never before their arrival.
+    pub received_ns: u64,
+}
+
 impl Packets {
-    /// Opens queue 0 of `ifname`. The packets have a slab of their own, which keeps them in address order.
-    pub fn open(core: &Core, region: &Region, ifname: &str) -> Result<Packets> {
-        let config = InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(ifname, &[PORT]) };
+    /// Opens queue 0 of `ifname` for these UDP ports. The packets have a slab of their own, which keeps them in address order.
+    pub fn open(core: &Core, region: &Region, ifname: &str, udp_ports: &[u16]) -> Result<Packets> {
+        let config = InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(ifname, udp_ports) };
         let interface = Interface::open(region, &config)?;
         let slab = Slab::new(region, 8192)?;
         core.adopt_slab(&slab);
@@ -33,6 +48,11 @@ impl Packets {
         core.attach(port.queue());
         println!("{ifname}: {}", port.mode());
         Ok(Packets { core: core.clone(), port })
+    }
+
+    /// The port they come from.
+    pub fn port(&self) -> &Port {
+        &self.port
     }
 
     /// On loopback sends the datagrams itself and gives true; elsewhere says where to send them.
@@ -57,22 +77,49 @@ impl Packets {
         Ok(true)
     }
 
-    /// The next datagrams, each viewed on its payload, and who sent it.
-    pub async fn next(&self, most: usize) -> Result<Vec<(Buf, SocketAddr)>> {
-        let failed = |what: &str| Error::new(ErrorKind::Failed, what);
+    /// The datagrams that are there, `most` or a batch at most.
+    pub fn take(&self, most: usize) -> Result<Vec<Datagram>> {
         let mut frames = Vec::with_capacity(BATCH);
-        while self.port.receive(&mut frames, most.min(BATCH)).map_err(|fault| failed(&fault.to_string()))? == 0 {
-            let come = self.core.timeout(Nanos::from_secs(60), self.port.readable()).await;
-            come.map_err(|_| failed("nothing has come for 60 seconds"))?;
-        }
-        let datagrams = frames.into_iter().filter_map(|mut frame| {
-            let parsed = UdpFrame::parse(frame.as_slice()).ok()?;
-            let (payload, source) = (parsed.payload(), parsed.src);
-            let (within, len) = (payload.as_ptr() as usize - frame.as_slice().as_ptr() as usize, payload.len() as u32);
-            let start = frame.start() + within as u32;
-            frame.set_view(start, len);
-            Some((frame, source))
+        let received = self.port.receive(&mut frames, most.min(BATCH));
+        let received_ns = unix_now_ns();
+        received.map_err(|fault| Error::new(ErrorKind::Failed, fault.to_string()))?;
+        let datagrams = frames.into_iter().filter_map(|mut buf| {
+            let parsed = UdpFrame::parse(buf.as_slice()).ok()?;
+            let (payload, source, destination) = (parsed.payload(), parsed.src, parsed.dst);
+            let (within, len) = (payload.as_ptr() as usize - buf.as_slice().as_ptr() as usize, payload.len() as u32);
+            let start = buf.start() + within as u32;
+            buf.set_view(start, len);
+            Some(Datagram { buf, source, destination, received_ns })
         });
         Ok(datagrams.collect())
     }
+
+    /// Waits until there may be some, for so long at most; whether there may.
+    pub async fn wait(&self, span: Nanos) -> bool {
+        self.core.timeout(span, self.port.readable()).await.is_ok()
+    }
+
+    /// The next datagrams.
+    pub async fn next(&self, most: usize) -> Result<Vec<Datagram>> {
+        loop {
+            let datagrams = self.take(most)?;
+            if !datagrams.is_empty() {
+                return Ok(datagrams);
+            }
+            if !self.wait(Nanos::from_secs(60)).await {
+                return Err(Error::new(ErrorKind::Failed, "nothing has come for 60 seconds"));
+            }
+        }
+    }
+}
+
+/// Fills a gather with zeros up to whole blocks.
+pub fn pad(gather: &mut Gather, slab: &Slab, block: u32) -> Result<()> {
+    let missing = gather.len_bytes().next_multiple_of(block) - gather.len_bytes();
+    if missing > 0 {
+        let mut zeros = slab.run(missing)?;
+        zeros.as_mut_slice().fill(0);
+        gather.push(zeros).map_err(|_| Error::new(ErrorKind::Failed, "no room for the padding"))?;
+    }
+    Ok(())
 }

@@ -112,13 +112,23 @@ pub fn describe_errno(errno: i32) -> String {
     format!("{name} ({})", nix::errno::Errno::from_raw(errno).desc())
 }
 
+/// For a terminal, the remedy on a line of its own. The alternate form, `{:#}`, is one line, for logs.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.inner.what)?;
+        if f.alternate() {
+            // What a peer said may have lines of its own.
+            let lines: Vec<&str> = self.inner.what.lines().map(str::trim).collect();
+            f.write_str(&lines.join("; "))?;
+        } else {
+            f.write_str(&self.inner.what)?;
+        }
         if let Some(errno) = self.inner.errno {
             write!(f, ": {}", describe_errno(errno))?;
         }
         if let Some(remedy) = &self.inner.remedy {
+            if f.alternate() {
+                return write!(f, " (remedy: {remedy})");
+            }
             write!(f, "\n  to mend it: {remedy}")?;
         }
         Ok(())
@@ -142,5 +152,9 @@ mod tests {
         let error = Error::from_errno("cannot open /dev/x", libc::EBUSY).remedy("stop the other user");
         assert_eq!(error.kind(), ErrorKind::Busy);
         assert_eq!(error.to_string(), "cannot open /dev/x: EBUSY (Device or resource busy)\n  to mend it: stop the other user");
+        assert_eq!(format!("{error:#}"), "cannot open /dev/x: EBUSY (Device or resource busy) (remedy: stop the other user)");
+        let told = Error::new(ErrorKind::Failed, format!("the peer: {error}")).remedy("ask it");
+        let line = "the peer: cannot open /dev/x: EBUSY (Device or resource busy); to mend it: stop the other user (remedy: ask it)";
+        assert_eq!(format!("{told:#}"), line);
     }
 }

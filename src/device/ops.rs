@@ -101,7 +101,7 @@ pub struct Ops {
 
 struct Table {
     slots: RefCell<Slots>,
-    /// Tasks whose operations completed since the executor last looked; at most one entry per slot and turn.
+    /// Tasks whose operations completed since the executor last looked; a list and not a set.
     woken: RefCell<Vec<u64>>,
     /// How the executor's own wakers are recognised: their data word is the task.
     native: Cell<Option<&'static RawWakerVTable>>,
@@ -163,7 +163,8 @@ impl Ops {
     ///
     /// # Errors
     /// The lease, when every slot is taken.
-    #[inline]
+    // Always inline, here and below: most of a call would be moving the lease through memory, twice per operation.
+    #[inline(always)]
     pub fn begin<L: Lease>(&self, lease: L) -> Result<Op<L>, Refused<L>> {
         let mut table = self.table.slots.borrow_mut();
         let Some(index) = table.free.pop() else { return Err(Refused { lease }) };
@@ -316,23 +317,24 @@ impl Ops {
         self.table.woken.borrow_mut().push(task);
     }
 
-    /// Hands the tasks whose operations completed to `each`, and forgets them. A task may be named more than once.
-    #[inline]
-    pub fn take_woken(&self, mut each: impl FnMut(u64)) {
-        let mut woken = self.table.woken.borrow_mut();
-        for task in woken.drain(..) {
-            each(task);
-        }
-    }
-
-    /// Whether [`Ops::take_woken`] would find a task.
+    /// Whether any task was woken since the last [`Ops::swap_woken`].
     #[inline]
     pub fn has_woken(&self) -> bool {
         !self.table.woken.borrow().is_empty()
     }
 
+    /// Exchanges the list of woken tasks for `batch`, an empty one. A task may be named more than once.
+    #[inline]
+    pub fn swap_woken(&self, batch: &mut Vec<u64>) {
+        std::mem::swap(&mut *self.table.woken.borrow_mut(), batch);
+    }
+
     /// Quarantines every operation that is still in flight: for the end of a drain whose deadline has passed, and only then.
     /// Returns how many there were.
+    ///
+    /// The devices are not told, and need not be. What the kernel or a NIC still touches is never used again. The soft HCA runs on
+    /// this core: quiesced, its queue pairs are in the error state, send nothing and place nothing, and what they still complete
+    /// is a counted fault here.
     pub fn quarantine_in_flight(&self) -> usize {
         let mut table = self.table.slots.borrow_mut();
         let pending: Vec<u32> = (0u32..).zip(&table.slots).filter(|(_, slot)| slot.is_in_flight()).map(|(index, _)| index).collect();
@@ -349,7 +351,7 @@ impl Ops {
 
 impl Slots {
     /// Frees an operation's slot and takes its payload out.
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, id: OpId) -> InFlight {
         let slot = &mut self.slots[id.slot as usize];
         assert_eq!(slot.generation, id.generation, "a handle on an operation that ended");
@@ -396,7 +398,7 @@ impl<L: Lease> Unpin for Op<L> {}
 impl<L: Lease> Future for Op<L> {
     type Output = Completed<L>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completed<L>> {
         let id = self.id.expect("an operation is not polled after it ended");
         let mut table = self.ops.table.slots.borrow_mut();

@@ -226,6 +226,11 @@ impl Uring {
         self.inner.borrow_mut().watches.push(Watch { fd, set: 0 });
     }
 
+    /// Whether the kernel has `fd` under watch and has not said that it became readable.
+    pub fn is_watching(&self, fd: RawFd) -> bool {
+        self.inner.borrow().watches.iter().any(|watch| watch.fd == fd && watch.set != 0)
+    }
+
     /// Stops watching `fd`, before it is closed.
     pub fn unwatch(&self, fd: RawFd) {
         let mut inner = self.inner.borrow_mut();

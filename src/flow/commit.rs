@@ -6,8 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::base::error::ErrorKind;
-use crate::base::{Error, Result};
+use crate::base::{Lba, Result};
 use crate::device::block::Disk;
 use crate::device::{Ops, Signal};
 use crate::reactor::Core;
@@ -81,18 +80,9 @@ impl Committer {
     async fn flush(&self) {
         // Whoever asked meanwhile is covered too: their writes were complete before the flush begins.
         let tickets = std::mem::take(&mut *self.inner.next.borrow_mut());
-        let outcome = self
-            .inner
-            .disk
-            .flush()
-            .await
-            .map_err(|failed| failed.into_error(format!("flushing {}", self.inner.disk.info().path.display())));
+        let outcome = self.inner.disk.flush().await.map_err(|failed| self.inner.disk.explain("flushing", Lba(0), failed));
         for ticket in tickets {
-            let outcome = match &outcome {
-                Ok(()) => Ok(()),
-                Err(error) => Err(Error::new(ErrorKind::Failed, error.to_string())),
-            };
-            *ticket.outcome.borrow_mut() = Some(outcome);
+            *ticket.outcome.borrow_mut() = Some(outcome.clone());
             ticket.signal.raise();
         }
         self.inner.running.set(self.inner.running.get() - 1);

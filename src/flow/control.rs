@@ -3,12 +3,15 @@
 //! One message is one JSON object behind its length (a 32-bit count). It carries no payload; it is bounded, versioned, and a
 //! message that makes no sense ends the session with an error that says what it was.
 
+use std::future::Future;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::QpEndpoint;
 use crate::device::socket::TcpStream;
+use crate::flow::crew::{Either, either};
 use crate::flow::{FlowKind, Transport};
 use crate::reactor::Core;
 
@@ -220,6 +223,19 @@ impl Channel {
         match core.timeout(ANSWER_WITHIN, self.receive()).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::new(ErrorKind::Failed, format!("{peer} has not answered for {} seconds", ANSWER_WITHIN.as_secs_f64()))),
+        }
+    }
+
+    /// Does a client's `work`, listening to the server, which speaks before the end only when it cannot go on. Then the work may
+    /// wait for something that never comes, and is dropped where it is.
+    ///
+    /// # Errors
+    /// The server's own error, or its connection is gone.
+    pub async fn heed<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
+        match either(work, self.receive()).await {
+            Either::Left(done) => Ok(done),
+            Either::Right(Ok(other)) => Err(self.unexpected(&other, "failed")),
+            Either::Right(Err(error)) => Err(error),
         }
     }
 

@@ -55,6 +55,11 @@ impl Crew {
         self.failure.is_some()
     }
 
+    /// The failure [`Crew::ended`] has seen; [`Crew::finish`] tells it no more.
+    pub fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
     /// Waits until all have ended. Whatever they wait for must have been closed.
     ///
     /// # Errors

@@ -27,6 +27,9 @@ use crate::wire::native::datagram;
 /// How long the client waits for a datagram to come out before it counts it as lost.
 const LOST_AFTER: Nanos = Nanos::from_secs(2);
 
+/// How long the server waits for the last acknowledgements: longer than all retries of a queue pair take, 8.5 seconds.
+const ACKNOWLEDGED_WITHIN: Nanos = Nanos::from_secs(10);
+
 /// Datagrams handed to the kernel and not yet reaped.
 const SENDS: usize = 64;
 
@@ -70,7 +73,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     hub.close(stream);
     if finished.is_ok() && !crew.has_failed() {
         // With its inbox closed the forwarder ends when the last datagram is acknowledged.
-        let _ = node.core().timeout(Nanos::from_secs(2), crew.ended()).await;
+        let _ = node.core().timeout(ACKNOWLEDGED_WITHIN, crew.ended()).await;
     }
     qp.disconnect();
     let worked = crew.finish().await;
@@ -202,14 +205,24 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
         let client = client.clone();
         receivers.add(core, async move { client.receive().await });
     }
-    let sent = match either(client.send(socket, link.stream), receivers.ended()).await {
-        Either::Left(sent) => sent,
-        Either::Right(()) => Ok(()),
-    };
+    // The receivers end by themselves only when one of them fails.
+    let heeded = channel.heed(either(client.send(socket, link.stream), receivers.ended())).await;
     client.sending.set(false);
-    link.qp.disconnect();
-    let received = receivers.finish().await;
+    let sent = match heeded {
+        Ok(Either::Left(sent)) => sent,
+        Ok(Either::Right(())) => receivers.take_failure().map_or(Ok(()), Err),
+        Err(error) => {
+            link.qp.disconnect();
+            // They end because of it.
+            let _ = receivers.finish().await;
+            return Err(error);
+        }
+    };
     let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
     let row = Row { lost: client.lost.get(), ..row };
-    node.finish(channel, Some(&link.qp), row, sent.and(received)).await
+    // The queue pair lives until the server has its tally: an acknowledgement that was lost is asked for again.
+    let row = node.finish(channel, Some(&link.qp), row, sent).await;
+    link.qp.disconnect();
+    receivers.finish().await?;
+    row
 }

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ use crate::device::block::Durability;
 use crate::device::socket::UdpSocket;
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Message, Plan, Tally};
+use crate::flow::crew::{Crew, Either, either};
 use crate::flow::extent::Extent;
 use crate::flow::hub::{Datagram, Hub, Reply};
 use crate::flow::log::{self, Origin, Packed};
@@ -268,9 +270,8 @@ impl Recorder {
     async fn write(&self, batch: Batch) -> Result<()> {
         let Batch { number, gather, lba, reaches } = batch;
         let disk = self.node.disk()?;
-        let mut gather = disk.write_gather(lba, gather, Durability::AtFlush).await.map_err(|failed| {
-            failed.into_error(format!("writing stream {} to block {lba} of {}", self.stream, disk.info().path.display()))
-        })?;
+        let written = disk.write_gather(lba, gather, Durability::AtFlush).await;
+        let mut gather = written.map_err(|failed| disk.explain(&format!("stream {:#010x}: writing", self.stream), lba, failed))?;
         drop(gather.drain());
         self.gathers.borrow_mut().push(gather);
         self.committer.commit().await?;
@@ -311,7 +312,7 @@ impl Recorder {
         for (at, blocks) in writes {
             let lba = Lba(self.extent.start.0 + at);
             let run = self.node.run((blocks * block) as u32).await?;
-            let run = disk.read(lba, run).await.map_err(|failed| failed.into_error(format!("reading back block {lba}")))?;
+            let run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading back", lba, failed))?;
             let mut wrong: Option<String> = None;
             let walked = log::walk(run.as_slice(), |header, payload| {
                 records += 1;
@@ -381,14 +382,12 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let recorder = Recorder::new(node, &hub, stream, inbox, extent)?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let running = recorder.clone();
-    let task = node.core().spawn(async move { running.run().await });
-    let finished = channel.receive().await;
+    let mut crew = Crew::new();
+    crew.add(node.core(), async move { running.run().await });
+    let finished = node.attend(channel, &mut crew).await;
     hub.close(stream);
-    task.await.map_err(|panic| Error::new(ErrorKind::Failed, panic.to_string()))??;
-    match finished? {
-        Message::Finished { .. } => {}
-        other => return Err(channel.unexpected(&other, "finished")),
-    }
+    crew.finish().await?;
+    finished?;
     let State { stored, lost, bytes_written, wrapped, .. } = recorder.state.get();
     let seed = plan.seed;
     let checked = recorder
@@ -413,7 +412,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
     let Message::Ready { stream, .. } = channel.answer().await? else {
         return Err(Error::new(ErrorKind::Protocol, "the server did not get ready"));
     };
-    let (row, error) = match send_stream(node, plan, server, stream).await {
+    let (row, error) = match channel.heed(send_stream(node, plan, server, stream)).await? {
         Ok(row) => (row, None),
         Err(error) => (Row::new(plan.flow, plan.transport), Some(error.to_string())),
     };
@@ -431,32 +430,32 @@ struct Window {
     lost: Cell<u64>,
     /// When each datagram of the window was sent, by its number modulo the window.
     sent_at: RefCell<Vec<Nanos>>,
+    /// Answers of any kind: a server that gives them is alive.
+    answers: Cell<u64>,
     credit: Credit,
     meter: RefCell<Meter>,
 }
 
 async fn send_stream(node: &Node, plan: &Plan, server: SocketAddr, stream: u32) -> Result<Row> {
     let core = node.core();
-    let socket = Rc::new(UdpSocket::connect(core.uring(), server)?);
+    let socket = UdpSocket::connect(core.uring(), server)?;
     let size = plan.window(WINDOW_PER_DEPTH);
-    let window = Rc::new(Window {
+    let window = Window {
         durable: Cell::new(0),
         lost: Cell::new(0),
         sent_at: RefCell::new(vec![Nanos::ZERO; size as usize]),
+        answers: Cell::new(0),
         credit: Credit::new(core.ops(), size),
         meter: RefCell::new(node.meter()),
-    });
-    let listener = {
-        let (window, socket, node, bytes) = (window.clone(), socket.clone(), node.clone(), u64::from(plan.size_bytes));
-        core.spawn(async move { listen(&node, &socket, &window, stream, bytes).await })
     };
-    let total = send_all(node, plan, &socket, &window, stream).await;
-    let settled = match total {
-        Ok(total) => settle(node, &socket, &window, stream, total).await,
-        Err(error) => Err(error),
+    let sending = async {
+        let total = send_all(node, plan, &socket, &window, stream).await?;
+        settle(node, &socket, &window, stream, total).await
     };
-    listener.abort();
-    settled?;
+    match either(sending, listen(node, &socket, &window, stream, u64::from(plan.size_bytes))).await {
+        Either::Left(sent) => sent?,
+        Either::Right(never) => match never {},
+    }
     let mut row = Row::new(plan.flow, plan.transport).measured(&window.meter.borrow());
     row.lost = window.lost.get();
     Ok(row)
@@ -471,11 +470,13 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
     let clock = plan.clock(core);
     let mut sends = VecDeque::with_capacity(SENDS);
     let mut sequence = 0;
-    let mut quiet = 0;
+    let (mut quiet, mut heard) = (0, 0);
     while clock.goes_on(sequence) {
         if !window.credit.try_take() && core.timeout(STALL, window.credit.take()).await.is_err() {
             // A whole window without an answer: the datagrams or the answers were lost, or the server is gone. Ask.
-            quiet += 1;
+            let answers = window.answers.get();
+            quiet = if answers == heard { quiet + 1 } else { 1 };
+            heard = answers;
             if quiet > 10 {
                 return Err(Error::new(ErrorKind::Failed, format!("{} has not acknowledged anything for 5 seconds", socket.peer())));
             }
@@ -489,7 +490,6 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
             }
             continue;
         }
-        quiet = 0;
         let mut buf = node.buf().await?;
         buf.set_view(0, datagram::LEN as u32 + plan.size_bytes);
         let (header, content) = buf.as_mut_slice().split_at_mut(datagram::LEN);
@@ -544,7 +544,7 @@ async fn settle(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, t
 }
 
 /// Takes acknowledgements and measures what they cover.
-async fn listen(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, bytes: u64) {
+async fn listen(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, bytes: u64) -> Infallible {
     loop {
         let Ok(buf) = node.buf().await else { continue };
         let Ok(buf) = socket.receive(buf).await else {
@@ -553,8 +553,12 @@ async fn listen(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, b
             continue;
         };
         let Ok(datagram::Repr::Ack(ack)) = datagram::Repr::parse(buf.as_slice()) else { continue };
+        if ack.stream != stream {
+            continue;
+        }
+        window.answers.set(window.answers.get() + 1);
         let before = window.durable.get();
-        if ack.stream != stream || ack.durable <= before {
+        if ack.durable <= before {
             continue;
         }
         let now = node.core().now();

@@ -280,16 +280,6 @@ impl Node {
         }
     }
 
-    /// Waits on the client until the crew has ended or somebody of it fails. The server speaks first only when it cannot go on, and
-    /// then what the crew waits for may never come.
-    pub async fn watch(&self, channel: &mut Channel, crew: &mut Crew) -> Result<()> {
-        match either(crew.ended(), channel.receive()).await {
-            Either::Left(()) => Ok(()),
-            Either::Right(Ok(other)) => Err(channel.unexpected(&other, "result")),
-            Either::Right(Err(error)) => Err(error),
-        }
-    }
-
     /// Waits on the server until `done`, for a moment at most: a client that has everything says so over TCP, which may be heard
     /// before the acknowledgements its queue pair has sent. A queue pair taken down in between would flush what has arrived.
     pub async fn settle(&self, done: impl Fn() -> bool) {

@@ -362,15 +362,12 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         Message::Go => {}
         other => return Err(channel.unexpected(&other, "go")),
     }
-    // The server speaks first only when the ring has broken, and then the neighbours may be silent for ever.
-    let worked = match either(member.run(&plan.clock(node.core())), channel.receive()).await {
-        Either::Left(worked) => worked.map(drop),
-        Either::Right(broken) => {
+    // When the ring has broken the neighbours may be silent for ever.
+    let worked = match channel.heed(member.run(&plan.clock(node.core()))).await {
+        Ok(worked) => worked.map(drop),
+        Err(broken) => {
             member.close();
-            return Err(match broken {
-                Ok(other) => channel.unexpected(&other, "result"),
-                Err(error) => error,
-            });
+            return Err(broken);
         }
     };
     let row = Row::new(plan.flow, plan.transport);

@@ -128,7 +128,7 @@ impl Server {
             let Some(sequence) = sequence else { continue };
             let lba = Lba(self.extent.start.0 + place * blocks);
             let run = self.node.run(self.stride_bytes).await?;
-            let run = disk.read(lba, run).await.map_err(|failed| failed.into_error(format!("reading back block {lba}")))?;
+            let run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading back", lba, failed))?;
             Pattern::new(seed, sequence)
                 .check(&run.as_slice()[..self.size_bytes as usize])
                 .map_err(|mismatch| Error::new(ErrorKind::Failed, format!("message {sequence} at block {lba}: {mismatch}")))?;
@@ -276,14 +276,14 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         let client = client.clone();
         workers.add(core, async move { client.work(slot).await });
     }
-    let watched = node.watch(channel, &mut workers).await;
-    // All acknowledged, or the first failure: either way nothing more is to come.
-    if watched.is_err() || workers.has_failed() {
+    let heeded = channel.heed(workers.ended()).await;
+    // All done, or the first failure: either way nothing more is to come.
+    if heeded.is_err() || workers.has_failed() {
         link.qp.disconnect();
     }
     let worked = workers.finish().await;
     let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
-    let row = match watched {
+    let row = match heeded {
         Ok(()) => node.finish(channel, Some(&link.qp), row, worked).await,
         Err(error) => Err(error),
     };

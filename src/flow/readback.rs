@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use crate::base::error::ErrorKind;
@@ -43,27 +43,17 @@ pub async fn check(core: &Core, options: &Options, export: Option<&Path>, say: S
     let slab = Slab::new(&region, region.chunks())?;
     let mut export = export.map(Export::create).transpose()?;
     let mut streams: BTreeMap<u32, Stream> = BTreeMap::new();
-    let mut damaged = Vec::new();
-    let block = u64::from(disk.info().block_bytes);
-    let (mut at, end) = (0u64, disk.info().capacity_bytes);
-    while at < end {
-        let len = (end - at).min(u64::from(limits::IO_MAX_BYTES)) as u32;
-        let lba = Lba(at / block);
-        let run = disk.read(lba, slab.run(len)?).await.map_err(|failed| disk.explain("reading", lba, failed))?;
-        let (next, bad) = scan(run.as_slice(), at, at + u64::from(len) == end, |header, payload| {
-            let stream =
-                streams.entry(header.stream).or_insert_with(|| Stream { first: u64::MAX, epochs: (u32::MAX, 0), ..Stream::default() });
-            stream.records += 1;
-            stream.bytes += payload.len() as u64;
-            stream.first = stream.first.min(header.sequence);
-            stream.last = stream.last.max(header.sequence);
-            stream.epochs = (stream.epochs.0.min(header.epoch), stream.epochs.1.max(header.epoch));
-            export.as_mut().map_or(Ok(()), |export| export.packet(header, payload))
-        })?;
-        damaged.extend(bad);
-        // A record that goes on behind this read is read again from its beginning.
-        at = (at + next) / block * block;
-    }
+    let damaged = each_record(&disk, &slab, |header, payload| {
+        let stream = streams.entry(header.stream).or_insert_with(|| Stream { first: u64::MAX, epochs: (u32::MAX, 0), ..Stream::default() });
+        stream.records += 1;
+        stream.bytes += payload.len() as u64;
+        stream.first = stream.first.min(header.sequence);
+        stream.last = stream.last.max(header.sequence);
+        stream.epochs = (stream.epochs.0.min(header.epoch), stream.epochs.1.max(header.epoch));
+        // The address it came to is not stored.
+        export.as_mut().map_or(Ok(()), |export| export.packet(header, None, payload))
+    })
+    .await?;
     if let Some(export) = export {
         say(format!("exported {} packets", export.finish()?));
     }
@@ -82,6 +72,31 @@ pub async fn check(core: &Core, options: &Options, export: Option<&Path>, say: S
         return Err(Error::new(ErrorKind::Failed, what));
     }
     Ok(())
+}
+
+/// Reads the whole disk and gives every record on it to `each`, in the order they lie there. Returns the damaged places: where,
+/// in bytes, and what is wrong.
+///
+/// # Errors
+/// The disk cannot be read, or the first error of `each`.
+pub async fn each_record(
+    disk: &Disk,
+    slab: &Slab,
+    mut each: impl FnMut(&record::Repr, &[u8]) -> Result<()>,
+) -> Result<Vec<(u64, Malformed)>> {
+    let mut damaged = Vec::new();
+    let block = u64::from(disk.info().block_bytes);
+    let (mut at, end) = (0u64, disk.info().capacity_bytes);
+    while at < end {
+        let len = (end - at).min(u64::from(limits::IO_MAX_BYTES)) as u32;
+        let lba = Lba(at / block);
+        let run = disk.read(lba, slab.run(len)?).await.map_err(|failed| disk.explain("reading", lba, failed))?;
+        let (next, bad) = scan(run.as_slice(), at, at + u64::from(len) == end, &mut each)?;
+        damaged.extend(bad);
+        // A record that goes on behind this read is read again from its beginning.
+        at = (at + next) / block * block;
+    }
+    Ok(damaged)
 }
 
 /// Walks every record in `bytes`, block by block. Returns how far it came, a whole number of blocks, and the damaged places.
@@ -113,13 +128,18 @@ fn scan(
     outcome.map(|()| (bytes.len() as u64, damaged))
 }
 
-struct Export {
+/// A capture in pcapng, for tshark and its like.
+pub struct Export {
     out: BufWriter<File>,
     packets: u64,
 }
 
 impl Export {
-    fn create(path: &Path) -> Result<Export> {
+    /// Begins the capture in a file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(path: &Path) -> Result<Export> {
         let explain = |error: &std::io::Error| Error::io(format!("writing {}", path.display()), error);
         let mut out = BufWriter::new(File::create(path).map_err(|error| explain(&error))?);
         pcapng::section_header(&mut out, concat!("basin ", env!("CARGO_PKG_VERSION"))).map_err(|error| explain(&error))?;
@@ -127,16 +147,18 @@ impl Export {
         Ok(Export { out, packets: 0 })
     }
 
-    /// One datagram with the IP and UDP headers it had, as far as they are stored: the address it came to is not, and shows as
-    /// unspecified.
-    fn packet(&mut self, header: &record::Repr, payload: &[u8]) -> Result<()> {
+    /// One datagram with the IP and UDP headers it had, as far as they are known: an unknown destination shows as unspecified.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn packet(&mut self, header: &record::Repr, destination: Option<IpAddr>, payload: &[u8]) -> Result<()> {
         let mut headers = [0u8; ipv6::HEADER_LEN + udp::HEADER_LEN];
         let udp_len = (udp::HEADER_LEN + payload.len()) as u16;
         let ip_len = match header.src {
             SocketAddr::V4(src) => {
                 let repr = ipv4::Repr {
                     src: *src.ip(),
-                    dst: Ipv4Addr::UNSPECIFIED,
+                    dst: if let Some(IpAddr::V4(known)) = destination { known } else { Ipv4Addr::UNSPECIFIED },
                     protocol: ipv4::PROTOCOL_UDP,
                     payload_len: udp_len,
                     ident: 0,
@@ -150,7 +172,7 @@ impl Export {
             SocketAddr::V6(src) => {
                 let repr = ipv6::Repr {
                     src: *src.ip(),
-                    dst: Ipv6Addr::UNSPECIFIED,
+                    dst: if let Some(IpAddr::V6(known)) = destination { known } else { Ipv6Addr::UNSPECIFIED },
                     next_header: ipv4::PROTOCOL_UDP,
                     payload_len: udp_len,
                     hop_limit: 64,
@@ -168,7 +190,11 @@ impl Export {
         pcapng::packet(&mut self.out, 0, header.received_ns, &[headers, payload]).map_err(|error| Error::io("writing the export", &error))
     }
 
-    fn finish(mut self) -> Result<u64> {
+    /// Ends the capture; how many packets are in it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(mut self) -> Result<u64> {
         self.out.flush().map_err(|error| Error::io("writing the export", &error))?;
         Ok(self.packets)
     }

@@ -90,7 +90,7 @@ impl Sessions {
                 Either::Right(_) => return,
                 Either::Left(Ok(stream)) => stream,
                 Either::Left(Err(error)) => {
-                    (self.say)(format!("a client could not be accepted: {error}"));
+                    (self.say)(format!("a client could not be accepted: {error:#}"));
                     core.sleep(Nanos::from_millis(100)).await;
                     continue;
                 }
@@ -117,7 +117,7 @@ impl Sessions {
         match TcpStream::attach(self.node.core().uring(), socket) {
             Ok(stream) => self.begin(stream, plan, seat),
             Err(error) => {
-                (self.say)(format!("a client has gone before it was served: {error}"));
+                (self.say)(format!("a client has gone before it was served: {error:#}"));
                 self.leave(seat);
             }
         }
@@ -149,11 +149,11 @@ impl Sessions {
                         (self.say)(format!("{peer} moves from core {} to core 0 for {flow}; {}", place.core(), node.slab().census()));
                         return post.send(0, Letter::Client(Box::new(Client { socket, plan: Some(plan), seat })));
                     }
-                    Err(error) => format!("{peer}{on}: {error}"),
+                    Err(error) => format!("{peer}{on}: {error:#}"),
                 }
             }
             (Ok(_), _) => format!("{peer} is done{on}"),
-            (Err(error), _) => format!("{peer}{on}: {error}"),
+            (Err(error), _) => format!("{peer}{on}: {error:#}"),
         };
         (self.say)(format!("{line}; {}", node.slab().census()));
         self.leave(seat);

@@ -79,10 +79,8 @@ impl Server {
             run.as_mut_slice()[self.size_bytes as usize..].fill(0);
             Pattern::new(seed, block).fill(&mut run.as_mut_slice()[..self.size_bytes as usize]);
             let lba = self.lba(block)?;
-            run = disk
-                .write(lba, run, Durability::AtFlush)
-                .await
-                .map_err(|failed| failed.into_error(format!("preparing block {block} at {lba}")))?;
+            let written = disk.write(lba, run, Durability::AtFlush).await;
+            run = written.map_err(|failed| disk.explain("preparing: writing", lba, failed))?;
         }
         Ok(())
     }
@@ -118,8 +116,8 @@ impl Server {
         } else {
             let lba = self.lba(block)?;
             let run = self.node.run_while(self.stride_bytes, || self.qp.is_up()).await?;
-            let mut run =
-                self.node.disk()?.read(lba, run).await.map_err(|error| error.into_error(format!("reading block {block} at {lba}")))?;
+            let disk = self.node.disk()?;
+            let mut run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading", lba, failed))?;
             run.set_len(self.size_bytes);
             if block < HOT {
                 let shared = run.freeze();
@@ -259,13 +257,13 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         let client = client.clone();
         workers.add(core, async move { client.work(slot).await });
     }
-    let watched = node.watch(channel, &mut workers).await;
-    if watched.is_err() || workers.has_failed() {
+    let heeded = channel.heed(workers.ended()).await;
+    if heeded.is_err() || workers.has_failed() {
         link.qp.disconnect();
     }
     let worked = workers.finish().await;
     let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
-    let row = match watched {
+    let row = match heeded {
         Ok(()) => node.finish(channel, Some(&link.qp), row, worked).await,
         Err(error) => Err(error),
     };

@@ -233,7 +233,14 @@ fn map_pages(config: &RegionConfig, pages: PageKind) -> Result<(File, MmapRaw)> 
         if rc == 0 { Ok(()) } else { Err(Error::last_os(what(step))) }
     };
     advise(libc::MADV_DONTFORK, "setting MADV_DONTFORK on")?;
-    advise(libc::MADV_POPULATE_WRITE, "populating")?;
+    advise(libc::MADV_POPULATE_WRITE, "populating").map_err(|error| match error.errno() {
+        // What would be a SIGBUS to whoever touches the page: reserved for us, and refused when it is to be had.
+        Some(errno @ libc::EFAULT) => {
+            let why = "the kernel takes back what it promised, as under the limit of a hugetlb control group";
+            Error::from_errno(format!("{} ({why})", what("populating")), errno).with_kind(ErrorKind::Unavailable)
+        }
+        _ => error,
+    })?;
     Ok((memfd, map))
 }
 

@@ -1,14 +1,13 @@
 //! The core's tasks: a fixed table, a queue of those that are ready, and nothing else.
 //!
-//! A task is boxed once, when it is spawned. Waking it pushes its number; running it pops the number and polls. No counts, no
-//! locks, no allocation. A task is known by its word: core, slot and generation, so that a wake-up for a task that has ended is
-//! ignored, whoever kept it for however long.
+//! A task is boxed once, when it is spawned. Waking it pushes its word on the op table's list; a batch takes the whole list and
+//! polls each task on it once. No counts, no locks, no allocation. The word is core, slot and generation, so that a wake-up for
+//! a task that has ended is ignored, whoever kept it for however long.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -25,8 +24,10 @@ pub(super) struct Executor {
     core: u8,
     ops: Ops,
     table: RefCell<Table>,
-    /// Numbers of tasks to run, each at most once, so never longer than the table.
-    ready: RefCell<VecDeque<u32>>,
+    /// The words of the batch being run; kept for its room.
+    batch: Cell<Vec<u64>>,
+    /// Batches begun.
+    batches: Cell<u64>,
     panics: Cell<u64>,
 }
 
@@ -37,19 +38,32 @@ struct Table {
 
 struct Slot {
     generation: u32,
-    /// In `ready`.
-    queued: bool,
     state: State,
+    /// The batch that polled it last: whatever woke it a second time before that batch was seen by the same poll.
+    polled_in: u64,
+    /// There while the task waits; taken out while it is polled.
+    future: Option<Boxed>,
+    /// Told when the task ends without a result; `None` in a free slot.
+    joint: Option<Rc<dyn Ended>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
-    Waiting(Boxed),
-    /// Its future is being polled, and so not here.
+    Waiting,
     Running,
     /// As running, and to be dropped when the poll returns.
     Aborted,
 }
+
+/// The side of a [`Joint`] that does not know the type of the result.
+trait Ended {
+    /// The task ended without a result. A task that has delivered one already keeps it.
+    fn early(&self, message: &str);
+}
+
+/// What is said of a task that somebody ended.
+const ABORTED: &str = "aborted";
 
 /// Every slot of the task table is taken: backpressure. The future comes back.
 #[derive(Debug)]
@@ -89,21 +103,19 @@ impl<T> Joint<T> {
     }
 }
 
-/// In the task's future: delivers when the future is dropped before its end.
-struct Deliver<T>(Rc<Joint<T>>);
-
-impl<T> Drop for Deliver<T> {
-    fn drop(&mut self) {
-        self.0.deliver(Err(Panicked { message: "aborted".into() }));
+impl<T> Ended for Joint<T> {
+    fn early(&self, message: &str) {
+        if !self.done.get() {
+            self.deliver(Err(Panicked { message: message.into() }));
+        }
     }
 }
 
 impl Executor {
     pub fn new(core: u8, tasks: u32, ops: &Ops) -> Executor {
-        let slots = (0..tasks).map(|_| Slot { generation: 1, queued: false, state: State::Free }).collect();
+        let slots = (0..tasks).map(|_| Slot { generation: 1, state: State::Free, polled_in: 0, future: None, joint: None }).collect();
         let table = RefCell::new(Table { slots, free: (0..tasks).rev().collect() });
-        let ready = RefCell::new(VecDeque::with_capacity(tasks as usize));
-        Executor { core, ops: ops.clone(), table, ready, panics: Cell::new(0) }
+        Executor { core, ops: ops.clone(), table, batch: Cell::default(), batches: Cell::new(0), panics: Cell::new(0) }
     }
 
     fn word(&self, slot: u32, generation: u32) -> u64 {
@@ -118,111 +130,85 @@ impl Executor {
         let mut table = self.table.borrow_mut();
         let Some(index) = table.free.pop() else { return Err(TableFull(future)) };
         let joint = Rc::new(Joint { outcome: Cell::new(None), done: Cell::new(false), waiter: Cell::new(None), ops: self.ops.clone() });
-        let deliver = Deliver(joint.clone());
-        let boxed: Boxed = Box::pin(async move {
-            let outcome = {
-                let mut future = pin!(future);
-                // Caught here, where the type of the result is known; what is unwound through is the future, never polled again.
-                poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-                    Ok(poll) => poll.map(Ok),
-                    Err(panic) => Poll::Ready(Err(Panicked { message: message(panic.as_ref()) })),
-                })
-                .await
-            };
-            deliver.0.deliver(outcome);
-        });
+        let delivered = joint.clone();
+        let boxed: Boxed = Box::pin(async move { delivered.deliver(Ok(future.await)) });
         let slot = &mut table.slots[index as usize];
-        slot.state = State::Waiting(boxed);
+        (slot.state, slot.future) = (State::Waiting, Some(boxed));
+        slot.joint = Some(joint.clone());
         let word = self.word(index, slot.generation);
-        drop(table);
-        self.schedule(word);
+        self.ops.wake(word);
         Ok(Task { executor: self.clone(), word, joint })
     }
 
-    /// Puts the task `word` names into the ready queue; a task that has ended, or is queued already, is left alone.
+    /// Wakes every task.
+    pub fn wake_all(&self) {
+        for (index, slot) in (0..).zip(&self.table.borrow().slots) {
+            if slot.state != State::Free {
+                self.ops.wake(self.word(index, slot.generation));
+            }
+        }
+    }
+
+    /// Polls every task that was woken until now, once; whether there was any. Those they wake run in the next turn, after the
+    /// queues were looked at: no task can keep the core from its devices.
     #[inline]
-    pub fn schedule(&self, word: u64) {
+    pub fn run_woken(&self) -> bool {
+        if !self.ops.has_woken() {
+            return false;
+        }
+        let mut batch = self.batch.take();
+        self.ops.swap_woken(&mut batch);
+        let number = self.batches.get() + 1;
+        self.batches.set(number);
+        for &word in &batch {
+            self.run(word, number);
+        }
+        batch.clear();
+        self.batch.set(batch);
+        true
+    }
+
+    fn run(&self, word: u64, batch: u64) {
         if (word >> 56) as u8 != self.core {
             // A task of another core awaited something of this one's.
             return crate::reactor::remote::wake(word);
         }
         let index = (word >> 32) as u32 & (TASKS_MAX - 1);
         let mut table = self.table.borrow_mut();
-        if let Some(slot) = table.slots.get_mut(index as usize)
-            && slot.generation == word as u32
-            && !slot.queued
-            && !matches!(slot.state, State::Free)
-        {
-            slot.queued = true;
-            self.ready.borrow_mut().push_back(index);
-        }
-    }
-
-    /// Puts every task into the ready queue.
-    pub fn schedule_all(&self) {
-        let mut table = self.table.borrow_mut();
-        let mut ready = self.ready.borrow_mut();
-        for (index, slot) in (0..).zip(&mut table.slots) {
-            if !slot.queued && !matches!(slot.state, State::Free) {
-                slot.queued = true;
-                ready.push_back(index);
-            }
-        }
-    }
-
-    /// Moves the tasks whose operations completed into the ready queue. Whether any task is ready then.
-    #[inline]
-    pub fn collect(&self) -> bool {
-        if self.ops.has_woken() {
-            self.ops.take_woken(|word| self.schedule(word));
-        }
-        !self.ready.borrow().is_empty()
-    }
-
-    /// Polls every task that is ready now, once. Those they wake run in the next turn, after the queues were looked at: no task
-    /// can keep the core from its devices.
-    #[inline]
-    pub fn run_ready(&self) {
-        let batch = self.ready.borrow().len();
-        for _ in 0..batch {
-            let Some(index) = self.ready.borrow_mut().pop_front() else { break };
-            self.run(index);
-        }
-    }
-
-    fn run(&self, index: u32) {
-        let mut table = self.table.borrow_mut();
-        let slot = &mut table.slots[index as usize];
-        slot.queued = false;
-        let State::Waiting(mut future) = std::mem::replace(&mut slot.state, State::Running) else {
-            // It was aborted while it was queued, and its slot is free or another task's, which its own wake-up will run.
-            slot.state = State::Free;
+        let Some(slot) = table.slots.get_mut(index as usize) else { return };
+        if slot.generation != word as u32 || slot.polled_in == batch {
             return;
-        };
-        let word = self.word(index, slot.generation);
+        }
+        // None when it is being polled: a task that runs its own core from within.
+        let Some(mut future) = slot.future.take() else { return };
+        (slot.state, slot.polled_in) = (State::Running, batch);
         drop(table);
         let waker = waker::waker(word);
-        // The task's own panics are caught inside; this catches those of destructors.
         let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
         let mut table = self.table.borrow_mut();
         let slot = &mut table.slots[index as usize];
-        if matches!(poll, Ok(Poll::Pending)) && matches!(slot.state, State::Running) {
-            slot.state = State::Waiting(future);
+        if matches!(poll, Ok(Poll::Pending)) && slot.state == State::Running {
+            (slot.state, slot.future) = (State::Waiting, Some(future));
             return;
         }
-        table.release(index);
+        let joint = table.release(index);
         drop(table);
-        self.bury(future);
-        if poll.is_err() {
-            self.panics.set(self.panics.get() + 1);
+        match poll {
+            // What is unwound through is the future, never polled again.
+            Err(panic) => self.bury(future, joint, &message(panic.as_ref())),
+            Ok(_) => self.bury(future, joint, ABORTED),
         }
     }
 
-    /// Drops a future whose destructors may panic.
-    fn bury(&self, future: Boxed) {
-        if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
-            self.panics.set(self.panics.get() + 1);
-        }
+    /// Drops a future whose destructors may panic, and says how it ended if it has not said so itself.
+    fn bury(&self, future: Boxed, joint: Option<Rc<dyn Ended>>, message: &str) {
+        // A foreign waker may panic too.
+        let buried = [
+            catch_unwind(AssertUnwindSafe(|| drop(future))),
+            catch_unwind(AssertUnwindSafe(|| joint.into_iter().for_each(|joint| joint.early(message)))),
+        ];
+        let panics = buried.iter().filter(|outcome| outcome.is_err()).count() as u64;
+        self.panics.set(self.panics.get() + panics);
     }
 
     /// Ends the task `word` names. A task that aborts itself ends when it next waits.
@@ -233,14 +219,14 @@ impl Executor {
         if slot.generation != word as u32 {
             return;
         }
-        match std::mem::replace(&mut slot.state, State::Aborted) {
-            State::Waiting(future) => {
-                table.release(index);
+        match slot.future.take() {
+            Some(future) => {
+                let joint = table.release(index);
                 drop(table);
-                self.bury(future);
+                self.bury(future, joint, ABORTED);
             }
-            State::Running | State::Aborted => {}
-            State::Free => slot.state = State::Free,
+            None if slot.state == State::Running => slot.state = State::Aborted,
+            None => {}
         }
     }
 
@@ -248,7 +234,7 @@ impl Executor {
     pub fn abort_all(&self) {
         let words: Vec<u64> = (0..)
             .zip(&self.table.borrow().slots)
-            .filter(|(_, slot)| matches!(slot.state, State::Waiting(_)))
+            .filter(|(_, slot)| slot.state == State::Waiting)
             .map(|(index, slot)| self.word(index, slot.generation))
             .collect();
         words.into_iter().for_each(|word| self.abort(word));
@@ -267,11 +253,12 @@ impl Executor {
 }
 
 impl Table {
-    fn release(&mut self, index: u32) {
+    fn release(&mut self, index: u32) -> Option<Rc<dyn Ended>> {
         let slot = &mut self.slots[index as usize];
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
+        slot.joint.take()
     }
 }
 

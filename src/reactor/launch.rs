@@ -96,9 +96,14 @@ impl Core {
         let before = in_flight();
         core.uring.quiesce();
         attached.iter().for_each(|queue| queue.borrow_mut().quiesce(self.now()));
-        while in_flight() > 0 && self.now() < deadline {
+        loop {
+            // Once at least: a device in software has let go of everything when it is quiesced, and says so in its next poll.
             let now = self.now();
-            if core.poll_queues(now) == crate::device::Progress::Idle {
+            let progress = core.poll_queues(now);
+            if in_flight() == 0 || now >= deadline {
+                break;
+            }
+            if progress == crate::device::Progress::Idle {
                 // Short, because not every queue raises a descriptor when it is not armed. An error shows again at the deadline.
                 let _ = core.uring.wait(Some(Nanos::from_micros(50).min(deadline.since(now))));
             }

@@ -227,7 +227,7 @@ mod tests {
 
     fn fired(ops: &Ops) -> Vec<u64> {
         let mut fired = Vec::new();
-        ops.take_woken(|task| fired.push(task));
+        ops.swap_woken(&mut fired);
         fired.sort_unstable();
         fired
     }

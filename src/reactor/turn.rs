@@ -22,12 +22,17 @@ impl Core {
         let here = remote::enter(core.index, &core.ops);
         let task = self.spawn(main);
         let mut busy_at = core.clock.now();
-        while !task.is_done() {
+        loop {
             let now = core.clock.now();
             if core.turn(now) == Progress::Busy {
                 busy_at = now;
-            } else if core.config.poll == PollMode::Adaptive && now.since(busy_at) >= core.config.spin {
-                // If nothing came of it, the next turn sleeps again without spinning.
+            }
+            if task.is_done() {
+                break;
+            }
+            // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not spin at all sleeps
+            // after every turn: what the turn queued goes to the kernel in the call that waits for what was queued before.
+            if core.config.poll == PollMode::Adaptive && now.since(busy_at) >= core.config.spin {
                 core.sleep(now)?;
             }
         }
@@ -44,10 +49,7 @@ impl Inner {
         let mut progress = Progress::from_work(self.remote.bell.answer() && self.collect_mail());
         progress = self.poll_queues(now).or(progress);
         progress = Progress::from_work(self.timers.borrow_mut().advance(now, &self.ops)).or(progress);
-        if self.executor.collect() {
-            self.executor.run_ready();
-            progress = Progress::Busy;
-        }
+        progress = Progress::from_work(self.executor.run_woken()).or(progress);
         for slab in &*self.slabs.borrow() {
             slab.collect_returns();
             slab.check();
@@ -62,17 +64,23 @@ impl Inner {
 impl Inner {
     /// Sleeps until something happens or is due. Returns at once when something has happened already.
     fn sleep(&self, now: Nanos) -> Result<()> {
+        if self.ops.has_woken() {
+            return Ok(());
+        }
         let until = self.deadline();
         if until.is_some_and(|until| until <= now) {
             return Ok(());
         }
-        // What made the eventfd readable was answered. Here and not after the sleep, where it would delay what woke us.
-        self.remote.drain();
+        // What made the eventfd readable was answered. Here and not after the sleep, where it would delay what woke us; and not
+        // at all, which is a system call less, while the kernel still watches it and so never saw it readable.
+        if !self.uring.is_watching(self.remote.fd()) {
+            self.remote.drain();
+        }
         if !self.remote.bell.doze() {
             return Ok(());
         }
         let mut stats = self.stats.get();
-        let idle = self.arm_queues(now) == Progress::Idle && !self.executor.collect();
+        let idle = self.arm_queues(now) == Progress::Idle && !self.ops.has_woken();
         let slept = if idle {
             stats.sleeps += 1;
             // Watching a descriptor begins with a look at it, in the kernel: what came after the queues' own look is seen there.
@@ -127,8 +135,8 @@ impl Inner {
     /// Takes what other threads left before they rang: wake-ups, messages, the wish that we end.
     #[cold]
     fn collect_mail(&self) -> bool {
-        if !self.remote.take_wakes(|word| self.executor.schedule(word)) {
-            self.executor.schedule_all();
+        if !self.remote.take_wakes(|word| self.ops.wake(word)) {
+            self.executor.wake_all();
         }
         self.mail.borrow().iter().for_each(|signal| signal.raise());
         if self.group.is_stopping() {

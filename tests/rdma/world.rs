@@ -45,6 +45,9 @@ pub struct World {
     clock: Clock,
     /// Simulated time, which moves only when nothing else can.
     virtual_now: Option<Nanos>,
+    wire: Wire,
+    /// `b` is not polled: its process is stopped.
+    pub is_b_stopped: bool,
 }
 
 /// Chunks of each end's slab: 8 MiB, some messages of the largest size.
@@ -59,6 +62,18 @@ impl End {
         let hca = open(HcaEnv::new(ops.clone(), region, Rng::seeded(seed)));
         let queue = hca.queue();
         End { slab, ops, hca, queue, others: Vec::new(), namespace: None }
+    }
+
+    /// Over a wire of this process or host.
+    fn named(name: &str) -> End {
+        let name: RdmaName = name.parse().unwrap();
+        End::open(Rng::from_kernel().u64(), |env| Hca::open(env, &name).unwrap())
+    }
+
+    /// On a simulated network.
+    fn plugged(network: &Network, seed: u64, address: &str) -> End {
+        let port = network.plug(format!("{address}:4791").parse().unwrap());
+        End::open(seed, |env| Hca::simulated(env, port).unwrap())
     }
 
     /// Makes this end's namespace the thread's.
@@ -101,28 +116,40 @@ pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
 
 impl World {
     pub fn new(wire: Wire) -> World {
-        match wire {
-            Wire::Named(name) => {
-                let name: RdmaName = name.parse().unwrap();
-                let open = |env| Hca::open(env, &name).unwrap();
-                let salt = Rng::from_kernel().u64();
-                World { a: End::open(salt, open), b: End::open(salt ^ 1, open), network: None, clock: Clock::start(), virtual_now: None }
-            }
+        let (a, b, network) = match wire {
+            Wire::Named(name) => (End::named(name), End::named(name), None),
             #[cfg(feature = "xdp")]
             Wire::Xdp => {
                 let (a, b) = super::xdp::ends();
-                World { a, b, network: None, clock: Clock::start(), virtual_now: None }
+                (a, b, None)
             }
             Wire::Sim { seed, faults } => {
                 let network = Network::new(seed, faults);
-                let end = |seed, address: &str| {
-                    let port = network.plug(address.parse().unwrap());
-                    End::open(seed, |env| Hca::simulated(env, port).unwrap())
-                };
-                let (a, b) = (end(seed + 1, "10.0.0.1:4791"), end(seed + 2, "10.0.0.2:4791"));
-                World { a, b, network: Some(network.clone()), clock: Clock::start(), virtual_now: Some(Nanos(1)) }
+                let (a, b) = (End::plugged(&network, seed + 1, "10.0.0.1"), End::plugged(&network, seed + 2, "10.0.0.2"));
+                (a, b, Some(network))
             }
-        }
+        };
+        let virtual_now = network.is_some().then_some(Nanos(1));
+        World { a, b, network, clock: Clock::start(), virtual_now, wire, is_b_stopped: false }
+    }
+
+    /// `b` dies where it stands, and another comes in its place. Its handles must be gone.
+    pub fn replace_b(&mut self) {
+        let dead = std::mem::replace(&mut self.b, End::named("soft:mem"));
+        #[cfg(feature = "xdp")]
+        let namespace = dead.namespace.as_ref().map(|namespace| namespace.try_clone().unwrap());
+        drop(dead);
+        self.b = match self.wire {
+            Wire::Named(name) => End::named(name),
+            #[cfg(feature = "xdp")]
+            Wire::Xdp => super::xdp::far_end(namespace.expect("it had one")),
+            Wire::Sim { seed, .. } => End::plugged(self.network.as_ref().expect("simulated"), seed + 3, "10.0.0.3"),
+        };
+    }
+
+    /// The time the ends are told.
+    pub fn now(&self) -> Nanos {
+        self.virtual_now.unwrap_or_else(|| self.clock.now())
     }
 
     /// A connected pair of queue pairs.
@@ -138,8 +165,11 @@ impl World {
 
     /// Polls both ends once.
     pub fn step(&mut self) {
-        let now = self.virtual_now.unwrap_or_else(|| self.clock.now());
-        let work = self.a.poll(now).or(self.b.poll(now));
+        let now = self.now();
+        let mut work = self.a.poll(now);
+        if !self.is_b_stopped {
+            work = self.b.poll(now).or(work);
+        }
         for end in [&self.a, &self.b] {
             end.slab.check();
             assert_eq!(end.ops.faults(), 0, "a completion without an operation");
@@ -147,8 +177,10 @@ impl World {
         if let Some(now) = &mut self.virtual_now
             && work == Progress::Idle
         {
-            let next = [&self.a, &self.b].iter().filter_map(|end| end.queue.borrow().deadline()).min();
-            let network = self.network.as_ref().and_then(Network::next_due);
+            let polled = [Some(&self.a), (!self.is_b_stopped).then_some(&self.b)];
+            let next = polled.into_iter().flatten().filter_map(|end| end.queue.borrow().deadline()).min();
+            // What is due at a stopped end stays due.
+            let network = self.network.as_ref().filter(|_| !self.is_b_stopped).and_then(Network::next_due);
             // Nothing under way at all: time passes anyway, for a test that waits for nothing to happen.
             let idle = Nanos(now.0 + 1_000_000);
             *now = next.into_iter().chain(network).min().map_or(idle, |next| next.max(Nanos(now.0 + 1)));

@@ -46,29 +46,34 @@ pub fn ends() -> (End, End) {
         ip(&format!("address add {address}/24 dev {name}"));
         ip(&format!("link set {name} up"));
     }
-    let end = |namespace: OwnedFd, name: &str, address: &str| {
-        setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        let chunks = CHUNKS + 2 * PACKET_CHUNKS;
-        let pages = vec![PageKind::Plain];
-        let region = Region::map(&RegionConfig { pages, ..RegionConfig::new(u64::from(chunks) * 2048) }).unwrap();
-        let [slab, receiving, sending] = [CHUNKS, PACKET_CHUNKS, PACKET_CHUNKS].map(|chunks| Slab::new(&region, chunks).unwrap());
-        let ops = Ops::new(1024);
-        let interface = Interface::open(&region, &InterfaceConfig::new(name, &[4791])).unwrap();
-        let entries = PACKET_CHUNKS / 2;
-        let config =
-            PortConfig { receive_entries: entries, receive_chunks: PACKET_CHUNKS, transmit_entries: entries, ..PortConfig::new(0) };
-        let port = Port::open(&ops, &receiving, &interface, &config).unwrap();
-        let queue: std::rc::Rc<std::cell::RefCell<dyn Queue>> = port.queue();
-        let inlet: Inlet = Splitter::new(&ops, port).inlet(&[4791]);
-        let env = HcaEnv {
-            address: Some(address.parse().unwrap()),
-            inlet: Some(inlet),
-            slab: Some(sending),
-            ..HcaEnv::new(ops.clone(), region, Rng::from_kernel())
-        };
-        let hca = Hca::open(env, &RdmaName::SoftXdp).unwrap();
-        let hca_queue = hca.queue();
-        End { slab, ops, hca, queue: hca_queue, others: vec![queue], namespace: Some(namespace) }
+    (end(near, "near", "10.78.0.1"), far_end(far))
+}
+
+/// The far end, the first or another in place of one that is gone.
+pub fn far_end(namespace: OwnedFd) -> End {
+    end(namespace, "far", "10.78.0.2")
+}
+
+fn end(namespace: OwnedFd, name: &str, address: &str) -> End {
+    setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
+    let chunks = CHUNKS + 2 * PACKET_CHUNKS;
+    let pages = vec![PageKind::Plain];
+    let region = Region::map(&RegionConfig { pages, ..RegionConfig::new(u64::from(chunks) * 2048) }).unwrap();
+    let [slab, receiving, sending] = [CHUNKS, PACKET_CHUNKS, PACKET_CHUNKS].map(|chunks| Slab::new(&region, chunks).unwrap());
+    let ops = Ops::new(1024);
+    let interface = Interface::open(&region, &InterfaceConfig::new(name, &[4791])).unwrap();
+    let entries = PACKET_CHUNKS / 2;
+    let config = PortConfig { receive_entries: entries, receive_chunks: PACKET_CHUNKS, transmit_entries: entries, ..PortConfig::new(0) };
+    let port = Port::open(&ops, &receiving, &interface, &config).unwrap();
+    let queue: std::rc::Rc<std::cell::RefCell<dyn Queue>> = port.queue();
+    let inlet: Inlet = Splitter::new(&ops, port).inlet(&[4791]);
+    let env = HcaEnv {
+        address: Some(address.parse().unwrap()),
+        inlet: Some(inlet),
+        slab: Some(sending),
+        ..HcaEnv::new(ops.clone(), region, Rng::from_kernel())
     };
-    (end(near, "near", "10.78.0.1"), end(far, "far", "10.78.0.2"))
+    let hca = Hca::open(env, &RdmaName::SoftXdp).unwrap();
+    let hca_queue = hca.queue();
+    End { slab, ops, hca, queue: hca_queue, others: vec![queue], namespace: Some(namespace) }
 }

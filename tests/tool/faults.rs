@@ -13,7 +13,7 @@ use crate::world::{FLOWS, Process, assert_all_free, epoch, in_world};
 const LONG: [&str; 2] = ["--seconds", "60"];
 
 /// Polls `done` until it holds; whether it came to that.
-fn soon(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub fn soon(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while Instant::now() < end {
         if done() {
@@ -206,6 +206,36 @@ fn a_client_that_is_interrupted_leaves_in_order() {
         let ended = client.ended_within(Duration::from_secs(10));
         ended.refused(1, &["interrupted"]);
         assert_all_free(&server.says(" chunks: "));
+        server.stop();
+    });
+}
+
+/// From here on a quarter of the RDMA packets that leave `far` is lost: UDP, to no port of ours. The kernel has no netem here, so
+/// a classic BPF filter throws the dice.
+fn lose_a_quarter_of_the_acknowledgements() {
+    // ldh [12]; jne #0x800, pass; ldb [23]; jne #17, pass; ldh [36]; jeq #9999, pass; ld rand; jgt #0x3fffffff, pass; ret shot
+    let filter = "10,40 0 0 12,21 0 7 2048,48 0 0 23,21 0 5 17,40 0 0 36,21 3 0 9999,32 0 0 4294963256,37 1 0 1073741823,6 0 0 2,6 0 0 0";
+    for arguments in [
+        "qdisc add dev far clsact".split(' ').collect::<Vec<_>>(),
+        vec!["filter", "add", "dev", "far", "egress", "bpf", "direct-action", "bytecode", filter],
+    ] {
+        let output = std::process::Command::new("tc").args(&arguments).output().expect("iproute2 is installed");
+        assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn acknowledgements_are_lost_at_the_end_of_flow_three() {
+    in_world(|world| {
+        let server = world.server("near", "soft:udp", &[]);
+        world.far.run(lose_a_quarter_of_the_acknowledgements);
+        // Thirty last acknowledgements, some of which are lost: the client must stay until the server has them.
+        for _ in 0..30 {
+            let rows = world.far_client("soft:udp", &["--flow", FLOWS[2], "--count", "40"]).ended().all_verified(&[FLOWS[2]]);
+            assert_eq!((&rows[0]["operations"], &rows[0]["lost"]), (&40.into(), &0.into()), "{rows:?}");
+        }
+        let (_, shown) = world.far.run(|| output("tc", "-statistics filter show dev far egress"));
+        assert!(shown.contains("bpf"), "{shown}");
         server.stop();
     });
 }

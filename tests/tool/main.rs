@@ -6,7 +6,9 @@
 mod packet_net;
 
 mod cores;
+mod eio;
 mod faults;
+mod huge_pages;
 mod refusals;
 mod runs;
 mod stored;

@@ -176,6 +176,13 @@ impl Process {
         self.err.so_far()
     }
 
+    /// Waits until standard output has `needle`.
+    #[allow(dead_code, reason = "for examples, which show what the program says")]
+    pub fn shows(&self, needle: &str) {
+        let shown = self.out.wait(PATIENCE, |text, _| text.contains(needle).then_some(()));
+        shown.unwrap_or_else(|| panic!("'{needle}' was not shown: {}", self.so_far()));
+    }
+
     /// Waits for a line on standard error with `needle`, and gives it.
     pub fn says(&self, needle: &str) -> String {
         self.says_times(needle, 1)

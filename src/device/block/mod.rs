@@ -171,7 +171,11 @@ impl Disk {
         let address = memory.span().0;
         drop(memory.land());
         let at = u128::from(lba.0) * u128::from(info.block_bytes);
-        let what = format!("{tried} {len} bytes at block {lba} (byte {at}) of {}", info.path.display());
+        let what = match len {
+            // A flush.
+            0 => format!("{tried} {}", info.path.display()),
+            _ => format!("{tried} {len} bytes at block {lba} (byte {at}) of {}", info.path.display()),
+        };
         match failed.outcome.status {
             Status::Block(fault) => fault.to_error(what, address, info),
             Status::Os(errno) => explain_errno(what, errno),

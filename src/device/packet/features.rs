@@ -19,12 +19,16 @@ pub struct XdpFeatures {
     pub several_buffers: bool,
     /// Buffers of one packet that zero-copy sends, where the kernel says.
     pub zero_copy_pieces: Option<u32>,
+    /// Programs may ask when the NIC received a packet (`bpf_xdp_metadata_rx_timestamp`). Ours does not yet.
+    pub receive_times: bool,
 }
 
 const XDP_ACT_BASIC: u64 = 1;
 const XDP_ACT_REDIRECT: u64 = 2;
 const XDP_ACT_XSK_ZEROCOPY: u64 = 8;
 const XDP_ACT_RX_SG: u64 = 32;
+/// `enum netdev_xdp_rx_metadata`.
+const XDP_RX_METADATA_TIMESTAMP: u64 = 1;
 
 /// `GENL_ID_CTRL` and its request for a family by name.
 const CONTROL: u16 = 0x10;
@@ -36,6 +40,7 @@ const DEV_GET: u8 = 1;
 const DEV_IFINDEX: u16 = 1;
 const DEV_XDP_FEATURES: u16 = 3;
 const DEV_XDP_ZC_MAX_SEGS: u16 = 4;
+const DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
 
 /// Bytes of `struct nlmsghdr`, and of `struct genlmsghdr` behind it.
 const HEADER: usize = 16;
@@ -60,10 +65,8 @@ pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
         return Ok(None);
     };
     let answer = ask(&socket, family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes()).map_err(failed)?;
-    let Some(bits) = attribute(&answer, DEV_XDP_FEATURES).and_then(|value| Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?)))
-    else {
-        return Ok(None);
-    };
+    let word = |kind| attribute(&answer, kind).and_then(|value| Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?)));
+    let Some(bits) = word(DEV_XDP_FEATURES) else { return Ok(None) };
     let pieces = attribute(&answer, DEV_XDP_ZC_MAX_SEGS).and_then(|value| Some(u32::from_ne_bytes(value.get(..4)?.try_into().ok()?)));
     Ok(Some(XdpFeatures {
         native: bits & XDP_ACT_BASIC != 0,
@@ -71,6 +74,7 @@ pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
         zero_copy: bits & XDP_ACT_XSK_ZEROCOPY != 0,
         several_buffers: bits & XDP_ACT_RX_SG != 0,
         zero_copy_pieces: pieces,
+        receive_times: word(DEV_XDP_RX_METADATA_FEATURES).is_some_and(|bits| bits & XDP_RX_METADATA_TIMESTAMP != 0),
     }))
 }
 

@@ -462,6 +462,13 @@ impl Qp {
         }
     }
 
+    /// The wire has no room for this queue pair's packets. The clock runs all the same, so that a peer that takes nothing is given
+    /// up as one that answers nothing is.
+    #[inline]
+    pub fn stalled(&mut self, now: Nanos) {
+        self.requester.stalled(now, &self.path);
+    }
+
     /// Sends posted and not complete.
     #[inline]
     pub fn sends_pending(&self) -> u32 {

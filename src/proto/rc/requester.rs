@@ -283,6 +283,14 @@ impl Requester {
         Some(Transmit::new(&repr, spans))
     }
 
+    /// Packets wait for room on the wire: starts the clock if none runs.
+    #[inline]
+    pub(super) fn stalled(&mut self, now: Nanos, path: &Path) {
+        if self.next.wqe != self.tail && self.deadline == Nanos::MAX && self.rnr_until == Nanos::ZERO {
+            self.arm(now, path);
+        }
+    }
+
     /// Starts the clock for the oldest unanswered packet; each timeout in a row doubles it.
     #[inline]
     pub(super) fn arm(&mut self, now: Nanos, path: &Path) {

@@ -387,7 +387,13 @@ impl Slot {
             if !wires.room(&self.peer) {
                 // Without a link there is nothing to try again until one comes; then the queue pair is listed.
                 let waits = matches!(self.peer, Peer::Nobody | Peer::Expected(_));
-                return Sent { packets, stopped: if waits { Stopped::Nothing } else { Stopped::NoRoom } };
+                // After a failure of its own it has nothing to say.
+                let silent = matches!(self.engine.fault(), Some(rc::Fault::Requester(_) | rc::Fault::Asked));
+                if waits || silent {
+                    return Sent { packets, stopped: Stopped::Nothing };
+                }
+                self.engine.stalled(now);
+                return Sent { packets, stopped: Stopped::NoRoom };
             }
             let Some(transmit) = self.engine.poll_transmit(now, &reach) else {
                 return Sent { packets, stopped: Stopped::Nothing };

@@ -119,6 +119,26 @@ fn timeouts_double_and_end() {
 }
 
 #[test]
+fn a_wire_without_room_gives_up_too() {
+    let mut bench = Bench::new(Mtu::B256);
+    bench.post(0, SendOp::Send, 300);
+    let span = AckTimeout::new(8).span();
+    for retry in 0..8 {
+        // Looked at as often as there is a poll; the clock is started once.
+        for _ in 0..3 {
+            bench.hosts[0].qp.stalled(bench.now);
+            bench.now = bench.now.saturating_add(Nanos(1));
+        }
+        assert_eq!(bench.completions(0), [], "retry {retry}");
+        bench.wait(0, Nanos(span.0 << retry));
+    }
+    assert_eq!(bench.completions(0), [(0, WcStatus::RetryExc)]);
+    // With nothing to send no clock is started.
+    bench.hosts[0].qp.stalled(bench.now);
+    assert_eq!(bench.hosts[0].qp.next_timeout(), Nanos::MAX);
+}
+
+#[test]
 fn progress_starts_the_count_anew() {
     let mut bench = Bench::new(Mtu::B256);
     bench.post(0, SendOp::Send, 512);
