@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use basin::base::error::ErrorKind;
 use basin::base::units::{human_bytes, parse_bytes};
@@ -15,9 +16,10 @@ use basin::device::rdma::RdmaName;
 use basin::flow::client::Progress;
 use basin::flow::crew::{Either, either};
 use basin::flow::options::Options;
+use basin::flow::post::{Meeting, Post};
 use basin::flow::report::{self, Row};
 use basin::flow::{FlowKind, Transport, client, readback, server};
-use basin::reactor::{CoreConfig, PollMode, launch};
+use basin::reactor::{CoreConfig, PollMode, launch, processors};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -78,7 +80,10 @@ struct Arguments {
     /// Size of the memory region
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_bytes)]
     region: u64,
-    /// Processor to pin the core to; not pinned without it
+    /// Threads, each with its own part of every device; each of a client's has a connection of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=basin::base::limits::CORES_MAX as i64))]
+    cores: u16,
+    /// Processor to pin the first core to, the others to the next ones; without it only several cores are pinned
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     /// adaptive sleeps when idle; busy never does
@@ -87,7 +92,7 @@ struct Arguments {
     /// One JSON object per flow on standard output
     #[arg(long)]
     json: bool,
-    /// Server: end after the first client
+    /// Server: end when the first client has gone, and those that came meanwhile
     #[arg(long)]
     once: bool,
     /// BLOCK_DEV once more, when what is on it may be destroyed
@@ -127,6 +132,7 @@ fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
 }
 
 /// What the process does.
+#[derive(Clone, Copy)]
 enum Job {
     Serve,
     Request(IpAddr),
@@ -191,39 +197,57 @@ fn run(arguments: Arguments) -> Result<u8> {
         once: arguments.once,
         force_device: arguments.force_device,
     };
+    // What is read back is read once, in order.
+    let cores = if matches!(job, Job::Check) { 1 } else { usize::from(arguments.cores) };
+    let processors = processors(cores, arguments.cpu)?;
+    if cores > 1 && processors.is_none() {
+        eprintln!("cores    {cores}, not pinned: this process may use fewer processors");
+    }
     // A server may have many clients, each with a few hundred tasks and operations.
-    let core = CoreConfig { cpu: arguments.cpu, poll: options.poll, operations: 16 << 10, tasks: 16 << 10, ..CoreConfig::default() };
-    let (sender, job, export) = (std::sync::mpsc::channel(), &job, &export);
-    let (results, rows) = sender;
-    let outcomes = launch::<(), _, _, _>(vec![core], |_, core, _| {
+    let config = CoreConfig { poll: options.poll, operations: 16 << 10, tasks: 16 << 10, ..CoreConfig::default() };
+    let cpu = |core: usize| processors.as_ref().map(|chosen| chosen[core]);
+    let configs = (0..cores).map(|core| CoreConfig { cpu: cpu(core), ..config.clone() }).collect();
+    let (results, rows) = std::sync::mpsc::channel();
+    let (failure, meeting) = (Arc::new(Mutex::new(None)), Arc::new(Meeting::default()));
+    launch(configs, |index, core, mail| {
         let (options, export, results) = (options.clone(), export.clone(), results.clone());
-        let job = match job {
-            Job::Serve => Job::Serve,
-            Job::Check => Job::Check,
-            Job::Request(address) => Job::Request(*address),
-        };
+        let (failure, meeting) = (failure.clone(), meeting.clone());
         async move {
-            let bar = Rc::new(Bar::default());
+            let bar = Rc::new(Bar { hidden: index > 0, ..Bar::default() });
             let said = bar.clone();
             let say: server::Say = Rc::new(move |line| said.say(&line));
-            match job {
-                Job::Serve => server::serve(core, options, say).await,
+            let post = Post::new(&core, mail);
+            let outcome = match job {
+                Job::Serve => server::serve(core.clone(), options, post, say).await,
                 Job::Check => readback::check(&core, &options, export.as_deref(), say).await,
                 Job::Request(address) => {
-                    let Either::Left(rows) = either(client::run(core.clone(), options, address, say, bar), core.stopping()).await else {
-                        return Err(Error::new(ErrorKind::Failed, "interrupted; nothing more was measured"));
-                    };
-                    let _ = results.send(rows?);
-                    Ok(())
+                    // What there is to say of a client its first core says.
+                    let say = if index == 0 { say } else { Rc::new(|_| ()) };
+                    match either(client::run(core.clone(), options, address, post, &meeting, say, bar), core.stopping()).await {
+                        Either::Left(rows) => rows.map(|rows| drop(results.send((index, rows)))),
+                        Either::Right(()) => Err(Error::new(ErrorKind::Failed, "interrupted; nothing more was measured")),
+                    }
                 }
+            };
+            let failed = outcome.is_err();
+            if let Err(error) = outcome {
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+            // The cores of a server end with the first of them; those of a client when the first fails.
+            if failed || matches!(job, Job::Serve) {
+                core.stop();
             }
         }
     })?;
-    outcomes.into_iter().collect::<Result<Vec<()>>>()?;
+    if let Some(error) = failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(error);
+    }
     drop(results);
-    match rows.try_recv() {
-        Ok(rows) => Ok(show(&rows, json)),
-        Err(_) => Ok(0),
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by_key(|&(core, _)| core);
+    match job {
+        Job::Request(_) => Ok(show(&report::merge(rows.into_iter().map(|(_, rows)| rows).collect()), json)),
+        Job::Serve | Job::Check => Ok(0),
     }
 }
 
@@ -237,6 +261,8 @@ fn show(rows: &[Row], json: bool) -> u8 {
 /// A progress bar on a terminal; nothing elsewhere.
 #[derive(Default)]
 struct Bar {
+    /// Of another core than the first.
+    hidden: bool,
     bar: RefCell<Option<ProgressBar>>,
 }
 
@@ -251,7 +277,7 @@ impl Bar {
 
 impl Progress for Bar {
     fn begin(&self, flow: FlowKind, count: Option<u64>) {
-        if !std::io::stderr().is_terminal() {
+        if self.hidden || !std::io::stderr().is_terminal() {
             return;
         }
         let bar = count.map_or_else(ProgressBar::new_spinner, ProgressBar::new);

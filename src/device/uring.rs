@@ -34,6 +34,32 @@ pub struct Uring {
     inner: Rc<RefCell<Inner>>,
 }
 
+/// The region registered as fixed buffers for several cores: a ring that does nothing but hold it. A core's own ring cannot be
+/// taken over from while its core runs: the kernel lets only its one issuer's thread do that (`EEXIST`).
+pub struct Registration {
+    ring: IoUring,
+    region: Region,
+}
+
+impl Registration {
+    /// Registers `region`.
+    ///
+    /// # Errors
+    /// As [`Uring::register_region`].
+    pub fn new(region: &Region) -> Result<Registration> {
+        let ring = IoUring::new(1).map_err(|error| explain_setup(&error))?;
+        let region = region.clone();
+        register(&ring, &region)?;
+        Ok(Registration { ring, region })
+    }
+}
+
+fn register(ring: &IoUring, region: &Region) -> Result<()> {
+    let pieces: Vec<libc::iovec> = region.fixed_pieces().map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len }).collect();
+    // SAFETY: the pieces lie in the region's mapping, which whoever has the ring keeps alive as long as the ring.
+    unsafe { ring.submitter().register_buffers(&pieces) }.map_err(|error| explain_register(region, &error))
+}
+
 struct Inner {
     ring: IoUring,
     ops: Ops,
@@ -94,10 +120,7 @@ impl Uring {
     /// The locked-memory budget is too small (`ENOMEM`).
     pub fn register_region(&self, region: &Region) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
-        let pieces: Vec<libc::iovec> =
-            region.fixed_pieces().map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len }).collect();
-        // SAFETY: the pieces lie in the region's mapping, which `inner.region` keeps alive as long as the ring.
-        unsafe { inner.ring.submitter().register_buffers(&pieces) }.map_err(|error| explain_register(region, &error))?;
+        register(&inner.ring, region)?;
         inner.region = Some(region.clone());
         Ok(())
     }
@@ -136,21 +159,26 @@ impl Uring {
         }
     }
 
-    /// The ring's descriptor, for `register_buffers_clone` from another core.
+    /// The ring's descriptor, for `register_buffers_clone` into another ring of this core.
     pub fn fd(&self) -> RawFd {
         use std::os::fd::AsRawFd;
         self.inner.borrow().ring.as_raw_fd()
     }
 
-    /// Takes over the fixed buffers of another core's ring, so that the region's pages are pinned and charged once. That ring may
-    /// go on submitting on its own thread, but must not register or release buffers at the same time.
+    /// Takes over a registration, so that the region's pages are pinned and charged once for all cores.
     ///
     /// # Errors
-    /// `other` has none, or this ring has some already; Linux before 6.12 cannot do it (`EINVAL`).
-    pub fn clone_region_from(&self, other: RawFd, region: &Region) -> Result<()> {
-        let mut inner = self.inner.borrow_mut();
-        inner.ring.submitter().register_buffers_clone(other).map_err(|error| explain_register(region, &error))?;
-        inner.region = Some(region.clone());
+    /// This ring has one already. Linux before 6.12 cannot share: there this ring registers for itself, as
+    /// [`Uring::register_region`].
+    pub fn share_registration(&self, registration: &Registration) -> Result<()> {
+        use std::os::fd::AsRawFd;
+        let Registration { ring, region } = registration;
+        let cloned = self.inner.borrow().ring.submitter().register_buffers_clone(ring.as_raw_fd());
+        match cloned {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return self.register_region(region),
+            cloned => cloned.map_err(|error| explain_register(region, &error))?,
+        }
+        self.inner.borrow_mut().region = Some(region.clone());
         Ok(())
     }
 
@@ -332,7 +360,10 @@ impl Inner {
             any = true;
             let (bits, flags, result) = (entry.user_data(), entry.flags(), entry.result());
             if bits >> 32 == NOT_AN_OPERATION {
-                self.watch_ended(bits as u32, result);
+                // The answer to a cancellation must not be taken for that of a watch which is not set.
+                if bits != CANCELLATION {
+                    self.watch_ended(bits as u32, result);
+                }
                 continue;
             }
             let id = OpId::from_bits(bits);
@@ -545,6 +576,23 @@ mod tests {
     }
 
     #[test]
+    fn a_cancellation_in_vain_ends_no_watch() {
+        let (slab, ops, uring) = world();
+        let fd = eventfd();
+        uring.watch(fd.as_raw_fd());
+        // Too late for what it was to cancel: the answer is an error, while the watch is not set.
+        let op = ops.begin(slab.buf().unwrap()).unwrap();
+        uring.cancel(op.id());
+        let _ = uring.poll();
+        drop(ops.retract(op));
+        for _ in 0..3 {
+            uring.wait(Some(Nanos::from_millis(1))).unwrap();
+            let _ = uring.poll();
+        }
+        assert_eq!(uring.inner.borrow().watches.len(), 1);
+    }
+
+    #[test]
     fn a_descriptor_closed_under_its_watch_does_not_keep_the_core_awake() {
         let (_slab, _ops, uring) = world();
         let closed = eventfd().as_raw_fd();
@@ -559,27 +607,40 @@ mod tests {
     #[test]
     fn fixed_buffers_are_shared_between_rings() {
         let (slab, ops, uring) = world();
-        if let Err(error) = uring.register_region(slab.region()) {
-            eprintln!("SKIPPED: {error}");
-            return;
-        }
-        let other = Uring::new(8, &ops).unwrap();
-        match other.clone_region_from(uring.fd(), slab.region()) {
-            Err(error) if error.errno() == Some(libc::EINVAL) => return eprintln!("SKIPPED: {error}"),
-            cloned => cloned.unwrap(),
-        }
-        let file = File::open("/dev/zero").unwrap();
-        let mut run = slab.run(4096).unwrap();
+        let registration = match Registration::new(slab.region()) {
+            Ok(registration) => registration,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        uring.share_registration(&registration).unwrap();
+        // Each core on a thread of its own, while the first ring goes on.
+        let (other_slab, registration) =
+            (Slab::new(slab.region(), 8).unwrap().run(4096).unwrap().detach(), std::sync::Arc::new(registration));
+        let shared = registration.clone();
+        let elsewhere = std::thread::spawn(move || {
+            let (ops, parcel) = (Ops::new(8), other_slab);
+            let uring = Uring::new(8, &ops).unwrap();
+            uring.share_registration(&shared).unwrap();
+            reads_zeros(&uring, &ops, parcel);
+        });
+        elsewhere.join().unwrap();
+        drop(registration);
+        reads_zeros(&uring, &ops, slab.run(4096).unwrap().detach());
+        assert!(uring.region().is_some());
+    }
+
+    /// Reads through the first fixed buffer.
+    fn reads_zeros(uring: &Uring, ops: &Ops, parcel: crate::mem::Parcel) {
+        let guests = Slab::for_guests(&parcel);
+        let mut run = parcel.attach(&guests).unwrap();
         run.as_mut_slice().fill(1);
+        let file = File::open("/dev/zero").unwrap();
         let op = ops.begin(run).unwrap();
         let (address, len) = ops.span(op.id());
         let entry = opcode::ReadFixed::new(types::Fd(file.as_raw_fd()), address as *mut u8, len, 0).build();
         // SAFETY: the entry points into the operation's own payload.
-        unsafe { other.submit(entry, op.id()) }.unwrap();
-        let done = finish(&other, op);
+        unsafe { uring.submit(entry, op.id()) }.unwrap();
+        let done = finish(uring, op);
         assert_eq!(done.outcome, Outcome::ok(4096));
         assert!(done.lease.as_slice().iter().all(|&byte| byte == 0));
-        drop(uring);
-        assert!(other.region().is_some());
     }
 }

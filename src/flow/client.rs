@@ -1,6 +1,7 @@
 //! The client's end of `unified-rdma-test`: asks for each flow, takes part in it, and reports.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
@@ -8,6 +9,7 @@ use crate::device::socket::TcpStream;
 use crate::flow::control::{self, Channel, Message, Plan};
 use crate::flow::node::Node;
 use crate::flow::options::Options;
+use crate::flow::post::{Meeting, Post};
 use crate::flow::report::Row;
 use crate::flow::server::Say;
 use crate::flow::setup::{self, Role};
@@ -27,59 +29,109 @@ pub trait Progress {
     fn end(&self);
 }
 
-/// Runs every flow that was asked for against the server and returns their rows.
+/// Runs every flow that was asked for against the server and returns their rows: one for each flow, none where this core has no
+/// part in it. With several cores each has a connection of its own and its share of the operations, and all begin a flow together.
 ///
 /// # Errors
 /// Set-up failed, or the server cannot be reached. A flow that fails has a row that says so.
-pub async fn run(core: Core, options: Options, server: IpAddr, say: Say, progress: std::rc::Rc<dyn Progress>) -> Result<Vec<Row>> {
-    let node = setup::open(&core, &options, Role::Client(server), |line| say(line)).await?;
+pub async fn run(
+    core: Core,
+    options: Options,
+    server: IpAddr,
+    post: Option<Rc<Post>>,
+    meeting: &Meeting,
+    say: Say,
+    progress: Rc<dyn Progress>,
+) -> Result<Vec<Option<Row>>> {
+    let node = setup::open(&core, &options, Role::Client(server), post.as_ref(), |line| say(line)).await?;
+    setup::start(&node, |_| ());
     let address = SocketAddr::new(server, options.port);
+    let (leads, cores) = (node.place().core() == 0, node.place().cores());
     let mut channel = None;
     let mut rows = Vec::new();
-    for &flow in &options.flows {
+    meeting.turn(&core, node.place().core()).await;
+    for (number, &flow) in options.flows.iter().enumerate() {
         let (plan, note) = options.plan(flow, setup::seed(&node));
-        if let Some(note) = note {
+        let (plan, shared) = share(plan, &node);
+        for note in note.into_iter().chain(shared).filter(|_| leads) {
             say(note);
         }
         // The first connection must succeed. Later ones replace one that a failed flow has spoiled.
-        let mut open = match channel.take() {
-            Some(open) => open,
-            None => match connect(&core, address, &say).await {
-                Ok(open) => open,
-                Err(error) if rows.is_empty() => return Err(error),
-                Err(error) => {
-                    rows.push(Row::failed(flow, options.transport, error.to_string()));
-                    continue;
-                }
-            },
+        let open = match channel.take() {
+            Some(open) => Ok(open),
+            None => connect(&core, address, &say).await,
         };
-        progress.begin(flow, plan.count);
-        let ticker = {
-            let (node, core, progress) = (node.clone(), core.clone(), progress.clone());
-            core.clone().spawn(async move {
-                loop {
-                    core.sleep(Nanos::from_millis(100)).await;
-                    progress.advance(node.operations());
-                }
-            })
-        };
-        node.reset_operations();
-        let ran = run_flow(&node, &mut open, &plan, address).await;
-        ticker.abort();
-        progress.end();
-        rows.push(match ran {
-            Ok(row) => {
-                channel = Some(open);
-                row
+        if number == 0
+            && let Err(error) = open
+        {
+            return Err(error);
+        }
+        if cores > 1 {
+            meeting.wait(&core, cores, number + 1).await;
+        }
+        rows.push(match (plan, open) {
+            (None, open) => {
+                channel = open.ok();
+                None
             }
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                // The server waits for an answer this end cannot give: a new conversation for the next flow.
-                Row::skipped(flow, options.transport, error.to_string())
+            (Some(_), Err(error)) => Some(Row::failed(flow, options.transport, error.to_string())),
+            (Some(plan), Ok(mut open)) => {
+                let ran = watched(&node, &plan, &progress, run_flow(&node, &mut open, &plan, address)).await;
+                Some(match ran {
+                    Ok(row) => {
+                        channel = Some(open);
+                        row
+                    }
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {
+                        // The server waits for an answer this end cannot give: a new conversation for the next flow.
+                        Row::skipped(flow, options.transport, error.to_string())
+                    }
+                    Err(error) => Row::failed(flow, options.transport, error.to_string()),
+                })
             }
-            Err(error) => Row::failed(flow, options.transport, error.to_string()),
         });
     }
     Ok(rows)
+}
+
+/// This core's share of a flow, if it has one; and what the user is to know of it.
+fn share(plan: Plan, node: &Node) -> (Option<Plan>, Option<String>) {
+    let place = node.place();
+    let (core, cores) = (place.core(), place.cores());
+    let takers = match plan.flow {
+        // One ring is one conversation.
+        FlowKind::RdmaToRdma => 1,
+        flow if flow.uses_rdma() => place.rdma_cores,
+        _ => cores,
+    };
+    // Nobody begins what it has no operation for.
+    let takers = plan.count.map_or(takers, |count| takers.min(count.try_into().unwrap_or(usize::MAX)));
+    let note = (takers < cores).then(|| match takers {
+        1 => format!("{}: on core 0 only", plan.flow),
+        takers => format!("{}: on {takers} of {cores} cores", plan.flow),
+    });
+    let of = |count: u64| count / takers as u64 + u64::from((core as u64) < count % takers as u64);
+    let count = plan.count.map(of);
+    ((core < takers).then_some(Plan { count, ..plan }), note)
+}
+
+/// Runs a flow, and shows meanwhile how far it is.
+async fn watched(node: &Node, plan: &Plan, progress: &Rc<dyn Progress>, flow: impl Future<Output = Result<Row>>) -> Result<Row> {
+    progress.begin(plan.flow, plan.count);
+    node.reset_operations();
+    let ticker = {
+        let (node, progress) = (node.clone(), progress.clone());
+        node.core().clone().spawn(async move {
+            loop {
+                node.core().sleep(Nanos::from_millis(100)).await;
+                progress.advance(node.operations());
+            }
+        })
+    };
+    let ran = flow.await;
+    ticker.abort();
+    progress.end();
+    ran
 }
 
 async fn connect(core: &Core, address: SocketAddr, say: &Say) -> Result<Channel> {

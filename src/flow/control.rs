@@ -174,6 +174,14 @@ impl Channel {
         Channel { core: core.clone(), stream, peer }
     }
 
+    /// The connection alone, to go on on another core.
+    ///
+    /// # Errors
+    /// The peer has said more than it was asked.
+    pub fn detach(self) -> Result<std::net::TcpStream> {
+        self.stream.detach()
+    }
+
     /// Who is at the other end.
     pub fn peer(&self) -> &str {
         &self.peer

@@ -6,6 +6,9 @@
 //!
 //! Where packets flow and every stream is one that is stored in batches, they gather in the port's rings for a moment before they are
 //! looked at: a wake of the core costs as much as twenty packets.
+//!
+//! Every core has a hub; only those that own a queue of the interface have a port. A stream's number says which core it is on:
+//! what comes in elsewhere goes there by mail, and the answer goes back to leave by the port it came in on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,8 +17,9 @@ use std::rc::Rc;
 
 use crate::base::{Error, Nanos, Result};
 use crate::device::packet::{Inlet, PortFault};
+use crate::flow::post::{Letter, Post};
 use crate::flow::window::Inbox;
-use crate::mem::{Buf, Slab};
+use crate::mem::{Buf, Run, Slab};
 use crate::reactor::Core;
 use crate::wire::frame::{Encapsulation, UdpFrame};
 use crate::wire::native::datagram;
@@ -66,6 +70,9 @@ struct Stream {
     pace: Pace,
 }
 
+/// Is told of a stream that begins by itself.
+pub type Unknown = dyn Fn(u32, Rc<Inbox<Datagram>>);
+
 /// A received datagram of a stream.
 #[derive(Debug)]
 pub struct Datagram {
@@ -81,6 +88,8 @@ pub struct Datagram {
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     encapsulation: Encapsulation,
+    /// The core whose port it came in on.
+    core: usize,
 }
 
 impl Reply {
@@ -95,13 +104,18 @@ impl Reply {
     }
 }
 
-/// The streams of one packet port.
+/// The streams of one core.
 pub struct Hub {
-    inlet: Inlet,
+    /// The core's port, if it owns one.
+    inlet: Option<Inlet>,
+    mode: String,
+    post: Option<Rc<Post>>,
     slab: Slab,
     core: Core,
     streams: RefCell<HashMap<u32, Stream>>,
     flow: Cell<Flow>,
+    /// A datagram went to another core since the last look: its stream may be in a hurry.
+    has_mailed: Cell<bool>,
     dropped: Cell<u64>,
     ident: Cell<u16>,
     /// On loopback answers go through a socket: the kernel takes a packet from 127.0.0.1 for a forgery unless it sent it itself.
@@ -109,16 +123,17 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Over the datagrams of `inlet`; answers are built in chunks of `slab`.
+    /// Over the datagrams of `inlet`, received as `mode` says, and those that come by mail; answers are built in chunks of `slab`.
     ///
     /// # Errors
     /// On a loopback interface `udp_port` is taken by another program.
-    pub fn new(core: &Core, slab: &Slab, inlet: Inlet, udp_port: u16) -> Result<Rc<Hub>> {
-        let on_loopback = inlet.link().addresses.iter().any(|(address, _)| address.is_loopback());
+    pub fn new(core: &Core, slab: &Slab, inlet: Option<Inlet>, mode: &str, udp_port: u16, post: Option<Rc<Post>>) -> Result<Rc<Hub>> {
+        let on_loopback = inlet.as_ref().is_some_and(|inlet| inlet.link().is_loopback());
         let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
-        let (core, slab) = (core.clone(), slab.clone());
-        let (streams, flow, dropped, ident) = (RefCell::default(), Cell::default(), Cell::new(0), Cell::new(0));
-        Ok(Rc::new(Hub { inlet, slab, core, streams, flow, dropped, ident, socket }))
+        let (core, slab, mode) = (core.clone(), slab.clone(), mode.to_owned());
+        let (streams, flow, has_mailed) = (RefCell::default(), Cell::default(), Cell::default());
+        let (dropped, ident) = (Cell::new(0), Cell::new(0));
+        Ok(Rc::new(Hub { inlet, mode, post, slab, core, streams, flow, has_mailed, dropped, ident, socket }))
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
@@ -147,25 +162,30 @@ impl Hub {
 
     /// How the port receives: `zero-copy`, `native copy`, `skb copy`.
     pub fn mode(&self) -> String {
-        self.inlet.mode().to_string()
+        self.mode.clone()
     }
 
     /// Deals until the port is gone. `unknown` is told of each stream that begins by itself, after its inbox was opened.
-    pub async fn run(&self, unknown: impl Fn(u32, Rc<Inbox<Datagram>>)) {
+    pub async fn run(&self, unknown: &Unknown) {
+        let Some(inlet) = &self.inlet else { return };
         let mut frames: Vec<Buf> = Vec::with_capacity(BATCH);
         loop {
-            match self.inlet.receive(&mut frames, BATCH) {
-                Ok(0) => self.inlet.readable().await,
+            match inlet.receive(&mut frames, BATCH) {
+                Ok(0) => inlet.readable().await,
                 Ok(count) => {
                     let mut flow = self.flow.get();
                     flow.count(self.core.now(), count);
                     self.flow.set(flow);
                     for frame in frames.drain(..) {
-                        self.deal(frame, &unknown);
+                        match self.read(frame) {
+                            Some(datagram) => self.deal(datagram, unknown),
+                            None => self.drop_one(),
+                        }
                     }
-                    let gathers =
-                        count < BATCH && flow.is_flowing && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
-                    if gathers && self.inlet.hold(self.core.now().saturating_add(GATHER)) {
+                    let is_patient =
+                        !self.has_mailed.replace(false) && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
+                    let gathers = count < BATCH && flow.is_flowing && is_patient;
+                    if gathers && inlet.hold(self.core.now().saturating_add(GATHER)) {
                         self.core.rest(GATHER).await;
                     } else {
                         // Other tasks store and forward what was dealt.
@@ -183,43 +203,57 @@ impl Hub {
         }
     }
 
-    fn deal(&self, mut frame: Buf, unknown: &impl Fn(u32, Rc<Inbox<Datagram>>)) {
-        let Ok(parsed) = UdpFrame::parse(frame.as_slice()) else { return self.drop_one() };
+    /// What a frame is, viewed on its payload.
+    fn read(&self, mut frame: Buf) -> Option<Datagram> {
+        let parsed = UdpFrame::parse(frame.as_slice()).ok()?;
         let payload = parsed.payload();
-        let Ok(header) = datagram::Repr::parse(payload) else { return self.drop_one() };
-        let reply = Reply {
-            encapsulation: Encapsulation {
-                src_mac: parsed.ethernet.dst,
-                dst_mac: parsed.ethernet.src,
-                vlan: parsed.ethernet.vlan,
-                src: parsed.dst,
-                dst: parsed.src,
-                traffic_class: 0,
-                hop_limit: 64,
-            },
+        let header = datagram::Repr::parse(payload).ok()?;
+        let encapsulation = Encapsulation {
+            src_mac: parsed.ethernet.dst,
+            dst_mac: parsed.ethernet.src,
+            vlan: parsed.ethernet.vlan,
+            src: parsed.dst,
+            dst: parsed.src,
+            traffic_class: 0,
+            hop_limit: 64,
         };
         // The payload's place in the chunk, from its place in the frame.
         let within = payload.as_ptr() as usize - frame.as_slice().as_ptr() as usize;
         let (start, len) = (frame.start() + within as u32, payload.len() as u32);
         frame.set_view(start, len);
-        let (stream, begins) = match header {
+        Some(Datagram { buf: frame, header, reply: Reply { encapsulation, core: self.number() } })
+    }
+
+    /// Puts a datagram, from this core's port or from another core, where it belongs.
+    pub fn deal(&self, datagram: Datagram, unknown: &Unknown) {
+        let (stream, begins) = match datagram.header {
             datagram::Repr::Hello { stream, .. } => (stream, true),
             datagram::Repr::Data { stream, .. } | datagram::Repr::Fin { stream, .. } => (stream, false),
             datagram::Repr::Ack(_) => return self.drop_one(),
         };
         let known = self.streams.borrow().get(&stream).map(|known| known.inbox.clone());
-        let inbox = match known {
-            Some(inbox) => inbox,
-            None if begins && self.streams.borrow().len() < STREAMS_MAX => {
+        let inbox = match (known, &self.post) {
+            (Some(inbox), _) => inbox,
+            // Also one that is nobody's yet: it begins there.
+            (None, Some(post)) if let Some(core) = post.elsewhere(stream) => {
+                self.has_mailed.set(true);
+                let Datagram { buf, header, reply } = datagram;
+                return post.offer(core, Letter::Datagram { parcel: Run::from(buf).detach(), header, reply });
+            }
+            (None, _) if begins && self.streams.borrow().len() < STREAMS_MAX => {
                 let inbox = self.open(stream, Pace::Gathered);
                 unknown(stream, inbox.clone());
                 inbox
             }
-            None => return self.drop_one(),
+            (None, _) => return self.drop_one(),
         };
-        if inbox.push(Datagram { buf: frame, header, reply }).is_err() {
+        if inbox.push(datagram).is_err() {
             self.drop_one();
         }
+    }
+
+    fn number(&self) -> usize {
+        self.post.as_ref().map_or(0, |post| post.number())
     }
 
     fn drop_one(&self) {
@@ -229,6 +263,12 @@ impl Hub {
     /// Sends a datagram header back to a sender, from a chunk of the region. Lost like any datagram when there is no room: the
     /// next one says more.
     pub fn answer(&self, reply: &Reply, header: datagram::Repr) {
+        if let Some(post) = &self.post
+            && reply.core != post.number()
+        {
+            return post.offer(reply.core, Letter::Answer { reply: *reply, header });
+        }
+        let Some(inlet) = &self.inlet else { return };
         let bytes = header.encode();
         if let Some(socket) = &self.socket {
             // 24 bytes of acknowledgement, no payload.
@@ -248,7 +288,7 @@ impl Hub {
         let udp = headers - udp::HEADER_LEN;
         udp::fill_checksum(&mut frame[udp..], src.ip(), dst.ip());
         // Nobody waits for it: the chunk returns when the NIC is done, or now.
-        drop(self.inlet.post(buf));
+        drop(inlet.post(buf));
     }
 }
 

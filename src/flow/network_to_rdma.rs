@@ -109,7 +109,7 @@ impl Client {
             while self.node.core().timeout(LOST_AFTER, self.credit.take()).await.is_err() {
                 self.write_off();
             }
-            let mut buf = self.node.buf().await;
+            let mut buf = self.node.buf().await?;
             buf.set_view(0, datagram::LEN as u32 + self.plan.size_bytes);
             let (header, content) = buf.as_mut_slice().split_at_mut(datagram::LEN);
             header.copy_from_slice(&datagram::Repr::Data { stream, sequence, total: 0 }.encode());

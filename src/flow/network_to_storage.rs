@@ -19,9 +19,10 @@ use crate::device::socket::UdpSocket;
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
+use crate::flow::extent::Extent;
 use crate::flow::hub::{self, Datagram, Hub, Pace, Reply};
 use crate::flow::log::{self, Origin, Packed};
-use crate::flow::node::{Extent, Node};
+use crate::flow::node::Node;
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
 use crate::flow::window::{Credit, Inbox};
@@ -153,35 +154,45 @@ impl Recorder {
             });
             writers.push((jobs, task));
         }
-        while let Some(number) = idle.pop().await {
+        let outcome = loop {
+            let Some(number) = idle.pop().await else { break Ok(()) };
             // Waiting for datagrams with a writer in hand: whatever came while all were busy goes in one write.
             self.gathered().await;
-            let before = self.state.get().stored;
-            let (gather, asked) = self.collect(self.spare_gather()).await;
-            if let Some(bytes) = u64::from(gather.len_bytes()).checked_div(self.state.get().stored - before) {
-                self.record_bytes.set(bytes);
-            }
-            if gather.is_empty() {
-                self.gathers.borrow_mut().push(gather);
-                let _ = idle.push(number);
-            } else {
-                let batch = self.place(gather).await?;
-                writers[number].0.push(batch).unwrap_or_else(|_| unreachable!("an idle writer has no job"));
-            }
-            if asked {
-                // Only now: what was collected is counted as on its way, and is not announced before it is durable.
-                self.announce();
+            let stays_idle = || idle.push(number).unwrap_or_else(|_| unreachable!("it was idle before"));
+            if let Err(error) = self.hand_out(&writers[number].0, stays_idle).await {
+                break Err(error);
             }
             if self.inbox.is_closed() && self.inbox.is_empty() {
-                break;
+                break Ok(());
             }
-        }
+        };
         for (jobs, task) in writers {
             jobs.close();
             task.await.map_err(|panic| Error::new(ErrorKind::Failed, panic.to_string()))?;
         }
         let failure = failure.borrow_mut().take();
-        failure.map_or(Ok(()), Err)
+        failure.map_or(outcome, Err)
+    }
+
+    /// Gives what has come to an idle writer, which stays idle if nothing has.
+    async fn hand_out(&self, writer: &Inbox<Batch>, stays_idle: impl FnOnce()) -> Result<()> {
+        let before = self.state.get().stored;
+        let (gather, asked) = self.collect(self.spare_gather()).await?;
+        if let Some(bytes) = u64::from(gather.len_bytes()).checked_div(self.state.get().stored - before) {
+            self.record_bytes.set(bytes);
+        }
+        if gather.is_empty() {
+            self.gathers.borrow_mut().push(gather);
+            stays_idle();
+        } else {
+            let batch = self.place(gather).await?;
+            writer.push(batch).unwrap_or_else(|_| unreachable!("an idle writer has no job"));
+        }
+        if asked {
+            // Only now: what was collected is counted as on its way, and is not announced before it is durable.
+            self.announce();
+        }
+        Ok(())
     }
 
     /// Waits until there is enough for a write, or the stream pauses, or the first datagram has waited long enough. Where datagrams do
@@ -210,7 +221,7 @@ impl Recorder {
     }
 
     /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
-    async fn collect(&self, mut gather: Gather) -> (Gather, bool) {
+    async fn collect(&self, mut gather: Gather) -> Result<(Gather, bool)> {
         let received_ns = unix_now_ns();
         let mut pack: Option<Packed> = None;
         let mut asked = false;
@@ -255,7 +266,7 @@ impl Recorder {
                         if let Some(full) = pack.take() {
                             gather.push(full.finish()).unwrap_or_else(|_| unreachable!("the bounds were checked above"));
                         }
-                        let mut fresh = Packed::new(self.node.buf().await);
+                        let mut fresh = Packed::new(self.node.buf_while(|| !self.inbox.is_closed()).await?);
                         // A chunk has room for one of the largest datagrams a chunk can carry, less its headers.
                         assert!(fresh.push(buf.as_slice(), &origin, &self.ledger), "a datagram of {} bytes", buf.len());
                         pack = Some(fresh);
@@ -270,7 +281,7 @@ impl Recorder {
         if let Some(pack) = pack {
             gather.push(pack.finish()).unwrap_or_else(|_| unreachable!("one place was kept for the pack"));
         }
-        (gather, asked)
+        Ok((gather, asked))
     }
 
     /// Gives a batch its place in the extent.
@@ -278,7 +289,7 @@ impl Recorder {
         let block = u64::from(self.node.disk()?.info().block_bytes);
         let short = u64::from(gather.len_bytes()).next_multiple_of(block) - u64::from(gather.len_bytes());
         if short > 0 {
-            let mut pad = self.node.run(short as u32).await;
+            let mut pad = self.node.run_while(short as u32, || !self.inbox.is_closed()).await?;
             pad.as_mut_slice().fill(0);
             gather.push(pad).unwrap_or_else(|_| unreachable!("one place was kept for the pad"));
         }
@@ -356,7 +367,7 @@ impl Recorder {
         let mut last: Option<u64> = None;
         for (at, blocks) in writes {
             let lba = Lba(self.extent.start.0 + at);
-            let run = self.node.run((blocks * block) as u32).await;
+            let run = self.node.run((blocks * block) as u32).await?;
             let run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading back", lba, failed))?;
             let mut wrong: Option<String> = None;
             let walked = log::walk(run.as_slice(), |header, payload| {
@@ -536,7 +547,7 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
             }
             continue;
         }
-        let mut buf = node.buf().await;
+        let mut buf = node.buf().await?;
         buf.set_view(0, datagram::LEN as u32 + plan.size_bytes);
         let (header, content) = buf.as_mut_slice().split_at_mut(datagram::LEN);
         header.copy_from_slice(&datagram::Repr::Data { stream, sequence, total: 0 }.encode());
@@ -558,7 +569,7 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
 }
 
 async fn send_header(node: &Node, socket: &UdpSocket, header: datagram::Repr) -> Result<()> {
-    let mut buf = node.buf().await;
+    let mut buf = node.buf().await?;
     buf.set_view(0, datagram::LEN as u32);
     buf.as_mut_slice().copy_from_slice(&header.encode());
     socket.reap(socket.send(buf)).await
@@ -592,7 +603,8 @@ async fn settle(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, t
 /// Takes acknowledgements and measures what they cover.
 async fn listen(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, bytes: u64) -> Infallible {
     loop {
-        let Ok(buf) = socket.receive(node.buf().await).await else {
+        let Ok(buf) = node.buf().await else { continue };
+        let Ok(buf) = socket.receive(buf).await else {
             // A port unreachable, say. The sender finds out whether the server is there at all.
             node.core().sleep(Nanos::from_millis(1)).await;
             continue;

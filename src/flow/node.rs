@@ -3,38 +3,54 @@
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Lba, Nanos, Result, limits};
-use crate::device::block::Disk;
-use crate::device::rdma::{Access, Hca, Qp, QpConfig};
+use crate::base::{Error, Nanos, Result};
+use crate::device::block::{Disk, DiskParcel};
+use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpState};
 use crate::flow::FlowKind;
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
+use crate::flow::extent::{Extent, Extents};
 use crate::flow::hub::Hub;
+use crate::flow::post::Post;
 use crate::flow::rdma_to_rdma::Gathering;
 use crate::flow::report::{Meter, Row};
-use crate::mem::{Buf, Ledger, Run, Slab, Window};
+use crate::mem::{Buf, Exhausted, Ledger, Run, Slab, Window};
 use crate::reactor::Core;
 
-/// Blocks of the device that belong to one flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// The first.
-    pub start: Lba,
-    /// How many.
-    pub blocks: u64,
-}
+/// How often who waits for memory looks whether there is some.
+const LOOK: Nanos = Nanos::from_micros(50);
 
 /// The disk and what is known of it.
 pub struct Store {
     disk: Disk,
     committer: Committer,
     epoch: u32,
-    /// The first block behind the header, and the next one not yet given to a flow.
-    first: u64,
-    next: Cell<u64>,
+    extents: Arc<Extents>,
+}
+
+/// A node among those of its process: one on each core.
+#[derive(Clone)]
+pub struct Place {
+    /// The mail to the others, if there are any.
+    pub post: Option<Rc<Post>>,
+    /// How many of the cores, the first ones, have an HCA.
+    pub rdma_cores: usize,
+}
+
+impl Place {
+    /// This core's number.
+    pub fn core(&self) -> usize {
+        self.post.as_ref().map_or(0, |post| post.number())
+    }
+
+    /// Cores of the process.
+    pub fn cores(&self) -> usize {
+        self.post.as_ref().map_or(1, |post| post.cores())
+    }
 }
 
 /// A process's devices. Clones are the same node.
@@ -46,7 +62,8 @@ pub struct Node {
 struct Inner {
     core: Core,
     slab: Slab,
-    store: OnceCell<Result<Store, String>>,
+    place: Place,
+    store: OnceCell<Store>,
     hca: OnceCell<Result<Hca, String>>,
     hub: OnceCell<Result<Rc<Hub>, String>>,
     gathering: RefCell<Option<Rc<Gathering>>>,
@@ -56,12 +73,13 @@ struct Inner {
 
 impl Node {
     /// A node with no devices yet.
-    pub fn new(core: &Core, slab: &Slab) -> Node {
+    pub fn new(core: &Core, slab: &Slab, place: Place) -> Node {
         let (core, slab) = (core.clone(), slab.clone());
         Node {
             inner: Rc::new(Inner {
                 core,
                 slab,
+                place,
                 store: OnceCell::new(),
                 hca: OnceCell::new(),
                 hub: OnceCell::new(),
@@ -81,14 +99,21 @@ impl Node {
         &self.inner.slab
     }
 
-    /// Brings in a disk whose header was claimed with `epoch`, or the reason why there is none.
-    pub fn set_disk(&self, opened: Result<(Disk, u32)>) {
-        let store = opened.map_err(|error| error.to_string()).map(|(disk, epoch)| {
-            // The header has the first 4 KiB for itself; extents begin at the next 64 KiB, so that they are aligned for any device.
-            let first = (64 << 10) / u64::from(disk.info().block_bytes);
-            Store { committer: Committer::new(&self.inner.core, &disk), disk, epoch, first, next: Cell::new(first) }
-        });
+    /// Which of the process's cores this is.
+    pub fn place(&self) -> &Place {
+        &self.inner.place
+    }
+
+    /// Brings in a disk whose header was claimed with `epoch`; what is stored goes into `extents`.
+    pub fn set_disk(&self, disk: Disk, epoch: u32, extents: Arc<Extents>) {
+        let store = Store { committer: Committer::new(&self.inner.core, &disk), disk, epoch, extents };
         assert!(self.inner.store.set(store).is_ok(), "a node has one disk");
+    }
+
+    /// The disk for the node of another core: what its [`Node::set_disk`] takes.
+    pub fn share_disk(&self) -> Result<Option<(DiskParcel, u32, Arc<Extents>)>> {
+        let share = |store: &Store| Ok((store.disk.detach()?, store.epoch, store.extents.clone()));
+        self.inner.store.get().map(share).transpose()
     }
 
     /// Brings in an HCA, or the reason why there is none.
@@ -140,7 +165,7 @@ impl Node {
     }
 
     fn store(&self) -> Result<&Store> {
-        have(&self.inner.store, "no block device was given")
+        self.inner.store.get().ok_or_else(|| Error::new(ErrorKind::Unavailable, "no block device was given"))
     }
 
     /// The RDMA device.
@@ -158,55 +183,46 @@ impl Node {
         self.inner.gathering.borrow_mut()
     }
 
-    /// Takes `blocks` of the device for a flow. The device is a ring too: when it is full, the extents of flows that are over
-    /// give way, oldest first.
+    /// Takes `blocks` of the device for a flow.
     pub fn allocate(&self, blocks: u64) -> Result<Extent> {
-        let store = self.store()?;
-        let all = store.disk.info().blocks();
-        if store.first + blocks > all {
-            let block = u64::from(store.disk.info().block_bytes);
-            let what = format!(
-                "{} has room for {} bytes and {} are needed",
-                store.disk.info().path.display(),
-                (all - store.first) * block,
-                blocks * block
-            );
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy("a larger --disk-size, or a smaller --size or --depth"));
-        }
-        let start = if store.next.get() + blocks > all { store.first } else { store.next.get() };
-        store.next.set(start + blocks);
-        Ok(Extent { start: Lba(start), blocks })
+        self.store()?.extents.take(blocks)
     }
 
-    /// Blocks for a recording: an eighth of the device, but at least what fits.
+    /// Blocks for a recording.
     pub fn spare_blocks(&self) -> Result<u64> {
-        let store = self.store()?;
-        let all = store.disk.info().blocks() - store.first.min(store.disk.info().blocks());
-        let least = u64::from(limits::IO_MAX_BYTES / store.disk.info().block_bytes);
-        Ok((all / 8).max(least).min(all))
+        Ok(self.store()?.extents.spare())
     }
 
-    /// A stream number nobody else has.
+    /// A stream number nobody else has. With several cores it says which one the stream is on.
     pub fn new_stream(&self) -> u32 {
-        self.inner.core.rng().u32()
+        self.inner.place.post.as_ref().map_or_else(|| self.inner.core.rng().u32(), |post| post.draw_stream())
     }
 
-    /// Leases a chunk; waits while the slab is exhausted, for operations on their way will return some.
-    pub async fn buf(&self) -> Buf {
-        loop {
-            match self.slab().buf() {
-                Ok(buf) => return buf,
-                Err(_) => self.core().sleep(Nanos::from_micros(50)).await,
-            }
-        }
+    /// Leases a chunk; waits a while when the slab is exhausted, for operations on their way will return some.
+    pub async fn buf(&self) -> Result<Buf, Exhausted> {
+        self.buf_while(patience()).await
     }
 
-    /// Leases a run; waits while there is none that long.
-    pub async fn run(&self, len_bytes: u32) -> Run {
+    /// Leases a run; waits a while when there is none that long.
+    pub async fn run(&self, len_bytes: u32) -> Result<Run, Exhausted> {
+        self.run_while(len_bytes, patience()).await
+    }
+
+    /// Leases a chunk; waits for it as long as `wanted`. A flow that ends must not wait for what others keep.
+    pub async fn buf_while(&self, wanted: impl Fn() -> bool) -> Result<Buf, Exhausted> {
+        self.lease(Slab::buf, wanted).await
+    }
+
+    /// Leases a run; waits for it as long as `wanted`.
+    pub async fn run_while(&self, len_bytes: u32, wanted: impl Fn() -> bool) -> Result<Run, Exhausted> {
+        self.lease(|slab| slab.run(len_bytes), wanted).await
+    }
+
+    async fn lease<T>(&self, take: impl Fn(&Slab) -> Result<T, Exhausted>, wanted: impl Fn() -> bool) -> Result<T, Exhausted> {
         loop {
-            match self.slab().run(len_bytes) {
-                Ok(run) => return run,
-                Err(_) => self.core().sleep(Nanos::from_micros(50)).await,
+            match take(self.slab()) {
+                Err(_) if wanted() => self.core().sleep(LOOK).await,
+                leased => return leased,
             }
         }
     }
@@ -326,6 +342,11 @@ impl Pair {
         self.grant(run, access).map_err(|_| Error::new(ErrorKind::Unavailable, "the RDMA device has no room for a further window"))
     }
 
+    /// Whether it has not gone down: what waits for it will come.
+    pub fn is_up(&self) -> bool {
+        self.state() != QpState::Error
+    }
+
     /// Ends a grant.
     pub async fn revoke(&self, window: Window) -> Run {
         self.hca.revoke(window).await
@@ -345,6 +366,12 @@ pub struct Link {
     pub stream: u32,
     /// Windows of the server.
     pub grants: Vec<Grant>,
+}
+
+/// True until a flow has waited for ten seconds at least for memory that others have.
+fn patience() -> impl Fn() -> bool {
+    let looks = Cell::new(10 * 1_000_000_000 / LOOK.0);
+    move || looks.replace(looks.get().saturating_sub(1)) > 0
 }
 
 fn have<'a, T>(cell: &'a OnceCell<Result<T, String>>, absent: &str) -> Result<&'a T> {
@@ -392,5 +419,61 @@ impl Plan {
         let disk = node.disk()?;
         let room = node.spare_blocks()? * u64::from(disk.info().block_bytes) / u64::from(stride_bytes);
         Ok(self.count.unwrap_or(u64::MAX).min(room).max(2 * u64::from(self.depth)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::rdma::{HcaEnv, RdmaName};
+    use crate::flow::Transport;
+    use crate::mem::{PageKind, Region, RegionConfig};
+    use crate::reactor::CoreConfig;
+
+    /// A session that ends while others have all the memory must not wait for them.
+    #[test]
+    fn a_crew_that_waits_for_memory_ends_with_its_queue_pair() {
+        let core = match Core::new(CoreConfig::default()) {
+            Ok(core) => core,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(256 << 10) }).unwrap();
+        let slab = Slab::new(&region, 128).unwrap();
+        let node = Node::new(&core, &slab, Place { post: None, rdma_cores: 1 });
+        let env = HcaEnv::new(core.ops().clone(), region, crate::base::Rng::seeded(1));
+        node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
+        core.attach(node.hca().unwrap().queue());
+        let plan = Plan {
+            flow: FlowKind::RdmaToStorage,
+            transport: Transport::Rc,
+            size_bytes: 4096,
+            count: Some(1),
+            seconds: None,
+            depth: 1,
+            seed: 0,
+            peers: 2,
+            rdma: "soft:mem".into(),
+        };
+        let others = slab.run(256 << 10).unwrap();
+        let main = {
+            let (node, core) = (node.clone(), core.clone());
+            async move {
+                let qp = node.new_qp(&plan).unwrap();
+                let mut crew = Crew::new();
+                for _ in 0..2 {
+                    let (node, qp) = (node.clone(), qp.clone());
+                    crew.add(&core.clone(), async move {
+                        let Ok(run) = node.run_while(4096, || qp.is_up()).await else { return Ok(()) };
+                        qp.recv(run).await.map(drop).map_err(|failed| failed.into_error("receiving"))
+                    });
+                }
+                core.sleep(Nanos::from_millis(2)).await;
+                qp.disconnect();
+                core.timeout(Nanos::from_secs(5), crew.finish()).await
+            }
+        };
+        assert!(matches!(core.run(main).unwrap(), Ok(Ok(()))));
+        drop(others);
+        assert_eq!(slab.census().free, 128);
     }
 }

@@ -19,7 +19,8 @@ use crate::device::rdma::{Access, Remote};
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
 use crate::flow::crew::Crew;
-use crate::flow::node::{Extent, Node, Pair, RunClock};
+use crate::flow::extent::Extent;
+use crate::flow::node::{Node, Pair, RunClock};
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
 use crate::flow::window::Inbox;
@@ -68,7 +69,7 @@ impl Server {
     /// One of `depth` workers: takes whatever message comes next and sees it to the disk.
     async fn work(&self) -> Result<()> {
         loop {
-            let mut run = self.node.run(self.stride_bytes).await;
+            let Ok(mut run) = self.node.run_while(self.stride_bytes, || self.qp.is_up()).await else { return Ok(()) };
             run.set_len(self.size_bytes);
             let Ok(received) = self.qp.recv(run).await else { return Ok(()) };
             self.store(received.immediate, received.run).await?;
@@ -109,7 +110,7 @@ impl Server {
         self.stored.borrow_mut()[place as usize] = Some(sequence);
         self.operations.set(self.operations.get() + 1);
         let ack = Ack { sequence: sequence.into(), address: next.address.into(), rkey: next.rkey.into(), len: next.len.into() };
-        let mut buf = self.node.buf().await;
+        let mut buf = self.node.buf_while(|| self.qp.is_up()).await?;
         buf.set_view(0, size_of::<Ack>() as u32);
         buf.as_mut_slice().copy_from_slice(ack.as_bytes());
         self.acknowledging.set(self.acknowledging.get() + 1);
@@ -126,7 +127,7 @@ impl Server {
         for (place, sequence) in (0u64..).zip(stored) {
             let Some(sequence) = sequence else { continue };
             let lba = Lba(self.extent.start.0 + place * blocks);
-            let run = self.node.run(self.stride_bytes).await;
+            let run = self.node.run(self.stride_bytes).await?;
             let run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading back", lba, failed))?;
             Pattern::new(seed, sequence)
                 .check(&run.as_slice()[..self.size_bytes as usize])
@@ -235,7 +236,7 @@ impl Client {
     /// Deals acknowledgements to the slots they are for.
     async fn listen(&self) -> Result<()> {
         loop {
-            let mut buf = self.node.buf().await;
+            let Ok(mut buf) = self.node.buf_while(|| self.qp.is_up()).await else { break };
             buf.set_view(0, size_of::<Ack>() as u32);
             let Ok(received) = self.qp.recv(buf.into()).await else { break };
             let Ok(ack) = Ack::read_from_bytes(received.run.as_slice()) else {

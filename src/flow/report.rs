@@ -52,6 +52,9 @@ pub struct Row {
     pub skipped_reason: Option<String>,
     /// Why it failed, if it did.
     pub error: Option<String>,
+    /// What the latencies are taken from, to merge rows by.
+    #[serde(skip)]
+    pub(super) latencies_ns: Option<Histogram<u64>>,
 }
 
 /// Latency percentiles in microseconds.
@@ -90,6 +93,7 @@ impl Row {
             cache_hits: 0,
             skipped_reason: None,
             error: None,
+            latencies_ns: None,
         }
     }
 
@@ -108,10 +112,48 @@ impl Row {
         self.operations = meter.operations();
         self.bytes = meter.bytes;
         self.seconds = meter.seconds();
+        self.rate();
+        self.latency_us = latency(&meter.latencies_ns);
+        self.latencies_ns = Some(meter.latencies_ns.clone());
+        self
+    }
+
+    fn rate(&mut self) {
         let rate = |count: f64| if self.seconds > 0.0 { count / self.seconds } else { 0.0 };
-        self.ops_per_s = rate(self.operations as f64);
-        self.mib_per_s = rate(self.bytes as f64 / f64::from(1 << 20));
-        self.latency_us = meter.latency();
+        (self.ops_per_s, self.mib_per_s) = (rate(self.operations as f64), rate(self.bytes as f64 / f64::from(1 << 20)));
+    }
+
+    /// One row of two cores' shares of a flow that ran at the same time: sums, the longer time, the latencies of both. It is
+    /// verified only if both are, and says what either has to say.
+    pub fn merge(mut self, other: Row) -> Row {
+        let both = |one: Option<String>, two: Option<String>, with: &str| match (one, two) {
+            (Some(one), Some(two)) if one != two => Some(format!("{one}{with}{two}")),
+            (one, two) => one.or(two),
+        };
+        self.latencies_ns = match (self.latencies_ns, other.latencies_ns) {
+            (Some(mut one), Some(two)) => {
+                one.add(&two).expect("all meters have the same bounds");
+                Some(one)
+            }
+            (one, two) => one.or(two),
+        };
+        self.latency_us = self.latencies_ns.as_ref().map(latency).unwrap_or_default();
+        self.verified &= other.verified;
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.seconds = self.seconds.max(other.seconds);
+        self.rate();
+        self.lost += other.lost;
+        self.bytes_copied_user += other.bytes_copied_user;
+        // Unknown on one core is unknown.
+        self.bytes_copied_kernel = self.bytes_copied_kernel.zip(other.bytes_copied_kernel).map(|(one, two)| one + two);
+        self.bytes_written += other.bytes_written;
+        self.cache_hits += other.cache_hits;
+        self.rdma_backend = both(self.rdma_backend, other.rdma_backend, " and ");
+        self.packet_mode = both(self.packet_mode, other.packet_mode, " and ");
+        self.block_mode = both(self.block_mode, other.block_mode, " and ");
+        self.skipped_reason = both(self.skipped_reason, other.skipped_reason, "; ");
+        self.error = both(self.error, other.error, "; ");
         self
     }
 
@@ -186,14 +228,29 @@ impl Meter {
     pub fn seconds(&self) -> f64 {
         self.ended.since(self.begun).as_secs_f64()
     }
+}
 
-    fn latency(&self) -> Latency {
-        let quantile = |q: f64| self.latencies_ns.value_at_quantile(q) as f64 / 1000.0;
-        if self.latencies_ns.is_empty() {
-            return Latency::default();
-        }
-        Latency { p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999), max: self.latencies_ns.max() as f64 / 1000.0 }
+fn latency(ns: &Histogram<u64>) -> Latency {
+    let quantile = |q: f64| ns.value_at_quantile(q) as f64 / 1000.0;
+    if ns.is_empty() {
+        return Latency::default();
     }
+    Latency { p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999), max: ns.max() as f64 / 1000.0 }
+}
+
+/// One row per flow, from the rows of each core for the same flows; `None` where a core had no part in one.
+pub fn merge(cores: Vec<Vec<Option<Row>>>) -> Vec<Row> {
+    let mut merged: Vec<Option<Row>> = Vec::new();
+    for rows in cores {
+        merged.resize(merged.len().max(rows.len()), None);
+        for (sum, row) in merged.iter_mut().zip(rows) {
+            *sum = match (sum.take(), row) {
+                (Some(sum), Some(row)) => Some(sum.merge(row)),
+                (sum, row) => sum.or(row),
+            };
+        }
+    }
+    merged.into_iter().flatten().collect()
 }
 
 /// The rows as one JSON object per line.
@@ -331,6 +388,27 @@ mod tests {
         assert_eq!(value["flow"], "network-to-storage");
         assert_eq!(value["bytes_copied_kernel"], serde_json::Value::Null, "unknown is not 0");
         assert!((value["latency_us"]["p50"].as_f64().unwrap() - 50.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn rows_of_several_cores_become_one() {
+        let mut slow = Meter::start(Nanos(0), Rc::default());
+        for i in 1..=1000u64 {
+            slow.record(Nanos(0), Nanos(i * 1_000_000), 100);
+        }
+        let slow = Row { verified: true, lost: 3, ..Row::new(FlowKind::NetworkToStorage, Transport::Rc).measured(&slow) };
+        let one = row();
+        let alone = Row::new(FlowKind::RdmaToRdma, Transport::Rc);
+        let merged = merge(vec![vec![Some(one.clone()), Some(alone.clone())], vec![Some(slow), None]]);
+        assert_eq!((merged.len(), &merged[1]), (2, &alone));
+        let both = &merged[0];
+        assert_eq!((both.operations, both.bytes, both.lost, both.verified), (2000, 1_500_000, 3, true));
+        assert_eq!((both.seconds, both.ops_per_s), (1.0, 2000.0));
+        assert_eq!(both.packet_mode.as_deref(), Some("native copy"));
+        // Half of the operations took up to 100 µs, half up to a second.
+        assert!((90.0..=101.0).contains(&both.latency_us.p50) && both.latency_us.max >= 1e6, "{both:?}");
+        let failed = both.clone().merge(Row::failed(FlowKind::NetworkToStorage, Transport::Rc, "broke"));
+        assert_eq!((failed.verified, failed.error.as_deref()), (false, Some("broke")));
     }
 
     #[test]

@@ -5,22 +5,25 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 
-#[cfg(not(feature = "xdp"))]
-use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
-use crate::base::{Result, Rng};
-use crate::device::block::{Disk, DiskConfig, header};
-use crate::device::packet::{Inlet, Link};
+use crate::base::{Error, Result, Rng};
+use crate::device::block::{Disk, DiskConfig, DiskParcel, header};
+use crate::device::packet::{Inlet, Interface, Link};
 #[cfg(feature = "xdp")]
-use crate::device::packet::{Interface, InterfaceConfig, Port, PortConfig, Splitter};
+use crate::device::packet::{InterfaceConfig, Port, PortConfig, Splitter};
 use crate::device::rdma::{Hca, HcaEnv, RdmaName};
-use crate::flow::hub::Hub;
+use crate::device::uring::Registration;
+use crate::flow::crew::{Either, either};
+use crate::flow::extent::Extents;
+use crate::flow::hub::{Datagram, Hub, Unknown};
 #[cfg(feature = "xdp")]
 use crate::flow::log;
-use crate::flow::node::Node;
+use crate::flow::node::{Node, Place};
 use crate::flow::options::Options;
+use crate::flow::post::{Client, Letter, Post};
 use crate::mem::{Region, RegionConfig, Slab};
 use crate::reactor::Core;
 use crate::wire::roce;
@@ -40,45 +43,201 @@ pub enum Role {
     Client(IpAddr),
 }
 
-/// Opens everything. Each line of `say` is for the user.
+/// What core 0 has opened for all.
+#[derive(Clone)]
+struct Supplies {
+    region: Region,
+    link: Link,
+    /// The interface opened for packets, or why it is not; `None` where nobody wants packets.
+    interface: Option<Result<Interface>>,
+    mode: String,
+    /// Queues of the interface that are ours: queue `i` is core `i`'s.
+    queues: usize,
+    receive_chunks: u32,
+    slab_chunks: u32,
+}
+
+/// What a core gets from core 0.
+pub struct Delivery {
+    supplies: Supplies,
+    /// Where to take the registration of the region over from.
+    registration: Option<Arc<Registration>>,
+    disk: Option<(DiskParcel, u32, Arc<Extents>)>,
+}
+
+/// Opens everything, or on a further core of the process what is its own. Each line of `say` is for the user.
 ///
 /// # Errors
-/// A wrong name, a device in use, a device with foreign data, no memory at all.
-pub async fn open(core: &Core, options: &Options, role: Role, mut say: impl FnMut(String)) -> Result<Node> {
+/// A wrong name, a device in use, a device with foreign data, no memory at all; or the process is to end.
+pub async fn open(core: &Core, options: &Options, role: Role, post: Option<&Rc<Post>>, mut say: impl FnMut(String)) -> Result<Node> {
+    match post {
+        None => Ok(lead(core, options, role, None, &mut say).await?.0),
+        Some(post) if post.number() > 0 => join(core, options, role, post).await,
+        Some(post) => {
+            let (node, supplies, registration) = lead(core, options, role, Some(post), &mut say).await?;
+            for to in 1..post.cores() {
+                let (supplies, registration, disk) = (supplies.clone(), registration.clone(), node.share_disk()?);
+                post.send(to, Letter::Delivery(Box::new(Delivery { supplies, registration, disk })));
+            }
+            let mut ready = 1;
+            while ready < post.cores() {
+                ready += usize::from(matches!(next_letter(core, post).await?, Letter::Ready));
+            }
+            Ok(node)
+        }
+    }
+}
+
+/// The next letter during set-up. What comes too early (packets of an earlier run) is nobody's, and is dropped.
+async fn next_letter(core: &Core, post: &Post) -> Result<Letter> {
+    match either(post.receive(), core.stopping()).await {
+        Either::Left(letter) => Ok(letter),
+        Either::Right(()) => Err(Error::new(ErrorKind::Failed, "interrupted while it was set up")),
+    }
+}
+
+/// Core 0's part: what is opened once, and its own.
+async fn lead(
+    core: &Core,
+    options: &Options,
+    role: Role,
+    post: Option<&Rc<Post>>,
+    say: &mut dyn FnMut(String),
+) -> Result<(Node, Supplies, Option<Arc<Registration>>)> {
+    let cores = post.map_or(1, |post| post.cores());
     let link = Link::find(&options.interface)?;
     let region = Region::map(&RegionConfig::new(options.region_bytes))?;
     say(format!("region   {} on {}{}", human_bytes(region.bytes()), region.pages().name(), because(region.fallback())));
-    if let Err(error) = core.uring().register_region(&region) {
-        // Plain reads and writes work without; the kernel pins pages for each of them instead.
-        say(format!("region   not registered for storage, each I/O pins its memory instead: {error}"));
-    }
-    let splits = packets_wanted(options, role);
-    let receive_chunks = if splits { RECEIVE_CHUNKS.min(region.chunks() / 2) } else { 0 };
-    let packets = if splits { Some(open_packets(core, options, &region, receive_chunks, role)) } else { None };
-    // A slab that was dealt for packets and not used is small change.
-    let slab = Slab::new(&region, region.undealt())?;
-    core.adopt_slab(&slab);
-    let node = Node::new(core, &slab);
-    let mut roce = None;
-    match packets {
-        None => {}
-        Some(Ok(packets)) => {
-            say(format!("network  {} queue 0, {}{}", link.name, packets.mode, because(packets.fallback.as_deref())));
-            roce = packets.roce;
-            if let Some(inlet) = packets.flows {
-                node.set_hub(Ok(Hub::new(core, &slab, inlet, options.port)?));
+    let registration = match register(core, &region, cores) {
+        Ok(registration) => registration,
+        Err(error) => {
+            // Plain reads and writes work without; the kernel pins pages for each of them instead.
+            say(format!("region   not registered for storage, each I/O pins its memory instead: {error}"));
+            None
+        }
+    };
+    let wanted = packets_wanted(options, role);
+    let queues = if wanted { queues_of(&link, cores) } else { 0 };
+    let receive_chunks = if wanted { RECEIVE_CHUNKS.min(region.chunks() / 2 / queues as u32) } else { 0 };
+    let opened = wanted.then(|| {
+        let interface = open_interface(options, &region, role)?;
+        let packets = open_queue(core, options, &interface, 0, receive_chunks, role)?;
+        Ok::<_, Error>((interface, packets))
+    });
+    let (interface, packets) = match opened {
+        None => (None, None),
+        Some(Ok((interface, packets))) => {
+            let whose = match queues {
+                1 => "queue 0".to_owned(),
+                queues => format!("queues 0-{}", queues - 1),
+            };
+            say(format!("network  {} {whose}, {}{}", link.name, packets.mode, because(packets.fallback.as_deref())));
+            let all = link.rx_queues as usize;
+            if queues < all && !link.is_loopback() {
+                say(format!(
+                    "network  what comes in on the other queues of {} stays with the kernel: --cores {all} has them all",
+                    link.name
+                ));
             }
+            (Some(Ok(interface)), Some(packets))
         }
         Some(Err(error)) if error.kind() == ErrorKind::Unavailable => {
             say(format!("network  no AF_XDP on {}: {error}", link.name));
-            node.set_hub(Err(error));
+            (Some(Err(error)), None)
         }
         Some(Err(error)) => return Err(error),
+    };
+    let others = if packets.is_some() { queues as u32 - 1 } else { 0 };
+    // A slab that was dealt for packets and not used is small change.
+    let slab_chunks = (region.undealt().saturating_sub(others * receive_chunks)) / cores as u32;
+    let mode = packets.as_ref().map(|packets| packets.mode.clone()).unwrap_or_default();
+    let supplies = Supplies { region, link, interface, mode, queues, receive_chunks, slab_chunks };
+    let node = equip(core, options, role, post, &supplies, packets, say)?;
+    if role == Role::Server {
+        let config = DiskConfig { force_device: options.force_device.clone(), ..DiskConfig::sized(&options.block, options.disk_bytes) };
+        let disk = Disk::open(core.uring(), core.ops(), &config)?;
+        if let Some(queue) = disk.queue() {
+            core.attach(queue);
+        }
+        let claimed = header::claim(&disk, node.slab(), OWNER).await?;
+        say(format!("storage  {}", disk.info().summary()));
+        let extents = Extents::new(disk.info());
+        node.set_disk(disk, claimed.epoch as u32, extents);
     }
-    let hca = open_hca(core, options, &region, &link, role, roce);
-    match hca {
+    Ok((node, supplies, registration))
+}
+
+/// A further core's part.
+async fn join(core: &Core, options: &Options, role: Role, post: &Rc<Post>) -> Result<Node> {
+    let Delivery { supplies, registration, disk } = loop {
+        if let Letter::Delivery(delivery) = next_letter(core, post).await? {
+            break *delivery;
+        }
+    };
+    if let Some(registration) = registration {
+        core.uring().share_registration(&registration)?;
+    }
+    let packets = match &supplies.interface {
+        Some(Ok(interface)) if post.number() < supplies.queues => {
+            Some(open_queue(core, options, interface, post.number(), supplies.receive_chunks, role)?)
+        }
+        _ => None,
+    };
+    let node = equip(core, options, role, Some(post), &supplies, packets, &mut |_| ())?;
+    if let Some((disk, epoch, extents)) = disk {
+        let disk = disk.attach(core.uring(), core.ops())?;
+        if let Some(queue) = disk.queue() {
+            core.attach(queue);
+        }
+        node.set_disk(disk, epoch, extents);
+    }
+    post.send(0, Letter::Ready);
+    Ok(node)
+}
+
+/// Registers the region with the core's ring; for several cores in one place that all of them share.
+fn register(core: &Core, region: &Region, cores: usize) -> Result<Option<Arc<Registration>>> {
+    if cores == 1 {
+        return core.uring().register_region(region).map(|()| None);
+    }
+    let registration = Arc::new(Registration::new(region)?);
+    core.uring().share_registration(&registration)?;
+    Ok(Some(registration))
+}
+
+/// A node with the core's share of the region, its HCA and its packets.
+fn equip(
+    core: &Core,
+    options: &Options,
+    role: Role,
+    post: Option<&Rc<Post>>,
+    supplies: &Supplies,
+    packets: Option<Packets>,
+    say: &mut dyn FnMut(String),
+) -> Result<Node> {
+    let Supplies { region, link, interface, mode, queues, slab_chunks, .. } = supplies;
+    let cores = post.map_or(1, |post| post.cores());
+    // RoCE over AF_XDP takes a queue to send from.
+    let rdma_cores = if options.rdma == RdmaName::SoftXdp && matches!(interface, Some(Ok(_))) { *queues } else { cores };
+    let slab = Slab::new(region, *slab_chunks)?;
+    core.adopt_slab(&slab);
+    let node = Node::new(core, &slab, Place { post: post.cloned(), rdma_cores });
+    let (flows, roce) = packets.map_or((None, None), |packets| (packets.flows, packets.roce));
+    match interface {
+        Some(Ok(_)) if role == Role::Server => node.set_hub(Ok(Hub::new(core, &slab, flows, mode, options.port, post.cloned())?)),
+        Some(Err(error)) => node.set_hub(Err(error.clone())),
+        _ => {}
+    }
+    let number = node.place().core();
+    if number >= rdma_cores {
+        let what = format!("core {number} owns none of the {queues} receive queues of {}", link.name);
+        node.set_hca(Err(Error::new(ErrorKind::Unavailable, what).remedy("give the interface more queues, or use soft:udp")));
+        return Ok(node);
+    }
+    match open_hca(core, options, &node, link, role, roce) {
         Ok(hca) => {
-            say(format!("rdma     {}", hca.caps().name));
+            let alone = if rdma_cores < cores { format!(", on the {rdma_cores} of {cores} cores that own a queue") } else { String::new() };
+            say(format!("rdma     {}{alone}", hca.caps().name));
             core.attach(hca.queue());
             node.set_hca(Ok(hca));
         }
@@ -88,17 +247,13 @@ pub async fn open(core: &Core, options: &Options, role: Role, mut say: impl FnMu
         }
         Err(error) => return Err(error),
     }
-    if role == Role::Server {
-        let config = DiskConfig { force_device: options.force_device.clone(), ..DiskConfig::sized(&options.block, options.disk_bytes) };
-        let disk = Disk::open(core.uring(), core.ops(), &config)?;
-        if let Some(queue) = disk.queue() {
-            core.attach(queue);
-        }
-        let claimed = header::claim(&disk, &slab, OWNER).await?;
-        say(format!("storage  {}", disk.info().summary()));
-        node.set_disk(Ok((disk, claimed.epoch as u32)));
-    }
     Ok(node)
+}
+
+/// Queues that cores own: one each, as far as there are some.
+fn queues_of(link: &Link, cores: usize) -> usize {
+    // A loopback interface has one queue; what answers on it is one socket.
+    if link.is_loopback() { 1 } else { cores.min(link.rx_queues as usize).max(1) }
 }
 
 fn because(reason: Option<&str>) -> String {
@@ -110,18 +265,19 @@ fn packets_wanted(options: &Options, role: Role) -> bool {
     role == Role::Server || options.rdma == RdmaName::SoftXdp
 }
 
-fn open_hca(core: &Core, options: &Options, region: &Region, link: &Link, role: Role, roce: Option<Inlet>) -> Result<Hca> {
+fn open_hca(core: &Core, options: &Options, node: &Node, link: &Link, role: Role, roce: Option<Inlet>) -> Result<Hca> {
     let like = match role {
         Role::Client(server) => server,
         Role::Server => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
     let address = link.address_for(like).or_else(|| link.addresses.first().map(|&(address, _)| address));
-    let rng = Rng::from_kernel();
-    let mut env = HcaEnv { address, link_mtu: Some(link.mtu), ..HcaEnv::new(core.ops().clone(), region.clone(), rng) };
+    let (rng, region) = (Rng::from_kernel(), node.slab().region().clone());
+    let mut env = HcaEnv { address, link_mtu: Some(link.mtu), ..HcaEnv::new(core.ops().clone(), region, rng) };
     if let Some(inlet) = roce {
         env.udp_port = roce::UDP_PORT;
         env.inlet = Some(inlet);
-        env.slab = core.slabs().last().cloned();
+        env.slab = Some(node.slab().clone());
+        env.strays = node.place().post.as_ref().filter(|_| node.place().rdma_cores > 1).map(Post::strays);
     }
     Hca::open(env, &options.rdma)
 }
@@ -134,33 +290,41 @@ struct Packets {
 }
 
 #[cfg(feature = "xdp")]
-fn open_packets(core: &Core, options: &Options, region: &Region, chunks: u32, role: Role) -> Result<Packets> {
-    let with_roce = options.rdma == RdmaName::SoftXdp;
+fn open_interface(options: &Options, region: &Region, role: Role) -> Result<Interface> {
     let mut ports = Vec::new();
     if role == Role::Server {
         ports.push(options.port);
     }
-    if with_roce {
+    if options.rdma == RdmaName::SoftXdp {
         ports.push(roce::UDP_PORT);
     }
-    let config = InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(&options.interface, &ports) };
-    let interface = Interface::open(region, &config)?;
+    Interface::open(region, &InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(&options.interface, &ports) })
+}
+
+#[cfg(feature = "xdp")]
+fn open_queue(core: &Core, options: &Options, interface: &Interface, queue: usize, chunks: u32, role: Role) -> Result<Packets> {
     // A slab of their own keeps the chunks of arriving packets in address order.
-    let slab = Slab::new(region, chunks)?;
+    let slab = Slab::new(interface.region(), chunks)?;
     core.adopt_slab(&slab);
-    let port = Port::open(core.ops(), &slab, &interface, &PortConfig { receive_chunks: chunks.min(4096), ..PortConfig::new(0) })?;
+    let config = PortConfig { receive_chunks: chunks.min(4096), ..PortConfig::new(queue as u32) };
+    let port = Port::open(core.ops(), &slab, interface, &config)?;
     core.attach(port.queue());
     let (mode, fallback) = (port.mode().to_string(), interface.fallback().map(str::to_owned));
     let splitter = Splitter::new(core.ops(), port);
     let flows = (role == Role::Server).then(|| splitter.inlet(&[options.port]));
-    let roce = with_roce.then(|| splitter.inlet(&[roce::UDP_PORT]));
+    let roce = (options.rdma == RdmaName::SoftXdp).then(|| splitter.inlet(&[roce::UDP_PORT]));
     Ok(Packets { mode, fallback, flows, roce })
 }
 
 #[cfg(not(feature = "xdp"))]
-fn open_packets(_: &Core, _: &Options, _: &Region, _: u32, _: Role) -> Result<Packets> {
+fn open_interface(_: &Options, _: &Region, _: Role) -> Result<Interface> {
     crate::device::packet::require()?;
     Err(Error::new(ErrorKind::Unavailable, "built without AF_XDP"))
+}
+
+#[cfg(not(feature = "xdp"))]
+fn open_queue(_: &Core, _: &Options, interface: &Interface, _: usize, _: u32, _: Role) -> Result<Packets> {
+    match *interface {}
 }
 
 /// The seed of a run's content.
@@ -168,19 +332,47 @@ pub fn seed(node: &Node) -> u64 {
     node.core().rng().u64()
 }
 
-/// The hub's task, and recordings of streams that begin by themselves.
-pub fn start_hub(node: &Node) {
-    let Ok(hub) = node.hub() else { return };
-    let (node, hub): (Node, Rc<Hub>) = (node.clone(), hub);
-    let core = node.core().clone();
-    core.clone().spawn(async move {
-        let unknown = |stream, inbox| {
-            let recording = crate::flow::network_to_storage::record_unknown(node.clone(), hub.clone(), stream, inbox);
-            // At a peer's wish: a full task table refuses the stream.
-            if core.try_spawn(recording).is_err() {
-                hub.close(stream);
+/// The tasks of a node beside its flows: the hub's, recordings of streams that begin by themselves, and the mail. `client` takes
+/// the clients that core 0 deals, and is told when one has gone.
+pub fn start(node: &Node, client: impl Fn(Option<Client>) + 'static) {
+    let core = node.core();
+    let unknown: Rc<Unknown> = match node.hub() {
+        Err(_) => Rc::new(|_, _| ()),
+        Ok(hub) => {
+            let unknown = recorder(node, &hub);
+            let told = unknown.clone();
+            core.spawn(async move { hub.run(&*told).await });
+            unknown
+        }
+    };
+    let Some(post) = node.place().post.clone() else { return };
+    let line = post.clone();
+    core.spawn(async move { line.deliver().await });
+    let node = node.clone();
+    core.spawn(async move {
+        let open = |letter| match (letter, node.hub()) {
+            (Letter::Client(dealt), _) => client(Some(*dealt)),
+            (Letter::Gone, _) => client(None),
+            (Letter::Packet(parcel), _) => post.take_packet(parcel),
+            (Letter::Datagram { parcel, header, reply }, Ok(hub)) => {
+                hub.deal(Datagram { buf: post.welcome(parcel), header, reply }, &*unknown);
             }
+            (Letter::Answer { reply, header }, Ok(hub)) => hub.answer(&reply, header),
+            // Without a hub there are no streams; the rest is said during set-up alone.
+            (Letter::Datagram { .. } | Letter::Answer { .. } | Letter::Delivery(_) | Letter::Ready, _) => {}
         };
-        hub.run(unknown).await;
+        post.run(open).await;
     });
+}
+
+/// Records streams that begin by themselves.
+fn recorder(node: &Node, hub: &Rc<Hub>) -> Rc<Unknown> {
+    let (node, hub) = (node.clone(), hub.clone());
+    Rc::new(move |stream, inbox| {
+        let recording = crate::flow::network_to_storage::record_unknown(node.clone(), hub.clone(), stream, inbox);
+        // At a peer's wish: a full task table refuses the stream.
+        if node.core().try_spawn(recording).is_err() {
+            hub.close(stream);
+        }
+    })
 }

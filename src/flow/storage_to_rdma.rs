@@ -18,7 +18,8 @@ use crate::device::block::Durability;
 use crate::device::rdma::{Access, Remote};
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::Crew;
-use crate::flow::node::{Extent, Node, Pair, RunClock};
+use crate::flow::extent::Extent;
+use crate::flow::node::{Node, Pair, RunClock};
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
 use crate::flow::window::Inbox;
@@ -72,7 +73,7 @@ impl Server {
     /// Writes the blocks that will be asked for.
     async fn prepare(&self, seed: u64) -> Result<()> {
         let disk = self.node.disk()?;
-        let mut run = self.node.run(self.stride_bytes).await;
+        let mut run = self.node.run(self.stride_bytes).await?;
         for block in 0..self.blocks {
             run.set_len(self.stride_bytes);
             run.as_mut_slice()[self.size_bytes as usize..].fill(0);
@@ -86,7 +87,7 @@ impl Server {
 
     /// One of the workers: takes the next request and answers it.
     async fn work(&self) -> Result<()> {
-        let mut buf = self.node.buf().await;
+        let Ok(mut buf) = self.node.buf_while(|| self.qp.is_up()).await else { return Ok(()) };
         loop {
             buf.set_view(0, size_of::<Request>() as u32);
             let Ok(received) = self.qp.recv(buf.into()).await else { return Ok(()) };
@@ -114,7 +115,7 @@ impl Server {
             self.qp.write(shared, remote, tag).await.map(drop).map_err(|error| failed(error.outcome.status))?;
         } else {
             let lba = self.lba(block)?;
-            let run = self.node.run(self.stride_bytes).await;
+            let run = self.node.run_while(self.stride_bytes, || self.qp.is_up()).await?;
             let disk = self.node.disk()?;
             let mut run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading", lba, failed))?;
             run.set_len(self.size_bytes);
@@ -185,7 +186,7 @@ impl Client {
     async fn work(&self, slot: u32) -> Result<()> {
         let Plan { depth, seed, size_bytes, .. } = self.plan;
         let mut run = self.node.slab().run(size_bytes)?;
-        let mut buf = self.node.buf().await;
+        let mut buf = self.node.buf().await?;
         let mut sequence = u64::from(slot);
         while self.clock.goes_on(sequence) {
             let block = block_of(sequence, self.blocks);
@@ -221,7 +222,7 @@ impl Client {
     async fn listen(&self) -> Result<()> {
         loop {
             // A WRITE with immediate takes a receive and none of its memory.
-            let mut buf = self.node.buf().await;
+            let Ok(mut buf) = self.node.buf_while(|| self.qp.is_up()).await else { break };
             buf.set_view(0, 0);
             let Ok(received) = self.qp.recv(buf.into()).await else { break };
             let Some(inbox) = received.immediate.and_then(|slot| self.arrived.get(slot as usize)) else {

@@ -139,10 +139,11 @@ pub struct Parcel {
 unsafe impl Send for Parcel {}
 
 impl Parcel {
-    /// Becomes an ordinary lease again, on the core whose slab it came from; any other slab gets the parcel back unchanged.
+    /// Becomes an ordinary lease again: on the core whose slab it came from, or in a slab for its guests on another one
+    /// ([`Slab::for_guests`]).
     ///
     /// # Errors
-    /// The parcel, when `slab` is not its home.
+    /// The parcel, unchanged, when `slab` is neither.
     pub fn attach(self, slab: &Slab) -> Result<Run, Parcel> {
         slab.adopt(self)
     }

@@ -132,6 +132,7 @@ impl Run {
     pub fn detach(self) -> Parcel {
         let home = self.slab.inner.home.clone();
         let parcel = Parcel { home, first: self.first, chunks: self.chunks, start: self.start, len: self.len };
+        self.slab.bid_farewell(self.chunks);
         self.dissolve();
         parcel
     }
@@ -197,8 +198,7 @@ impl Run {
 
     /// Takes the chunks out of use for good. They must be counted as owned.
     pub(super) fn quarantine(self) {
-        let counts = &self.slab.inner.counts;
-        transfer(&counts.owned, &counts.quarantined, self.chunks);
+        self.slab.condemn(self.chunks);
         // Forgotten with its slab handle: the region stays mapped under whatever still touches it.
         std::mem::forget(self);
     }

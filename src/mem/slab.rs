@@ -26,7 +26,9 @@ pub struct Slab {
 
 pub(super) struct Inner {
     pub home: Arc<Home>,
-    pub total: u32,
+    /// Chunks of this share; of a guest slab, those visiting now.
+    total: Cell<u32>,
+    guests: bool,
     pub counts: Counts,
     stock: UnsafeCell<Stock>,
 }
@@ -116,7 +118,16 @@ impl Slab {
         let stock = Stock { magazine: Vec::with_capacity(MAGAZINE), buddy: Buddy::new(first, chunks) };
         let counts = Counts { free: Cell::new(chunks), ..Counts::default() };
         let home = Arc::new(Home::new(region.clone(), first, chunks));
-        Ok(Slab { inner: Rc::new(Inner { home, total: chunks, counts, stock: UnsafeCell::new(stock) }) })
+        Ok(Slab { inner: Rc::new(Inner { home, total: Cell::new(chunks), guests: false, counts, stock: UnsafeCell::new(stock) }) })
+    }
+
+    /// A slab without chunks of its own, where leases of the slab `parcel` comes from live while they are on this core: attached to
+    /// it they are ordinary leases, and dropped they go home. Their home counts them as owned all the while.
+    pub fn for_guests(parcel: &Parcel) -> Slab {
+        let home = parcel.home.clone();
+        let stock = Stock { magazine: Vec::new(), buddy: Buddy::new(home.first, 0) };
+        let inner = Inner { home, total: Cell::new(0), guests: true, counts: Counts::default(), stock: UnsafeCell::new(stock) };
+        Slab { inner: Rc::new(inner) }
     }
 
     /// The region the slab is part of.
@@ -160,14 +171,14 @@ impl Slab {
     /// Who owns the chunks now. O(1).
     pub fn census(&self) -> Census {
         let counts = &self.inner.counts;
-        let lost = self.inner.home.lost.load(Ordering::Relaxed);
+        let lost = if self.inner.guests { 0 } else { self.inner.home.lost.load(Ordering::Relaxed) };
         Census {
             free: counts.free.get(),
             owned: counts.owned.get() - lost,
             in_flight: counts.in_flight.get(),
             published: counts.published.get(),
             quarantined: counts.quarantined.get() + lost,
-            total: self.inner.total,
+            total: self.inner.total.get(),
         }
     }
 
@@ -179,12 +190,15 @@ impl Slab {
     pub fn check(&self) {
         let counts = &self.inner.counts;
         let sum = counts.free.get() + counts.owned.get() + counts.in_flight.get() + counts.published.get() + counts.quarantined.get();
-        assert_eq!(sum, self.inner.total, "chunks lost or doubled: {}", self.census());
+        assert_eq!(sum, self.inner.total.get(), "chunks lost or doubled: {}", self.census());
     }
 
     /// Takes back what other cores have returned. Called once per reactor turn; one load when nothing came.
     #[inline]
     pub fn collect_returns(&self) {
+        if self.inner.guests {
+            return;
+        }
         let first = self.inner.home.first;
         self.inner.home.returns.take_all(|index, chunks| self.give(first + index, chunks));
     }
@@ -194,6 +208,7 @@ impl Slab {
         if !Arc::ptr_eq(&self.inner.home, &parcel.home) {
             return Err(parcel);
         }
+        self.welcome(parcel.chunks);
         let mut run = Run::new(self.clone(), parcel.first, parcel.chunks, 0);
         run.set_view(parcel.start, parcel.len);
         // The Run took over the chunks; the parcel must not send them home, but its count on Home must still go.
@@ -203,9 +218,40 @@ impl Slab {
         Ok(run)
     }
 
+    /// Counts chunks that came to a guest slab.
+    fn welcome(&self, chunks: u32) {
+        if self.inner.guests {
+            let Inner { total, counts, .. } = &*self.inner;
+            total.set(total.get() + chunks);
+            counts.owned.set(counts.owned.get() + chunks);
+        }
+    }
+
+    /// Counts chunks that leave a guest slab; of their own slab they are owned wherever they are.
+    pub(super) fn bid_farewell(&self, chunks: u32) {
+        if self.inner.guests {
+            let Inner { total, counts, .. } = &*self.inner;
+            total.set(total.get() - chunks);
+            counts.owned.set(counts.owned.get() - chunks);
+        }
+    }
+
+    /// Takes owned chunks out of use for good.
+    pub(super) fn condemn(&self, chunks: u32) {
+        let Inner { home, counts, guests, .. } = &*self.inner;
+        transfer(&counts.owned, &counts.quarantined, chunks);
+        if *guests {
+            home.lost.fetch_add(chunks, Ordering::Relaxed);
+        }
+    }
+
     /// Takes back owned chunks. Called by the leases' `drop`.
     #[inline]
     pub(super) fn give(&self, first: u32, chunks: u32) {
+        if self.inner.guests {
+            self.bid_farewell(chunks);
+            return self.inner.home.send_back(first, chunks);
+        }
         transfer(&self.inner.counts.owned, &self.inner.counts.free, chunks);
         let stock = self.stock();
         if chunks == 1 && stock.magazine.len() < MAGAZINE {
@@ -240,7 +286,7 @@ impl Slab {
     }
 
     fn exhausted(&self, wanted: u32) -> Exhausted {
-        Exhausted { wanted, free: self.inner.counts.free.get(), total: self.inner.total }
+        Exhausted { wanted, free: self.inner.counts.free.get(), total: self.inner.total.get() }
     }
 
     #[allow(clippy::mut_from_ref)]

@@ -103,6 +103,37 @@ fn a_parcel_travels_and_comes_home() {
 }
 
 #[test]
+fn a_guest_is_an_ordinary_lease_and_goes_home_when_dropped() {
+    let home = slab(16);
+    let parcels = [2048, 2 * 2048, 2048, 2048].map(|len| home.run(len).unwrap().detach());
+    let visit = move || {
+        let guests = Slab::for_guests(&parcels[0]);
+        let stranger = slab(4).run(2048).unwrap().detach();
+        assert!(stranger.attach(&guests).is_err(), "guests of one home only");
+        let [one, two, three, four] = parcels.map(|parcel| parcel.attach(&guests).unwrap());
+        let mut one = one;
+        one.as_mut_slice().fill(5);
+        assert_eq!(guests.census(), Census { owned: 5, total: 5, ..Census::default() });
+        let flying = InFlight::launch(Payload::Run(one));
+        assert_eq!((guests.census().in_flight, guests.census().owned), (1, 4));
+        drop(flying.land());
+        // Cut up, passed on, frozen, lost to a device: each leaves the count as it should.
+        assert_eq!(two.into_bufs().count(), 2);
+        drop(three.freeze());
+        drop(InFlight::launch(Payload::Run(four)));
+        guests.collect_returns();
+        guests.check();
+        assert_eq!(guests.census(), Census { quarantined: 1, total: 1, ..Census::default() });
+        assert!(guests.buf().is_err() && guests.run(2048).is_err(), "it has nothing of its own");
+    };
+    thread::spawn(visit).join().unwrap();
+    assert_eq!(home.census(), Census { free: 11, owned: 4, quarantined: 1, total: 16, ..Census::default() });
+    home.collect_returns();
+    home.check();
+    assert_eq!(home.census(), Census { free: 15, quarantined: 1, total: 16, ..Census::default() });
+}
+
+#[test]
 fn the_last_holder_of_a_share_sends_it_home() {
     let slab = slab(8);
     let shared = slab.run(4096).unwrap().freeze();

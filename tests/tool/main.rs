@@ -5,6 +5,7 @@
 #[path = "../packet_net/mod.rs"]
 mod packet_net;
 
+mod cores;
 mod eio;
 mod faults;
 mod huge_pages;

@@ -21,7 +21,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `test` with two namespaces joined by one veth pair: the server's, with `near`, and the client's, with `far`.
 pub fn in_world(test: impl FnOnce(&World) + Send + 'static) {
-    in_namespaces(1, |far| {
+    in_world_of(1, test);
+}
+
+/// The same with `queues` queues at each end of the pair.
+pub fn in_world_of(queues: u32, test: impl FnOnce(&World) + Send + 'static) {
+    in_namespaces(queues, |far| {
         far.run(|| crate::packet_net::ip("link set lo up"));
         let files = tempfile::tempdir().expect("a temporary directory");
         test(&World { far, files });

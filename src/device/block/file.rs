@@ -35,6 +35,11 @@ impl FileQueue {
         FileQueue { uring: uring.clone(), file, slot, device, vectored_fixed: has_vectored_fixed() }
     }
 
+    /// The same open file, for a further core: the lock is the file's, and stays until the last descriptor is closed.
+    pub(super) fn twin(&self) -> std::io::Result<(File, bool)> {
+        Ok((self.file.try_clone()?, self.device))
+    }
+
     #[inline]
     pub(super) fn submit(&self, command: &Command, id: OpId) -> Result<(), QueueFull> {
         let entry = match self.slot {

@@ -13,6 +13,7 @@
 //! | [`nvme`] | NVMe passthrough on a ring of its own |
 //! | [`open`], [`lock`], [`create`] | set-up of files and block devices |
 //! | [`guard`], [`signature`] | refuses to destroy data nobody agreed to lose |
+//! | [`parcel`] | an open disk on its way to another core |
 //! | [`header`] | the block that says a disk is ours, and the epoch |
 
 use std::cell::RefCell;
@@ -37,6 +38,7 @@ pub mod io;
 pub mod lock;
 pub mod nvme;
 mod open;
+pub mod parcel;
 pub mod plan;
 pub mod signature;
 mod sysfs;
@@ -46,6 +48,7 @@ pub use fault::Fault;
 pub use info::{BackendKind, DiskInfo};
 pub use io::Io;
 use io::{Request, Verb};
+pub use parcel::DiskParcel;
 
 /// A handle on an open disk of this core. Clones name the same disk; it closes when the last clone and operation are gone.
 #[derive(Clone)]

@@ -112,13 +112,14 @@ pub(crate) struct NvmeQueue {
     /// The generic device: does the I/O and holds the lock.
     generic: File,
     /// The block device, open exclusively: nobody mounts it meanwhile.
-    _claim: Option<File>,
+    claim: Option<File>,
+    entries: u32,
     /// The memory of the fixed buffers stays mapped as long as the ring.
     _region: Option<Region>,
 }
 
 /// Everything [`NvmeQueue::new`] needs that was found out during set-up.
-struct Setup {
+pub(super) struct Setup {
     name: String,
     generic: File,
     claim: Option<File>,
@@ -128,7 +129,7 @@ struct Setup {
 }
 
 impl NvmeQueue {
-    fn new(uring: &Uring, ops: &Ops, setup: Setup) -> Result<NvmeQueue> {
+    pub(super) fn new(uring: &Uring, ops: &Ops, setup: Setup) -> Result<NvmeQueue> {
         let Setup { name, generic, claim, encoding, entries, busy_poll } = setup;
         let failed = |step: &str, error: &std::io::Error| Error::io(format!("{name}: {step}"), error);
         let ring = make_ring(ops, entries, busy_poll).map_err(|error| {
@@ -152,8 +153,21 @@ impl NvmeQueue {
             busy_poll,
             closing: false,
             generic,
-            _claim: claim,
+            claim,
+            entries,
             _region: region,
+        })
+    }
+
+    /// What a further queue of the same namespace, on another core, is made of.
+    pub(super) fn twin(&self) -> std::io::Result<Setup> {
+        Ok(Setup {
+            name: self.name.clone(),
+            generic: self.generic.try_clone()?,
+            claim: self.claim.as_ref().map(File::try_clone).transpose()?,
+            encoding: self.encoding,
+            entries: self.entries,
+            busy_poll: self.busy_poll,
         })
     }
 

@@ -4,6 +4,10 @@ use crate::base::Nanos;
 use crate::device::packet::{Link, PacketMode, PortFault};
 use crate::mem::Buf;
 
+/// An interface opened for packets. There is none in this build.
+#[derive(Clone, Debug)]
+pub enum Interface {}
+
 /// The packets of some UDP ports of a queue. There is none in this build.
 #[derive(Debug)]
 pub enum Inlet {}

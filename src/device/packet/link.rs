@@ -69,6 +69,11 @@ impl Link {
         Link::find(&found.name)
     }
 
+    /// Whether what it sends comes back to this machine: it has a loopback address.
+    pub fn is_loopback(&self) -> bool {
+        self.addresses.iter().any(|(address, _)| address.is_loopback())
+    }
+
     /// The first address of the family of `like`, preferring one in the same subnet.
     pub fn address_for(&self, like: IpAddr) -> Option<IpAddr> {
         let family = || self.addresses.iter().filter(|(address, _)| address.is_ipv4() == like.is_ipv4());

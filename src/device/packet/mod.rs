@@ -47,7 +47,7 @@ mod umem;
 mod xsk;
 
 #[cfg(not(feature = "xdp"))]
-pub use absent::Inlet;
+pub use absent::{Inlet, Interface};
 #[cfg(feature = "xdp")]
 pub use inlet::{Inlet, Splitter};
 #[cfg(feature = "xdp")]

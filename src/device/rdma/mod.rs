@@ -26,6 +26,7 @@ pub mod exchange;
 pub mod name;
 pub mod qp;
 mod soft;
+pub mod strays;
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
@@ -42,6 +43,7 @@ use crate::wire::roce::Nak;
 pub use endpoint::QpEndpoint;
 pub use name::{RdmaName, verbs_devices};
 pub use qp::{Qp, Received, Remote};
+pub use strays::Strays;
 
 use soft::Soft;
 
@@ -123,12 +125,14 @@ pub struct HcaEnv {
     pub inlet: Option<crate::device::packet::Inlet>,
     /// The chunks the `xdp` wire builds its frames in.
     pub slab: Option<Slab>,
+    /// The HCAs of other cores with the same address, for the `xdp` wire.
+    pub strays: Option<Rc<Strays>>,
 }
 
 impl HcaEnv {
     /// On loopback, any port.
     pub fn new(ops: Ops, region: Region, rng: Rng) -> HcaEnv {
-        HcaEnv { ops, region, rng, address: None, link_mtu: None, udp_port: 0, inlet: None, slab: None }
+        HcaEnv { ops, region, rng, address: None, link_mtu: None, udp_port: 0, inlet: None, slab: None, strays: None }
     }
 }
 

@@ -131,6 +131,23 @@ impl TcpStream {
         TcpStream::new(uring, socket, address).map_err(|error| explain(&error))
     }
 
+    /// A connection that was set up on another core: its ring from here on.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn attach(uring: &Uring, socket: std::net::TcpStream) -> Result<TcpStream> {
+        let peer = socket.peer_addr().map_err(|error| Error::io("taking over a connection", &error))?;
+        TcpStream::new(uring, socket.into(), peer).map_err(|error| Error::io(format!("taking over the connection with {peer}"), &error))
+    }
+
+    /// The socket alone, to go to another core, with nothing read from it that was not asked for.
+    ///
+    /// # Errors
+    /// The peer has sent more than was asked for; it is told nothing more.
+    pub fn detach(self) -> Result<std::net::TcpStream> {
+        if self.pending.is_empty() { Ok(self.socket) } else { Err(self.protocol("something before it was asked")) }
+    }
+
     /// The other end.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer

@@ -30,6 +30,7 @@ impl Soft {
     /// The wires the name asks for.
     pub fn open(mut env: HcaEnv, name: &RdmaName) -> Result<Soft> {
         let tag = new_tag(&mut env.rng);
+        let strays = env.strays.clone();
         let (links, datagrams) = match name {
             RdmaName::SoftMemory => (Some(Links::in_process(tag)?), None),
             RdmaName::SoftShm => (Some(Links::between_processes(tag)?), None),
@@ -41,7 +42,9 @@ impl Soft {
             }
             RdmaName::Verbs(name) => return Err(crate::device::rdma::name::verbs_unavailable(name)),
         };
-        Soft::over(env.ops, env.region, env.rng, tag, Wires::new(links, datagrams)?)
+        let mut soft = Soft::over(env.ops, env.region, env.rng, tag, Wires::new(links, datagrams)?)?;
+        soft.strays = strays;
+        Ok(soft)
     }
 
     /// Over a port of the simulated network.
@@ -91,8 +94,11 @@ impl Soft {
             return Err(Error::new(ErrorKind::Unavailable, what).remedy("close some first"));
         }
         let qpn = loop {
-            let number = FIRST_QPN + self.rng.below(u64::from(LAST_QPN - FIRST_QPN) + 1) as u32;
-            if !self.by_qpn.contains_key(&number) {
+            let number = match &self.strays {
+                None => FIRST_QPN + self.rng.below(u64::from(LAST_QPN - FIRST_QPN) + 1) as u32,
+                Some(strays) => strays.draw(&mut self.rng),
+            };
+            if (FIRST_QPN..=LAST_QPN).contains(&number) && !self.by_qpn.contains_key(&number) {
                 break Qpn(number);
             }
         };
@@ -259,7 +265,7 @@ fn open_xdp(env: &mut HcaEnv) -> Result<Datagrams> {
     };
     let slab = env.slab.take().ok_or_else(|| Error::new(ErrorKind::Usage, "soft:xdp: no slab to send from"))?;
     let port = if env.udp_port == 0 { crate::wire::roce::UDP_PORT } else { env.udp_port };
-    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, SocketAddr::new(address(env), port))?))
+    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, SocketAddr::new(address(env), port), env.strays.clone())?))
 }
 
 #[cfg(not(feature = "xdp"))]

@@ -87,6 +87,14 @@ pub fn open(bytes: &[u8]) -> Result<Opened, Malformed> {
     Ok(Opened { src: frame.src, dst: frame.dst, repr: *packet.repr(), payload })
 }
 
+/// The queue pair a frame says it is for, before anything else of it is judged.
+#[cfg(feature = "xdp")]
+#[inline]
+pub fn addressee(bytes: &[u8]) -> Option<crate::base::Qpn> {
+    let frame = UdpFrame::parse(bytes).ok()?;
+    roce::Packet::new_checked(frame.payload()).ok().map(|packet| packet.repr().dest_qp)
+}
+
 /// The path between two addresses where no Ethernet is: sockets and the simulator.
 pub fn path_between(src: SocketAddr, dst: SocketAddr) -> Encapsulation {
     let none = ethernet::Mac([0; 6]);

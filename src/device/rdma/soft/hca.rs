@@ -12,7 +12,7 @@ use super::memory::{Grants, Reach};
 use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::qp::Posted;
-use crate::device::rdma::{Caps, HcaEvent, QpConfig};
+use crate::device::rdma::{Caps, HcaEvent, QpConfig, Strays};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
 use crate::proto::rc::{self, RecvWr, Refusal, SendOp, SendWr, Sge, Sges};
@@ -55,6 +55,7 @@ pub struct Soft {
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) by_qpn: KeyMap<u32>,
     pub(super) caps: Rc<Caps>,
+    pub(super) strays: Option<Rc<Strays>>,
     /// Queue pairs with something to do, each once.
     listed: VecDeque<u32>,
     /// No queue pair's deadline is before this. It may be too early, never too late.
@@ -81,6 +82,7 @@ impl Soft {
             slots: Vec::new(),
             by_qpn: KeyMap::default(),
             caps: Rc::new(caps),
+            strays: None,
             listed: VecDeque::with_capacity(QPS_MAX),
             next_deadline: Nanos::MAX,
             events: VecDeque::new(),

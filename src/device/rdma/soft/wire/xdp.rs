@@ -6,12 +6,14 @@
 //! back to its slab when the kernel has sent it.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Arrival, From};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::packet::{Inlet, neighbours};
+use crate::device::rdma::Strays;
 use crate::device::rdma::soft::frame;
 use crate::mem::{Buf, Ledger, Slab};
 use crate::proto::rc::Transmit;
@@ -40,11 +42,13 @@ pub struct Xdp {
     dirty: bool,
     received: Vec<Buf>,
     dropped: u64,
+    strays: Option<Rc<Strays>>,
 }
 
 impl Xdp {
-    /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region.
-    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr) -> Result<Xdp> {
+    /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With `strays`, packets
+    /// for queue pairs of other cores go there.
+    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, strays: Option<Rc<Strays>>) -> Result<Xdp> {
         let interface = inlet.port().interface();
         let name = &interface.link().name;
         if !interface.config().udp_ports.contains(&address.port()) {
@@ -58,7 +62,7 @@ impl Xdp {
         let room = interface.region().chunk_bytes() - interface.frame_start() - ethernet::HEADER_LEN as u32;
         let link_mtu = interface.link().mtu.min(room);
         let received = Vec::with_capacity(BATCH);
-        Ok(Xdp { inlet, slab, address, link_mtu, next: None, refused: None, dirty: false, received, dropped: 0 })
+        Ok(Xdp { inlet, slab, address, link_mtu, next: None, refused: None, dirty: false, received, dropped: 0, strays })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -130,10 +134,20 @@ impl Xdp {
     #[inline]
     pub fn receive(&mut self, _now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
         // A link that is down delivers nothing; the port's owner is told of it.
-        let most = budget.min(BATCH).saturating_sub(self.received.len());
-        let _ = self.inlet.receive(&mut self.received, most);
+        let most = budget.min(BATCH);
+        if let Some(strays) = &self.strays {
+            strays.drain(&mut self.received, most);
+        }
+        let room = most.saturating_sub(self.received.len());
+        let _ = self.inlet.receive(&mut self.received, room);
         let taken = self.received.len();
         for buf in self.received.drain(..) {
+            if let Some(strays) = &self.strays
+                && let Some(core) = frame::addressee(buf.as_slice()).and_then(|qpn| strays.elsewhere(qpn))
+            {
+                strays.hand_over(core, buf);
+                continue;
+            }
             match frame::open(buf.as_slice()) {
                 // Steered by port alone: the address is looked at here.
                 Ok(opened) if opened.dst == self.address => {
@@ -148,6 +162,9 @@ impl Xdp {
     /// The port's own queue wakes the core; here is only the look at what is there already.
     pub fn arm(&mut self) -> bool {
         let _ = self.inlet.receive(&mut self.received, 1);
+        if let Some(strays) = &self.strays {
+            strays.drain(&mut self.received, 1);
+        }
         !self.received.is_empty() || self.refused.is_some()
     }
 }

@@ -1,0 +1,274 @@
+//! Mail between the cores of one process: clients that are dealt, datagrams and packets that came in on another core's queue,
+//! and answers on their way back.
+//!
+//! Payload travels as a [`Parcel`] and is an ordinary lease again at its destination, in a slab for guests; dropped there, it goes
+//! home. A letter that finds its mailbox full waits here in line. What may be lost, as on any network, is dropped when the line
+//! is too long, and counted.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::base::{Nanos, limits};
+use crate::device::Signal;
+use crate::device::rdma::Strays;
+use crate::flow::control::Plan;
+use crate::flow::hub::Reply;
+use crate::flow::setup::Delivery;
+use crate::mem::{Buf, Parcel, Run, Slab};
+use crate::reactor::{Core, Mailboxes};
+use crate::wire::native::datagram;
+
+/// Datagrams and packets that wait for one core beside its mailbox: as many as a stream's inbox holds.
+const WAITING_MAX: usize = 4096;
+/// Letters taken in one go before the core looks at its queues again.
+const BATCH: usize = 256;
+/// How often a core looks whether the others have come.
+const LOOK: Nanos = Nanos::from_micros(200);
+/// Bits of a stream number below the core's.
+const STREAM_BITS: u32 = u32::BITS - limits::CORES_MAX.ilog2();
+
+/// What goes from core to core.
+pub enum Letter {
+    /// From core 0: what it has opened for this core.
+    Delivery(Box<Delivery>),
+    /// To core 0: this core is set up.
+    Ready,
+    /// A client for this core to serve.
+    Client(Box<Client>),
+    /// To core 0: a client has gone.
+    Gone,
+    /// A datagram of a stream of this core's.
+    Datagram {
+        /// The chunk, viewed on the UDP payload.
+        parcel: Parcel,
+        /// What its header says.
+        header: datagram::Repr,
+        /// How to answer.
+        reply: Reply,
+    },
+    /// An answer to a datagram that came in on this core's queue.
+    Answer {
+        /// The way back.
+        reply: Reply,
+        /// What to say.
+        header: datagram::Repr,
+    },
+    /// A RoCE packet for a queue pair of this core's.
+    Packet(Parcel),
+}
+
+/// A connection on its way to the core that serves it.
+pub struct Client {
+    /// The connection.
+    pub socket: std::net::TcpStream,
+    /// What it has asked for already, on the core it comes from.
+    pub plan: Option<Plan>,
+    /// Its place among those served.
+    pub seat: Seat,
+}
+
+/// One of the clients served, on whatever core.
+pub struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    /// A further one.
+    pub fn take(taken: &Arc<AtomicUsize>) -> Seat {
+        taken.fetch_add(1, Ordering::Relaxed);
+        Seat(taken.clone())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Where all cores of a client wait for one another, so that their flows run at the same time.
+#[derive(Default)]
+pub struct Meeting {
+    arrived: AtomicUsize,
+}
+
+impl Meeting {
+    /// Waits until `before` cores have come to the first meeting: they connect in turn, so that they are dealt in that order.
+    pub async fn turn(&self, core: &Core, before: usize) {
+        while self.arrived.load(Ordering::Acquire) < before {
+            core.sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until each of `cores` has come for the `times`-th time. Before a flow, not in it, so it only looks now and then.
+    pub async fn wait(&self, core: &Core, cores: usize, times: usize) {
+        self.arrived.fetch_add(1, Ordering::AcqRel);
+        while self.arrived.load(Ordering::Acquire) < cores * times {
+            core.sleep(LOOK).await;
+        }
+    }
+}
+
+/// A core's end of the mail.
+pub struct Post {
+    core: Core,
+    mail: Mailboxes<Letter>,
+    /// By core: letters that found its mailbox full, in order.
+    waiting: Vec<RefCell<VecDeque<Letter>>>,
+    /// Raised when a letter begins to wait.
+    signal: Signal,
+    /// One for each slab that parcels have come from.
+    guests: RefCell<Vec<Slab>>,
+    strays: OnceCell<Rc<Strays>>,
+    dropped: Cell<u64>,
+}
+
+impl Post {
+    /// Over `mail`; `None` when there is nobody to write to.
+    pub fn new(core: &Core, mail: Mailboxes<Letter>) -> Option<Rc<Post>> {
+        let waiting: Vec<_> = (0..mail.cores()).map(|_| RefCell::default()).collect();
+        (waiting.len() > 1).then(|| {
+            let signal = Signal::new(core.ops());
+            let (guests, strays, dropped) = (RefCell::default(), OnceCell::new(), Cell::new(0));
+            Rc::new(Post { core: core.clone(), mail, waiting, signal, guests, strays, dropped })
+        })
+    }
+
+    /// This core's number.
+    pub fn number(&self) -> usize {
+        self.mail.index()
+    }
+
+    /// Cores of the process.
+    pub fn cores(&self) -> usize {
+        self.mail.cores()
+    }
+
+    /// A random stream number that says which core the stream is on.
+    pub fn draw_stream(&self) -> u32 {
+        (self.number() as u32) << STREAM_BITS | self.core.rng().u32() >> (u32::BITS - STREAM_BITS)
+    }
+
+    /// The core a stream number names, if it is another one of this process.
+    pub fn elsewhere(&self, stream: u32) -> Option<usize> {
+        let core = (stream >> STREAM_BITS) as usize;
+        (core != self.number() && core < self.cores()).then_some(core)
+    }
+
+    /// Sends what must arrive.
+    pub fn send(&self, to: usize, letter: Letter) {
+        self.put(to, letter, usize::MAX);
+    }
+
+    /// Sends what may be lost on the way.
+    pub fn offer(&self, to: usize, letter: Letter) {
+        self.put(to, letter, WAITING_MAX);
+    }
+
+    fn put(&self, to: usize, letter: Letter, most: usize) {
+        let mut waiting = self.waiting[to].borrow_mut();
+        let refused = if waiting.is_empty() { self.mail.try_send(to, letter).err() } else { Some(letter) };
+        let Some(letter) = refused else { return };
+        if waiting.len() >= most {
+            return self.drop_one(to);
+        }
+        waiting.push_back(letter);
+        self.signal.raise();
+    }
+
+    fn drop_one(&self, core: usize) {
+        if self.dropped.replace(self.dropped.get() + 1) == 0 {
+            tracing::warn!(core, "it does not keep up: datagrams or packets for it are dropped from here on");
+        }
+    }
+
+    /// Datagrams and packets dropped because another core, or this one's HCA, was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    /// The HCA's share: packets that come in for other cores go there, what they send here is taken in.
+    pub fn strays(self: &Rc<Post>) -> Rc<Strays> {
+        let make = || {
+            let post = Rc::downgrade(self);
+            Strays::new(self.number(), move |core, frame| {
+                if let Some(post) = post.upgrade().filter(|post| core < post.cores()) {
+                    post.offer(core, Letter::Packet(Run::from(frame).detach()));
+                }
+            })
+        };
+        self.strays.get_or_init(make).clone()
+    }
+
+    /// A RoCE packet from another core.
+    pub fn take_packet(&self, parcel: Parcel) {
+        let taken = self.strays.get().map(|strays| strays.take(self.welcome(parcel)));
+        if !matches!(taken, Some(Ok(()))) {
+            self.drop_one(self.number());
+        }
+    }
+
+    /// Makes a chunk from another core a lease of this one.
+    pub fn welcome(&self, mut parcel: Parcel) -> Buf {
+        let mut guests = self.guests.borrow_mut();
+        for slab in guests.iter() {
+            match parcel.attach(slab) {
+                Ok(run) => return one_chunk(run),
+                Err(other) => parcel = other,
+            }
+        }
+        let slab = Slab::for_guests(&parcel);
+        self.core.adopt_slab(&slab);
+        guests.push(slab.clone());
+        one_chunk(parcel.attach(&slab).expect("the slab was made for it"))
+    }
+
+    /// The next letter.
+    pub async fn receive(&self) -> Letter {
+        self.mail.recv().await.1
+    }
+
+    /// Hands every letter to `each`, for ever.
+    pub async fn run(&self, each: impl Fn(Letter)) {
+        loop {
+            each(self.receive().await);
+            for _ in 1..BATCH {
+                let Some((_, letter)) = self.mail.try_recv() else { break };
+                each(letter);
+            }
+            self.core.yield_now().await;
+        }
+    }
+
+    /// Sends again what found its mailbox full, for ever.
+    pub async fn deliver(&self) {
+        loop {
+            self.signal.wait().await;
+            // A core that is behind by a whole mailbox is given a moment.
+            while !self.delivered() {
+                self.core.sleep(Nanos::from_micros(20)).await;
+            }
+        }
+    }
+
+    /// Whether nothing waits any more.
+    fn delivered(&self) -> bool {
+        let mut all = true;
+        for (to, waiting) in self.waiting.iter().enumerate() {
+            let mut waiting = waiting.borrow_mut();
+            while let Some(letter) = waiting.pop_front() {
+                if let Err(letter) = self.mail.try_send(to, letter) {
+                    waiting.push_front(letter);
+                    all = false;
+                    break;
+                }
+            }
+        }
+        all
+    }
+}
+
+fn one_chunk(run: Run) -> Buf {
+    Buf::try_from(run).expect("a packet is one chunk")
+}
