@@ -54,7 +54,7 @@ async fn capture(core: Core, ifname: String) -> Result<()> {
     let (mut found, mut wrong) = (0, None);
     for (lba, len) in &writes {
         let run = disk.read(*lba, slab.run(*len)?).await.map_err(|failed| disk.explain("reading", *lba, failed))?;
-        let walked = log::walk(run.as_slice(), |header, payload| {
+        let walked = log::walk(run.as_slice(), 0, |header, payload| {
             found += 1;
             if let (true, Err(mismatch)) = (ours, Pattern::new(7, header.sequence).check(payload)) {
                 wrong.get_or_insert(format!("datagram {}: {mismatch}", header.sequence));

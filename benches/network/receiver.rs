@@ -382,7 +382,7 @@ impl Log {
     }
 
     fn enter(&mut self, want: usize, limit: Option<Duration>) -> Result<(), String> {
-        let time = limit.map(|limit| types::Timespec::from(limit));
+        let time = limit.map(types::Timespec::from);
         let mut arguments = types::SubmitArgs::new();
         if let Some(time) = &time {
             arguments = arguments.timespec(time);

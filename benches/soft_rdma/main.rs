@@ -83,6 +83,7 @@ fn over_veth(pairs: usize, chosen: impl Fn(&str, &str) -> bool) {
 }
 
 /// The wire between two namespaces. Each side lives in its own.
+#[cfg(feature = "xdp")]
 const XDP: &str = "soft:xdp";
 
 /// An end of a connection: the first core's or the second's.

@@ -36,6 +36,8 @@ pub const GATHER: Nanos = Nanos::from_micros(500);
 
 /// From so many a millisecond on, packets flow. Fewer may be a sender that waits for answers, and cost little each way.
 const FLOWING: u64 = 32;
+/// And they flow until there are fewer than so many: a sender that was held up for a few milliseconds has not paused.
+const FLOWING_STILL: u64 = 8;
 const MEASURED: Nanos = Nanos::from_millis(1);
 
 /// How soon a stream's reader wants what has come.
@@ -60,7 +62,8 @@ impl Flow {
         self.packets += packets as u64;
         let span = now.since(self.since);
         if span >= MEASURED {
-            *self = Flow { since: now, packets: 0, is_flowing: self.packets >= FLOWING * (span.0 / MEASURED.0) };
+            let least = if self.is_flowing { FLOWING_STILL } else { FLOWING };
+            *self = Flow { since: now, packets: 0, is_flowing: self.packets >= least * (span.0 / MEASURED.0) };
         }
     }
 }
@@ -321,7 +324,8 @@ mod tests {
         assert!(come(600, 16), "48 in a millisecond");
         assert!(come(500, 5), "not looked at yet");
         assert!(come(600, 40), "45 in 1.1 ms");
-        assert!(!come(50_000, 40), "a pause came before");
+        assert!(come(4_000, 100), "held up, then 25 in a millisecond");
+        assert!(!come(50_000, 100), "a pause came before");
         assert!(!come(1_100, 16), "a sender that waits for answers");
     }
 }

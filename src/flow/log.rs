@@ -128,13 +128,13 @@ impl Packed {
     }
 }
 
-/// Walks the records in `bytes`, which begin at a block boundary of the log. Stops at the end or where no record is; gives the
-/// bytes walked.
+/// Walks the records in `bytes`, which begin at a block boundary of the log, from `start` on: a block boundary, or where a record
+/// begins. Stops at the end or where no record is; gives the place.
 ///
 /// # Errors
 /// A record header is torn or rotted, or its payload is longer than what is there.
-pub fn walk(bytes: &[u8], mut each: impl FnMut(&record::Repr, &[u8])) -> Result<usize, (usize, Malformed)> {
-    let mut at = 0;
+pub fn walk(bytes: &[u8], start: usize, mut each: impl FnMut(&record::Repr, &[u8])) -> Result<usize, (usize, Malformed)> {
+    let mut at = start;
     while at + record::LEN <= bytes.len() {
         let header = match record::Repr::parse(&bytes[at..]) {
             Ok(header) => header,
@@ -207,7 +207,7 @@ mod tests {
         assert!(disk.len().is_multiple_of(512));
         assert!(!disk.windows(16).any(|w| w == [0xaa; 16]), "stale memory reached the disk");
         let mut seen = Vec::new();
-        assert_eq!(walk(&disk, |header, payload| seen.push((header.sequence, payload.to_vec()))), Ok(disk.len()));
+        assert_eq!(walk(&disk, 0, |header, payload| seen.push((header.sequence, payload.to_vec()))), Ok(disk.len()));
         seen.sort();
         assert_eq!(seen, (0..).zip(payloads).collect::<Vec<_>>());
         assert_eq!(ledger.copied_bytes(), 64 + 255 + 1 + 64, "only short datagrams are copied");
@@ -219,8 +219,8 @@ mod tests {
         let buf = record_in_place(received(&slab, &[1; 600]), &origin(0)).unwrap();
         let mut disk = buf.as_slice().to_vec();
         disk[20] ^= 1;
-        assert_eq!(walk(&disk, |_, _| ()), Err((0, Malformed::Checksum)));
-        assert_eq!(walk(&buf.as_slice()[..512], |_, _| ()), Err((0, Malformed::Truncated)));
+        assert_eq!(walk(&disk, 0, |_, _| ()), Err((0, Malformed::Checksum)));
+        assert_eq!(walk(&buf.as_slice()[..512], 0, |_, _| ()), Err((0, Malformed::Truncated)));
     }
 
     #[test]

@@ -370,7 +370,7 @@ impl Recorder {
             let run = self.node.run((blocks * block) as u32).await?;
             let run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading back", lba, failed))?;
             let mut wrong: Option<String> = None;
-            let walked = log::walk(run.as_slice(), |header, payload| {
+            let walked = log::walk(run.as_slice(), 0, |header, payload| {
                 records += 1;
                 let mut fail = |what: String| {
                     wrong.get_or_insert(format!("record {} of stream {}: {what}", header.sequence, self.stream));
