@@ -168,13 +168,14 @@ fn a_multicast_capture() {
 /// The records' times: never before the datagram was sent, soon after it, and in the order of the feed.
 fn check_times(file: &[u8]) {
     let mut feeds: BTreeMap<u32, BTreeMap<u64, (u64, u64)>> = BTreeMap::new();
-    let mut at = 64 << 10;
-    while at < file.len() {
-        let walked = log::walk(&file[at..], |header, payload| {
+    let log = &file[64 << 10..];
+    let mut at = 0;
+    while at < log.len() {
+        let walked = log::walk(log, at, |header, payload| {
             let sent = u64::from_be_bytes(payload[8..16].try_into().unwrap());
             feeds.entry(header.stream).or_default().insert(header.sequence, (sent, header.received_ns));
         });
-        at += walked.unwrap().max(log::BLOCK as usize);
+        at = walked.unwrap().max(at + log::BLOCK as usize);
     }
     assert_eq!(feeds.keys().copied().collect::<Vec<_>>(), GROUPS.map(Ipv4Addr::to_bits));
     for feed in feeds.values() {

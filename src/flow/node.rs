@@ -23,6 +23,9 @@ use crate::reactor::Core;
 
 /// How often who waits for memory looks whether there is some.
 const LOOK: Nanos = Nanos::from_micros(50);
+/// How long nothing at all may move on the core while somebody waits for memory. Tasks that have taken part of what they need may
+/// wait for each other, and then nobody gets any.
+const PATIENCE: Nanos = Nanos::from_secs(10);
 
 /// The disk and what is known of it.
 pub struct Store {
@@ -200,12 +203,12 @@ impl Node {
 
     /// Leases a chunk; waits a while when the slab is exhausted, for operations on their way will return some.
     pub async fn buf(&self) -> Result<Buf, Exhausted> {
-        self.buf_while(patience()).await
+        self.buf_while(|| true).await
     }
 
     /// Leases a run; waits a while when there is none that long.
     pub async fn run(&self, len_bytes: u32) -> Result<Run, Exhausted> {
-        self.run_while(len_bytes, patience()).await
+        self.run_while(len_bytes, || true).await
     }
 
     /// Leases a chunk; waits for it as long as `wanted`. A flow that ends must not wait for what others keep.
@@ -219,11 +222,42 @@ impl Node {
     }
 
     async fn lease<T>(&self, take: impl Fn(&Slab) -> Result<T, Exhausted>, wanted: impl Fn() -> bool) -> Result<T, Exhausted> {
+        let (mut census, mut moved_at) = (self.slab().census(), self.core().now());
         loop {
             match take(self.slab()) {
-                Err(_) if wanted() => self.core().sleep(LOOK).await,
+                Err(exhausted) if wanted() => {
+                    let (now, before) = (self.core().now(), std::mem::replace(&mut census, self.slab().census()));
+                    if census != before {
+                        moved_at = now;
+                    } else if now.since(moved_at) > PATIENCE {
+                        return Err(exhausted);
+                    }
+                    self.core().sleep(LOOK).await;
+                }
                 leased => return leased,
             }
+        }
+    }
+
+    /// Leases a chunk for `qp`, or none once that is down.
+    ///
+    /// # Errors
+    /// There is none, and nothing moves that could return one.
+    pub async fn buf_for(&self, qp: &Pair) -> Result<Option<Buf>> {
+        match self.buf_while(|| qp.is_up()).await {
+            Err(exhausted) if qp.is_up() => Err(exhausted.into()),
+            leased => Ok(leased.ok()),
+        }
+    }
+
+    /// Leases a run for `qp`, or none once that is down.
+    ///
+    /// # Errors
+    /// As [`Node::buf_for`].
+    pub async fn run_for(&self, qp: &Pair, len_bytes: u32) -> Result<Option<Run>> {
+        match self.run_while(len_bytes, || qp.is_up()).await {
+            Err(exhausted) if qp.is_up() => Err(exhausted.into()),
+            leased => Ok(leased.ok()),
         }
     }
 
@@ -366,12 +400,6 @@ pub struct Link {
     pub stream: u32,
     /// Windows of the server.
     pub grants: Vec<Grant>,
-}
-
-/// True until a flow has waited for ten seconds at least for memory that others have.
-fn patience() -> impl Fn() -> bool {
-    let looks = Cell::new(10 * 1_000_000_000 / LOOK.0);
-    move || looks.replace(looks.get().saturating_sub(1)) > 0
 }
 
 fn have<'a, T>(cell: &'a OnceCell<Result<T, String>>, absent: &str) -> Result<&'a T> {

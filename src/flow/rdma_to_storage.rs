@@ -69,7 +69,7 @@ impl Server {
     /// One of `depth` workers: takes whatever message comes next and sees it to the disk.
     async fn work(&self) -> Result<()> {
         loop {
-            let Ok(mut run) = self.node.run_while(self.stride_bytes, || self.qp.is_up()).await else { return Ok(()) };
+            let Some(mut run) = self.node.run_for(&self.qp, self.stride_bytes).await? else { return Ok(()) };
             run.set_len(self.size_bytes);
             let Ok(received) = self.qp.recv(run).await else { return Ok(()) };
             self.store(received.immediate, received.run).await?;
@@ -236,7 +236,7 @@ impl Client {
     /// Deals acknowledgements to the slots they are for.
     async fn listen(&self) -> Result<()> {
         loop {
-            let Ok(mut buf) = self.node.buf_while(|| self.qp.is_up()).await else { break };
+            let Some(mut buf) = self.node.buf_for(&self.qp).await? else { break };
             buf.set_view(0, size_of::<Ack>() as u32);
             let Ok(received) = self.qp.recv(buf.into()).await else { break };
             let Ok(ack) = Ack::read_from_bytes(received.run.as_slice()) else {

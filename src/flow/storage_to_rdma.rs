@@ -87,7 +87,7 @@ impl Server {
 
     /// One of the workers: takes the next request and answers it.
     async fn work(&self) -> Result<()> {
-        let Ok(mut buf) = self.node.buf_while(|| self.qp.is_up()).await else { return Ok(()) };
+        let Some(mut buf) = self.node.buf_for(&self.qp).await? else { return Ok(()) };
         loop {
             buf.set_view(0, size_of::<Request>() as u32);
             let Ok(received) = self.qp.recv(buf.into()).await else { return Ok(()) };
@@ -222,7 +222,7 @@ impl Client {
     async fn listen(&self) -> Result<()> {
         loop {
             // A WRITE with immediate takes a receive and none of its memory.
-            let Ok(mut buf) = self.node.buf_while(|| self.qp.is_up()).await else { break };
+            let Some(mut buf) = self.node.buf_for(&self.qp).await? else { break };
             buf.set_view(0, 0);
             let Ok(received) = self.qp.recv(buf.into()).await else { break };
             let Some(inbox) = received.immediate.and_then(|slot| self.arrived.get(slot as usize)) else {
