@@ -25,8 +25,8 @@ use crate::wire::frame::{Encapsulation, UdpFrame};
 use crate::wire::native::datagram;
 use crate::wire::udp;
 
-/// Datagrams that may wait in one stream's inbox: as many as the largest fill ring holds.
-pub const INBOX: usize = 4096;
+/// Datagrams that may wait in one stream's inbox: as many as the largest rings hold.
+const INBOX: usize = 16_384;
 /// Frames taken from the port at a time.
 const BATCH: usize = 256;
 /// Streams at once, recordings of unknown senders included.

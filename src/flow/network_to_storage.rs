@@ -37,8 +37,8 @@ const BATCH: usize = limits::GATHER_MAX - 1;
 
 /// A stream that flows is written so much at a time: a write and its flush cost as much as two hundred datagrams, whatever is in it.
 const ENOUGH_BYTES: u64 = 512 << 10;
-/// Or so many datagrams: half of what an inbox holds.
-const ENOUGH: usize = hub::INBOX / 2;
+/// Or so many datagrams: half of what the smallest rings hold.
+const ENOUGH: usize = 2048;
 
 /// The longest that a datagram waits for others to be written with it.
 const LINGER: Nanos = Nanos::from_millis(5);

@@ -47,9 +47,9 @@ pub struct Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Room for `bound` items.
+    /// For at most `bound` items; the memory for them comes with the first that need it.
     pub fn new(ops: &Ops, bound: usize) -> Inbox<T> {
-        Inbox { items: RefCell::new(VecDeque::with_capacity(bound)), bound, closed: Cell::new(false), signal: Signal::new(ops) }
+        Inbox { items: RefCell::default(), bound, closed: Cell::new(false), signal: Signal::new(ops) }
     }
 
     /// Adds an item.

@@ -26,6 +26,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 const PORT: &str = "9999";
+/// Half of it receives packets: about what recvmmsg's socket buffer of 64 MiB and its own 8 MiB hold.
+const MEMORY: [&str; 2] = ["--region", "256M"];
 const SERVER_MAC: &str = "02:00:00:00:77:01";
 /// From this rate on, in thousands a second, the sender goes through AF_XDP: sockets do not reach it.
 const XSK_FROM: u32 = 500;
@@ -137,7 +139,9 @@ impl Bench {
         let file = self.directory.path.join("disk.img");
         let mut receiver = self.inside(&self.namespaces.server, CORES[1]);
         match side {
-            Side::Basin => receiver.arg(&self.basin).args([Namespaces::SERVER_IF, "soft:shm"]).arg(&file).args(["server", "--port", PORT]),
+            Side::Basin => {
+                receiver.arg(&self.basin).args([Namespaces::SERVER_IF, "soft:shm"]).arg(&file).args(["server", "--port", PORT]).args(MEMORY)
+            }
             Side::Peer => receiver.arg(&self.programs).args(["receive", "--port", PORT, "--file"]).arg(&file),
         };
         // For the line about what was recorded.
