@@ -87,6 +87,8 @@ pub trait Queue {
 }
 
 /// How an operation ended, as its device says it.
+// With a tag of four bytes the whole is two words; with one of a single byte, copies of it read across what was just written.
+#[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Done.

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 
 use crate::device::{Outcome, Status};
-use crate::mem::payload::{InFlight, Lease};
+use crate::mem::payload::{InFlight, Lease, Payload};
 
 /// Names one operation on one core: what goes into `user_data` and `wr_id`. Generation 0 is never given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,7 +121,8 @@ struct Slot {
     outcome: Outcome,
     noted: bool,
     waiter: Waiter,
-    payload: Option<InFlight>,
+    /// Empty in a free slot.
+    payload: InFlight,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,8 +151,14 @@ enum Waiter {
 impl Ops {
     /// A table for at most `capacity` operations at once.
     pub fn new(capacity: u32) -> Ops {
-        let free =
-            || Slot { generation: 1, phase: Phase::Free, outcome: Outcome::ok(0), noted: false, waiter: Waiter::None, payload: None };
+        let free = || Slot {
+            generation: 1,
+            phase: Phase::Free,
+            outcome: Outcome::ok(0),
+            noted: false,
+            waiter: Waiter::None,
+            payload: InFlight::default(),
+        };
         let slots = (0..capacity).map(|_| free()).collect();
         let slots = RefCell::new(Slots { slots, free: (0..capacity).rev().collect() });
         let woken = RefCell::new(Vec::with_capacity(capacity as usize));
@@ -170,7 +177,7 @@ impl Ops {
         let Some(index) = table.free.pop() else { return Err(Refused { lease }) };
         let slot = &mut table.slots[index as usize];
         slot.phase = Phase::Pending;
-        slot.payload = Some(InFlight::launch(lease.into_payload()));
+        slot.payload.take_off(lease.into_payload());
         let id = OpId { slot: index, generation: slot.generation };
         drop(table);
         Ok(Op { ops: self.clone(), id: Some(id), lease: PhantomData })
@@ -186,7 +193,7 @@ impl Ops {
         assert!(table.slots[id.slot as usize].phase == Phase::Pending, "{id:?} was refused and completed");
         let payload = table.release(id);
         drop(table);
-        L::from_payload(payload.land())
+        L::from_payload(payload)
     }
 
     /// The payload's memory, for the device: address and length of a one-piece payload.
@@ -203,7 +210,7 @@ impl Ops {
     fn with_payload<R>(&self, id: OpId, look: impl FnOnce(&InFlight) -> R) -> R {
         let table = self.table.slots.borrow();
         match &table.slots[id.slot as usize] {
-            slot @ Slot { generation, payload: Some(payload), .. } if *generation == id.generation && slot.is_in_flight() => look(payload),
+            slot if slot.generation == id.generation && slot.is_in_flight() => look(&slot.payload),
             _ => panic!("{id:?} is not in flight"),
         }
     }
@@ -221,7 +228,7 @@ impl Ops {
         }
         match slot.phase {
             Phase::Pending => {
-                slot.payload.as_mut().expect("an operation in flight has its payload").touch_down();
+                slot.payload.touch_down();
                 slot.phase = Phase::Done;
                 slot.outcome = outcome;
                 match std::mem::replace(&mut slot.waiter, Waiter::None) {
@@ -237,7 +244,7 @@ impl Ops {
             Phase::Abandoned => {
                 let payload = table.release(id);
                 drop(table);
-                drop(payload.land());
+                drop(payload);
                 Ok(())
             }
             Phase::Done => self.fault(OpFault::Doubled(id)),
@@ -250,9 +257,8 @@ impl Ops {
         if let Some(slot) = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
             && slot.generation == id.generation
             && slot.is_in_flight()
-            && let Some(payload) = &mut slot.payload
         {
-            payload.set_len(outcome.bytes);
+            slot.payload.set_len(outcome.bytes);
         }
         self.complete(id, outcome)
     }
@@ -341,7 +347,7 @@ impl Ops {
         for &index in &pending {
             // InFlight's drop quarantines. The generation moves on, so a completion that still comes is a counted fault.
             let slot = &mut table.slots[index as usize];
-            slot.payload = None;
+            slot.payload = InFlight::default();
             slot.waiter = Waiter::None;
             table.recycle(index);
         }
@@ -352,10 +358,10 @@ impl Ops {
 impl Slots {
     /// Frees an operation's slot and takes its payload out.
     #[inline(always)]
-    fn release(&mut self, id: OpId) -> InFlight {
+    fn release(&mut self, id: OpId) -> Payload {
         let slot = &mut self.slots[id.slot as usize];
         assert_eq!(slot.generation, id.generation, "a handle on an operation that ended");
-        let payload = slot.payload.take().expect("an operation has its payload until its slot is freed");
+        let payload = slot.payload.unload();
         slot.waiter = Waiter::None;
         self.recycle(id.slot);
         payload
@@ -416,7 +422,7 @@ impl<L: Lease> Future for Op<L> {
         let payload = table.release(id);
         drop(table);
         self.id = None;
-        Poll::Ready(Completed { outcome, lease: L::from_payload(payload.land()) })
+        Poll::Ready(Completed { outcome, lease: L::from_payload(payload) })
     }
 }
 

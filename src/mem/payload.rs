@@ -172,7 +172,31 @@ pub struct InFlight {
     landed: bool,
 }
 
+impl Default for InFlight {
+    /// Nothing, on its way nowhere.
+    fn default() -> InFlight {
+        InFlight { payload: ManuallyDrop::new(Payload::None), landed: true }
+    }
+}
+
 impl InFlight {
+    /// [`InFlight::launch`] in place, of a payload that is moved nowhere else on its way: `self` is an empty one.
+    #[inline(always)]
+    pub(crate) fn take_off(&mut self, payload: Payload) {
+        debug_assert!(self.landed && matches!(*self.payload, Payload::None), "a payload takes off where another one is");
+        // What was here is empty and needs no destructor.
+        self.payload = ManuallyDrop::new(payload);
+        self.landed = false;
+        each_run(&self.payload, Run::count_in_flight);
+    }
+
+    /// [`InFlight::land`] in place; what is left is empty.
+    #[inline(always)]
+    pub(crate) fn unload(&mut self) -> Payload {
+        self.touch_down();
+        std::mem::take(&mut *self.payload)
+    }
+
     /// Hands a payload to a device.
     #[inline]
     pub fn launch(payload: Payload) -> InFlight {
