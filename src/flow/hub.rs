@@ -31,8 +31,10 @@ const INBOX: usize = 16_384;
 const BATCH: usize = 256;
 /// Streams at once, recordings of unknown senders included.
 const STREAMS_MAX: usize = 1024;
-/// How long packets gather: at a million a second an eighth of the rings' 4096.
-pub const GATHER: Nanos = Nanos::from_micros(500);
+/// How long packets gather: until there may be so many, and not longer than [`GATHER_LONGEST`] nor shorter than half of that, in which
+/// a million a second fill an eighth of the smallest rings.
+const GATHER: u64 = 128;
+pub const GATHER_LONGEST: Nanos = Nanos::from_millis(1);
 
 /// From so many a millisecond on, packets flow. Fewer may be a sender that waits for answers, and cost little each way.
 const FLOWING: u64 = 32;
@@ -45,7 +47,7 @@ const MEASURED: Nanos = Nanos::from_millis(1);
 pub enum Pace {
     /// At once.
     Prompt,
-    /// Many at a time, within [`GATHER`].
+    /// Many at a time, within [`GATHER_LONGEST`].
     Gathered,
 }
 
@@ -54,6 +56,8 @@ pub enum Pace {
 struct Flow {
     since: Nanos,
     packets: u64,
+    /// Packets a millisecond, when last looked at.
+    rate: u64,
     is_flowing: bool,
 }
 
@@ -63,8 +67,14 @@ impl Flow {
         let span = now.since(self.since);
         if span >= MEASURED {
             let least = if self.is_flowing { FLOWING_STILL } else { FLOWING };
-            *self = Flow { since: now, packets: 0, is_flowing: self.packets >= least * (span.0 / MEASURED.0) };
+            let rate = self.packets / (span.0 / MEASURED.0);
+            *self = Flow { since: now, packets: 0, rate, is_flowing: rate >= least };
         }
+    }
+
+    /// How long it takes until there are many.
+    fn gather(&self) -> Nanos {
+        Nanos((GATHER * MEASURED.0 / self.rate.max(1)).clamp(GATHER_LONGEST.0 / 2, GATHER_LONGEST.0))
     }
 }
 
@@ -188,8 +198,8 @@ impl Hub {
                     let is_patient =
                         !self.has_mailed.replace(false) && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
                     let gathers = count < BATCH && flow.is_flowing && is_patient;
-                    if gathers && inlet.hold(self.core.now().saturating_add(GATHER)) {
-                        self.core.rest(GATHER).await;
+                    if gathers && inlet.hold(self.core.now().saturating_add(flow.gather())) {
+                        self.core.rest(flow.gather()).await;
                     } else {
                         // Other tasks store and forward what was dealt.
                         self.core.yield_now().await;

@@ -44,7 +44,7 @@ const ENOUGH: usize = 2048;
 const LINGER: Nanos = Nanos::from_millis(5);
 
 /// A stream that brings nothing for so long has paused: what there is is written.
-const PAUSE: Nanos = Nanos(hub::GATHER.0 + hub::GATHER.0 / 2);
+const PAUSE: Nanos = Nanos(hub::GATHER_LONGEST.0 + hub::GATHER_LONGEST.0 / 2);
 
 /// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
 /// fill ring of 2048 holds four times over.
