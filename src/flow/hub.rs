@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use crate::base::clock::unix_now_ns;
 use crate::base::{Error, Nanos, Result};
 use crate::device::packet::{Inlet, PortFault};
 use crate::flow::post::{Letter, Post};
@@ -31,10 +32,10 @@ const INBOX: usize = 16_384;
 const BATCH: usize = 256;
 /// Streams at once, recordings of unknown senders included.
 const STREAMS_MAX: usize = 1024;
-/// How long packets gather: until there may be so many, and not longer than [`GATHER_LONGEST`] nor shorter than half of that, in which
-/// a million a second fill an eighth of the smallest rings.
-const GATHER: u64 = 128;
-pub const GATHER_LONGEST: Nanos = Nanos::from_millis(1);
+/// Packets gather until there may be so many, and at the least for as long as a million a second take to fill an eighth of the smallest
+/// rings.
+const GATHER: u64 = 256;
+const GATHER_SHORTEST: Nanos = Nanos::from_micros(500);
 
 /// From so many a millisecond on, packets flow. Fewer may be a sender that waits for answers, and cost little each way.
 const FLOWING: u64 = 32;
@@ -42,13 +43,26 @@ const FLOWING: u64 = 32;
 const FLOWING_STILL: u64 = 8;
 const MEASURED: Nanos = Nanos::from_millis(1);
 
-/// How soon a stream's reader wants what has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How soon a stream's reader wants what has come. In order: what one stream wants at once none of the port waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     /// At once.
     Prompt,
-    /// Many at a time, within [`GATHER_LONGEST`].
-    Gathered,
+    /// Many at a time, from a sender that waits for answers.
+    Answered,
+    /// Many at a time, from a sender that waits for nobody.
+    Free,
+}
+
+impl Pace {
+    /// How long packets gather at most.
+    pub const fn longest(self) -> Nanos {
+        match self {
+            Pace::Prompt => Nanos::ZERO,
+            Pace::Answered => Nanos::from_millis(1),
+            Pace::Free => Nanos::from_millis(3),
+        }
+    }
 }
 
 /// Whether packets flow, looked at about once in [`MEASURED`].
@@ -72,9 +86,10 @@ impl Flow {
         }
     }
 
-    /// How long it takes until there are many.
-    fn gather(&self) -> Nanos {
-        Nanos((GATHER * MEASURED.0 / self.rate.max(1)).clamp(GATHER_LONGEST.0 / 2, GATHER_LONGEST.0))
+    /// How long it takes until there are many, or `None` for those that are not to wait.
+    fn gather(&self, pace: Pace) -> Option<Nanos> {
+        let span = Nanos(GATHER * MEASURED.0 / self.rate.max(1)).max(GATHER_SHORTEST).min(pace.longest());
+        (self.is_flowing && span > Nanos::ZERO).then_some(span)
     }
 }
 
@@ -91,6 +106,8 @@ pub type Unknown = dyn Fn(u32, Rc<Inbox<Datagram>>);
 pub struct Datagram {
     /// The chunk, viewed on the UDP payload, the datagram header included.
     pub buf: Buf,
+    /// When it was taken from the port, in nanoseconds since 1970: as long after its arrival as packets gather.
+    pub received_ns: u64,
     /// What the datagram header says.
     pub header: datagram::Repr,
     /// How to answer.
@@ -126,6 +143,8 @@ pub struct Hub {
     slab: Slab,
     core: Core,
     streams: RefCell<HashMap<u32, Stream>>,
+    /// The stream of the last datagram, which is likely to be the next one's.
+    last: RefCell<Option<(u32, Rc<Inbox<Datagram>>)>>,
     flow: Cell<Flow>,
     /// A datagram went to another core since the last look: its stream may be in a hurry.
     has_mailed: Cell<bool>,
@@ -144,13 +163,14 @@ impl Hub {
         let on_loopback = inlet.as_ref().is_some_and(|inlet| inlet.link().is_loopback());
         let socket = on_loopback.then(|| answering_socket(udp_port)).transpose()?;
         let (core, slab, mode) = (core.clone(), slab.clone(), mode.to_owned());
-        let (streams, flow, has_mailed) = (RefCell::default(), Cell::default(), Cell::default());
+        let (streams, last, flow, has_mailed) = (RefCell::default(), RefCell::default(), Cell::default(), Cell::default());
         let (dropped, ident) = (Cell::new(0), Cell::new(0));
-        Ok(Rc::new(Hub { inlet, mode, post, slab, core, streams, flow, has_mailed, dropped, ident, socket }))
+        Ok(Rc::new(Hub { inlet, mode, post, slab, core, streams, last, flow, has_mailed, dropped, ident, socket }))
     }
 
     /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
     pub fn open(&self, stream: u32, pace: Pace) -> Rc<Inbox<Datagram>> {
+        self.last.take();
         let inbox = Rc::new(Inbox::new(self.core.ops(), INBOX));
         self.streams.borrow_mut().insert(stream, Stream { inbox: inbox.clone(), pace });
         inbox
@@ -158,9 +178,16 @@ impl Hub {
 
     /// Closes a stream: whoever waits on its inbox is woken, what is in it can still be taken.
     pub fn close(&self, stream: u32) {
+        self.last.take();
         if let Some(stream) = self.streams.borrow_mut().remove(&stream) {
             stream.inbox.close();
         }
+    }
+
+    /// The pace of the stream that is most in a hurry; streams of other cores may be in any.
+    fn pace(&self) -> Pace {
+        let own = self.streams.borrow().values().map(|stream| stream.pace).min();
+        if self.has_mailed.replace(false) { Pace::Prompt } else { own.unwrap_or(Pace::Prompt) }
     }
 
     /// Whether so many packets come that they are better taken together.
@@ -189,26 +216,24 @@ impl Hub {
                     let mut flow = self.flow.get();
                     flow.count(self.core.now(), count);
                     self.flow.set(flow);
+                    let received_ns = unix_now_ns();
                     for frame in frames.drain(..) {
-                        match self.read(frame) {
+                        match self.read(frame, received_ns) {
                             Some(datagram) => self.deal(datagram, unknown),
                             None => self.drop_one(),
                         }
                     }
-                    let is_patient =
-                        !self.has_mailed.replace(false) && self.streams.borrow().values().all(|stream| stream.pace == Pace::Gathered);
-                    let gathers = count < BATCH && flow.is_flowing && is_patient;
-                    if gathers && inlet.hold(self.core.now().saturating_add(flow.gather())) {
-                        self.core.rest(flow.gather()).await;
-                    } else {
+                    match flow.gather(self.pace()).filter(|_| count < BATCH) {
+                        Some(span) if inlet.hold(self.core.now().saturating_add(span)) => self.core.rest(span).await,
                         // Other tasks store and forward what was dealt.
-                        self.core.yield_now().await;
+                        _ => self.core.yield_now().await,
                     }
                 }
                 // Service resumes by itself when the link is back.
                 Err(PortFault::LinkDown) => tracing::warn!("the link is down: no packets until it is up again"),
                 Err(fault) => {
                     tracing::error!(%fault, "no more packets");
+                    self.last.take();
                     self.streams.borrow_mut().drain().for_each(|(_, stream)| stream.inbox.close());
                     return;
                 }
@@ -217,7 +242,7 @@ impl Hub {
     }
 
     /// What a frame is, viewed on its payload.
-    fn read(&self, mut frame: Buf) -> Option<Datagram> {
+    fn read(&self, mut frame: Buf, received_ns: u64) -> Option<Datagram> {
         let parsed = UdpFrame::parse(frame.as_slice()).ok()?;
         let payload = parsed.payload();
         let header = datagram::Repr::parse(payload).ok()?;
@@ -234,7 +259,7 @@ impl Hub {
         let within = payload.as_ptr() as usize - frame.as_slice().as_ptr() as usize;
         let (start, len) = (frame.start() + within as u32, payload.len() as u32);
         frame.set_view(start, len);
-        Some(Datagram { buf: frame, header, reply: Reply { encapsulation, core: self.number() } })
+        Some(Datagram { buf: frame, received_ns, header, reply: Reply { encapsulation, core: self.number() } })
     }
 
     /// Puts a datagram, from this core's port or from another core, where it belongs.
@@ -244,17 +269,24 @@ impl Hub {
             datagram::Repr::Data { stream, .. } | datagram::Repr::Fin { stream, .. } => (stream, false),
             datagram::Repr::Ack(_) => return self.drop_one(),
         };
+        if let Some((last, inbox)) = &*self.last.borrow()
+            && *last == stream
+        {
+            return if inbox.push(datagram).is_err() {
+                self.drop_one()
+            };
+        }
         let known = self.streams.borrow().get(&stream).map(|known| known.inbox.clone());
         let inbox = match (known, &self.post) {
             (Some(inbox), _) => inbox,
             // Also one that is nobody's yet: it begins there.
             (None, Some(post)) if let Some(core) = post.elsewhere(stream) => {
                 self.has_mailed.set(true);
-                let Datagram { buf, header, reply } = datagram;
-                return post.offer(core, Letter::Datagram { parcel: Run::from(buf).detach(), header, reply });
+                let Datagram { buf, received_ns, header, reply } = datagram;
+                return post.offer(core, Letter::Datagram { parcel: Run::from(buf).detach(), received_ns, header, reply });
             }
             (None, _) if begins && self.streams.borrow().len() < STREAMS_MAX => {
-                let inbox = self.open(stream, Pace::Gathered);
+                let inbox = self.open(stream, Pace::Free);
                 unknown(stream, inbox.clone());
                 inbox
             }
@@ -263,6 +295,7 @@ impl Hub {
         if inbox.push(datagram).is_err() {
             self.drop_one();
         }
+        self.last.replace(Some((stream, inbox)));
     }
 
     fn number(&self) -> usize {

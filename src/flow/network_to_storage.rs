@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Nanos, Result, limits};
 use crate::device::block::Durability;
@@ -20,7 +19,7 @@ use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
 use crate::flow::extent::Extent;
-use crate::flow::hub::{self, Datagram, Hub, Pace, Reply};
+use crate::flow::hub::{Datagram, Hub, Pace, Reply};
 use crate::flow::log::{self, Origin, Packed};
 use crate::flow::node::Node;
 use crate::flow::pattern::Pattern;
@@ -43,9 +42,6 @@ const ENOUGH: usize = 2048;
 /// The longest that a datagram waits for others to be written with it.
 const LINGER: Nanos = Nanos::from_millis(5);
 
-/// A stream that brings nothing for so long has paused: what there is is written.
-const PAUSE: Nanos = Nanos(hub::GATHER_LONGEST.0 + hub::GATHER_LONGEST.0 / 2);
-
 /// Datagrams a client may have unacknowledged for each unit of `--depth`: a window of 512 at the default depth of 32, which a
 /// fill ring of 2048 holds four times over.
 const WINDOW_PER_DEPTH: u32 = 16;
@@ -56,6 +52,7 @@ pub struct Recorder {
     hub: Rc<Hub>,
     inbox: Rc<Inbox<Datagram>>,
     stream: u32,
+    pace: Pace,
     extent: Extent,
     committer: Committer,
     ledger: Ledger,
@@ -103,12 +100,13 @@ struct Batch {
 
 impl Recorder {
     /// A recorder of `stream`, whose datagrams come through `inbox`, into `extent`.
-    pub fn new(node: &Node, hub: &Rc<Hub>, stream: u32, inbox: Rc<Inbox<Datagram>>, extent: Extent) -> Result<Rc<Recorder>> {
+    pub fn new(node: &Node, hub: &Rc<Hub>, stream: u32, pace: Pace, inbox: Rc<Inbox<Datagram>>, extent: Extent) -> Result<Rc<Recorder>> {
         Ok(Rc::new(Recorder {
             node: node.clone(),
             hub: hub.clone(),
             inbox,
             stream,
+            pace,
             extent,
             committer: node.committer()?.clone(),
             ledger: Ledger::new(),
@@ -201,11 +199,13 @@ impl Recorder {
         self.inbox.readable().await;
         let core = self.node.core();
         if self.hub.is_flowing() {
+            // What brings nothing for longer than packets gather has paused: what there is is written.
+            let pause = self.pace.longest().0 * 3 / 2;
             let began = core.now();
             let enough = self.enough();
             while self.inbox.len() < enough && !self.inbox.is_closed() {
                 let left = LINGER.0.saturating_sub(core.now().since(began).0);
-                if left == 0 || core.timeout(PAUSE.min(Nanos(left)), self.inbox.grown()).await.is_err() {
+                if left == 0 || core.timeout(Nanos(pause.min(left)), self.inbox.grown()).await.is_err() {
                     break;
                 }
             }
@@ -222,7 +222,6 @@ impl Recorder {
 
     /// Takes what is in the inbox, up to one write's worth, as records; and whether the sender asks what is durable.
     async fn collect(&self, mut gather: Gather) -> Result<(Gather, bool)> {
-        let received_ns = unix_now_ns();
         let mut pack: Option<Packed> = None;
         let mut asked = false;
         let mut last = None;
@@ -231,7 +230,7 @@ impl Recorder {
         while gather.runs().len() + usize::from(pack.is_some()) < BATCH
             && gather.len_bytes() + 4 * limits::CHUNK_SIZES[1] <= limits::IO_MAX_BYTES
         {
-            let Some(Datagram { buf, header, reply }) = self.inbox.try_pop() else { break };
+            let Some(Datagram { buf, received_ns, header, reply }) = self.inbox.try_pop() else { break };
             last = Some(reply);
             let sequence = match header {
                 datagram::Repr::Data { sequence, .. } => sequence,
@@ -402,7 +401,7 @@ pub async fn record_unknown(node: Node, hub: Rc<Hub>, stream: u32, inbox: Rc<Inb
     const SILENCE: Nanos = Nanos::from_secs(30);
     let recorded = async {
         let extent = node.allocate(node.spare_blocks()?)?;
-        let recorder = Recorder::new(&node, &hub, stream, inbox, extent)?;
+        let recorder = Recorder::new(&node, &hub, stream, Pace::Free, inbox, extent)?;
         let watched = recorder.clone();
         let watch = node.core().spawn(async move {
             // A stream that says nothing more has ended, whether it said so or not.
@@ -435,8 +434,8 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let hub = node.hub()?;
     let stream = node.new_stream();
     let extent = node.allocate(node.spare_blocks()?)?;
-    let inbox = hub.open(stream, Pace::Gathered);
-    let recorder = Recorder::new(node, &hub, stream, inbox, extent)?;
+    let inbox = hub.open(stream, Pace::Answered);
+    let recorder = Recorder::new(node, &hub, stream, Pace::Answered, inbox, extent)?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let running = recorder.clone();
     let mut crew = Crew::new();

@@ -44,6 +44,8 @@ pub enum Letter {
     Datagram {
         /// The chunk, viewed on the UDP payload.
         parcel: Parcel,
+        /// When it came.
+        received_ns: u64,
         /// What its header says.
         header: datagram::Repr,
         /// How to answer.

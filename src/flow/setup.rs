@@ -372,8 +372,8 @@ pub fn start(node: &Node, client: impl Fn(Option<Client>) + 'static) {
             (Letter::Client(dealt), _) => client(Some(*dealt)),
             (Letter::Gone, _) => client(None),
             (Letter::Packet(parcel), _) => post.take_packet(parcel),
-            (Letter::Datagram { parcel, header, reply }, Ok(hub)) => {
-                hub.deal(Datagram { buf: post.welcome(parcel), header, reply }, &*unknown);
+            (Letter::Datagram { parcel, received_ns, header, reply }, Ok(hub)) => {
+                hub.deal(Datagram { buf: post.welcome(parcel), received_ns, header, reply }, &*unknown);
             }
             (Letter::Answer { reply, header }, Ok(hub)) => hub.answer(&reply, header),
             // Without a hub there are no streams; the rest is said during set-up alone.
