@@ -18,9 +18,9 @@ pub const IO_MAX_BYTES: u32 = 1 << 20;
 /// Chunks in the largest run, at the smaller chunk size.
 pub const RUN_MAX_CHUNKS: u32 = IO_MAX_BYTES / CHUNK_SIZES[0];
 
-/// Pieces in one gather or scatter operation (the kernel's `UIO_MAXIOV` is 1024). Half of that: a write of 256 KiB of datagrams of 300
-/// bytes, a block each, needs 512.
-pub const GATHER_MAX: usize = 512;
+/// Pieces in one gather or scatter operation: the kernel's `UIO_MAXIOV`. A write of 512 KiB of datagrams of 300 bytes, a block each,
+/// needs as many.
+pub const GATHER_MAX: usize = 1024;
 
 /// Chunks in the largest region: chunk numbers are 32 bits, and 2³¹ chunks of 2 KiB are 4 TiB.
 pub const REGION_MAX_CHUNKS: u64 = 1 << 31;

@@ -5,20 +5,16 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 use crate::device::Ops;
+use crate::device::waker::Waiter;
 
 /// A notification for a single waiter on the same core.
 pub struct Signal {
     ops: Ops,
     raised: Cell<bool>,
     waiter: Cell<Option<Waiter>>,
-}
-
-enum Waiter {
-    Task(u64),
-    Foreign(Waker),
 }
 
 impl Signal {
@@ -31,10 +27,8 @@ impl Signal {
     #[inline]
     pub fn raise(&self) {
         self.raised.set(true);
-        match self.waiter.take() {
-            None => {}
-            Some(Waiter::Task(task)) => self.ops.wake(task),
-            Some(Waiter::Foreign(waker)) => waker.wake(),
+        if let Some(waiter) = self.waiter.take() {
+            waiter.wake(&self.ops);
         }
     }
 
@@ -44,11 +38,7 @@ impl Signal {
             if self.raised.replace(false) {
                 return Poll::Ready(());
             }
-            let waiter = match self.ops.native_task(cx.waker()) {
-                Some(task) => Waiter::Task(task),
-                None => Waiter::Foreign(cx.waker().clone()),
-            };
-            self.waiter.set(Some(waiter));
+            self.waiter.set(Some(Waiter::of(&self.ops, cx)));
             Poll::Pending
         })
         .await;
