@@ -39,6 +39,7 @@ const RINGS: [u32; 3] = [16_384, 8192, 4096];
 #[derive(Clone, Copy, Default)]
 struct Room {
     /// Entries of its rings.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has rings"))]
     ring: u32,
     /// Chunks: the rings', as many in inboxes, and as many in writes on their way.
     chunks: u32,

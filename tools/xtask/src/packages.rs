@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Without these nothing builds: the compiler of bpf/, and what builds libbpf.
 pub const BUILD: &[&str] = &["clang", "libclang-dev", "pkg-config", "make", "m4", "gcc", "cmake", "libelf-dev", "zlib1g-dev"];
 /// Independent peers and tools of the tests.
-pub const TEST: &[&str] = &["iproute2", "ethtool", "tshark", "fio", "valgrind", "python3"];
+pub const TEST: &[&str] = &["iproute2", "iputils-ping", "ethtool", "tshark", "fio", "valgrind", "python3"];
 /// What the demonstration runs.
 pub const DEMO: &[&str] = &["iproute2", "util-linux"];
 
