@@ -128,7 +128,7 @@ fn a_client_of_two_cores_is_one_client_over_shared_memory() {
     is_one_client("soft:shm");
 }
 
-fn is_one_client(rdma: &str) {
+fn is_one_client(rdma: &'static str) {
     in_world(|world| {
         for cores in ["1", "2"] {
             let server = world.server("lo", rdma, &["--once", "--cores", cores]);
