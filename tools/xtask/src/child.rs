@@ -2,7 +2,7 @@
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -83,15 +83,19 @@ impl Drop for Group {
     }
 }
 
-/// Runs `command` for at most `limit`, handing each line of its output (both streams, in order) to `line`.
-pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&str)) -> Result<Ended, String> {
+/// Starts `command` in a group of its own, with both output streams in one pipe, in order. The pipe ends with the last process that has it.
+pub fn piped(command: &mut Command) -> Result<(Group, PipeReader), String> {
     let (reader, writer) = std::io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
     let again = writer.try_clone().map_err(|error| format!("cannot make a pipe: {error}"))?;
-    command.stdout(writer).stderr(again);
-    let mut group = Group::spawn(command)?;
+    let group = Group::spawn(command.stdout(writer).stderr(again))?;
     // The command keeps the write ends it was given; with them open the pipe would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok((group, reader))
+}
 
+/// Runs `command` for at most `limit`, handing each line of its output (both streams, in order) to `line`.
+pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&str)) -> Result<Ended, String> {
+    let (mut group, reader) = piped(command)?;
     let (lines, received) = channel();
     thread::spawn(move || read_lines(reader, |text| lines.send(text).is_ok()));
     let deadline = Instant::now() + limit;

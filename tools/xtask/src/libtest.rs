@@ -1,7 +1,9 @@
 //! Reads what `cargo test … -- --show-output` prints: counts, and the lines worth a person's time.
 //!
-//! A test that cannot run here prints a line that begins with `SKIPPED` and returns; libtest then calls it passed. With `--show-output`
-//! that line stands in the test's own block, so it can be counted as what it is.
+//! A test that cannot run here prints a line that begins with `SKIPPED` and returns; libtest then calls it passed. The line is counted
+//! as what it is, once for each test. What the test printed through the harness stands in the test's own block (`--show-output`).
+//! What it wrote past the harness comes while it runs: as `SKIPPED: NAME: reason`, and with one thread behind libtest's
+//! `test NAME ... `, in which case the verdict has a line of its own.
 
 /// Tests passed, failed and skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +38,15 @@ pub struct Reader {
     section: Section,
     /// The test whose output is being read, and whether it was counted as skipped already.
     block: Option<(String, bool)>,
+    /// Tests of the current binary that were counted as skipped while several ran.
+    among: Vec<String>,
     /// Skipped tests of the current binary that libtest will report as passed.
     mistaken: u64,
 }
 
 impl Reader {
     pub fn new() -> Reader {
-        Reader { counts: Counts::default(), section: Section::Running, block: None, mistaken: 0 }
+        Reader { counts: Counts::default(), section: Section::Running, block: None, among: Vec::new(), mistaken: 0 }
     }
 
     /// Takes a line; gives the one to show a person, if any.
@@ -67,18 +71,39 @@ impl Reader {
         if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
             self.block = Some((name.to_owned(), false));
         }
-        if line.starts_with("SKIPPED") {
-            return self.skipped(&line);
+        let said = if self.section == Section::Running { self.running(&line) } else { &line };
+        if said.starts_with("SKIPPED") {
+            return self.skipped(said);
         }
         match self.section {
             Section::Failures => Some(raw.to_owned()),
             Section::Successes => None,
             Section::Running => {
                 let routine = line.is_empty()
+                    || said == "ok"
                     || line.starts_with("running ")
-                    || (line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored")))
                     || ["   Compiling ", "  Downloaded ", " Downloading ", "    Finished "].iter().any(|start| line.starts_with(start));
                 (!routine).then(|| raw.to_owned())
+            }
+        }
+    }
+
+    /// Follows the tests as they run; what a line says behind libtest's `test NAME ... `.
+    fn running<'a>(&mut self, line: &'a str) -> &'a str {
+        let verdict = |said: &str| ["ok", "FAILED"].contains(&said) || said.starts_with("ignored");
+        match line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+            Some((name, said)) => {
+                self.block = (!verdict(said)).then(|| (name.to_owned(), false));
+                said
+            }
+            None => {
+                if verdict(line) {
+                    self.block = None;
+                } else if line.starts_with("running ") {
+                    // Whatever was skipped before was no test of this binary.
+                    self.forget();
+                }
+                line
             }
         }
     }
@@ -92,7 +117,16 @@ impl Reader {
                 self.counts.skipped += 1;
                 return Some(format!("    {line}  [{name}]"));
             }
-            None => self.counts.skipped += 1,
+            None => {
+                if let Some((name, _)) = line.strip_prefix("SKIPPED: ").and_then(|rest| rest.split_once(": ")) {
+                    if self.among.iter().any(|known| known == name) {
+                        return None;
+                    }
+                    self.among.push(name.to_owned());
+                }
+                self.mistaken += 1;
+                self.counts.skipped += 1;
+            }
         }
         Some(format!("    {line}"))
     }
@@ -108,9 +142,15 @@ impl Reader {
         self.counts.passed += number(" passed").saturating_sub(self.mistaken);
         self.counts.failed += number(" failed");
         self.counts.skipped += number(" ignored");
+        self.forget();
+    }
+
+    /// The next binary's tests are others.
+    fn forget(&mut self) {
         self.mistaken = 0;
         self.section = Section::Running;
         self.block = None;
+        self.among.clear();
     }
 }
 
@@ -165,8 +205,36 @@ mod tests {
         assert!(!shown.contains(&"noise".to_owned()));
     }
 
+    const BOTH: &str = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+
+    #[test]
+    fn a_skip_written_past_the_harness_is_counted() {
+        let skipped = Counts { passed: 1, failed: 0, skipped: 1 };
+        // One thread, and several.
+        for tests in ["test a ... ok\ntest b ... SKIPPED: b: x\nok", "SKIPPED: b: x\ntest a ... ok\ntest b ... ok"] {
+            let (counts, shown) = read(&format!("running 2 tests\n{tests}\n\n{BOTH}\n"));
+            assert_eq!(counts, skipped, "{tests}");
+            assert!(shown[0].starts_with("    SKIPPED: b: x") && shown.len() == 2, "{shown:?}");
+        }
+        // One test with two reasons.
+        for tests in ["test b ... SKIPPED: main: x\nSKIPPED: main: y\nok\ntest a ... ok", "SKIPPED: b: x\nSKIPPED: b: y\ntest b ... ok"] {
+            assert_eq!(read(&format!("running 2 tests\n{tests}\n\n{BOTH}\n")).0, skipped, "{tests}");
+        }
+        // Two tests, each on libtest's one thread.
+        let both = "test a ... SKIPPED: main: x\nok\ntest b ... SKIPPED: main: x\nok";
+        assert_eq!(read(&format!("running 2 tests\n{both}\n\n{BOTH}\n")).0, Counts { passed: 0, failed: 0, skipped: 2 });
+    }
+
+    #[test]
+    fn the_reason_of_an_ignored_test_is_shown() {
+        let (_, shown) = read("running 1 test\ntest a ... ignored, a measurement\n");
+        assert_eq!(shown, ["test a ... ignored, a measurement"]);
+    }
+
     #[test]
     fn a_skip_outside_any_test_counts() {
         assert_eq!(read("SKIPPED everything").0, Counts { passed: 0, failed: 0, skipped: 1 });
+        // And is no test of the binary after it.
+        assert_eq!(read(&format!("SKIPPED everything\nrunning 2 tests\n{BOTH}\n")).0, Counts { passed: 2, failed: 0, skipped: 1 });
     }
 }

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test`, `demo` and `bench`.
+//! The project's own commands: `cargo xtask test`, `demo`, `bench` and `vm`.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ mod test;
 mod tidy;
 mod undo;
 mod unsafe_places;
+mod vm;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Basin's own commands", disable_help_subcommand = true)]
@@ -35,17 +36,20 @@ enum Task {
     Demo,
     /// Compare with named peers in interleaved pairs.
     Bench(bench::Options),
+    /// Boot Debian's kernels in a virtual machine and run commands there, with RDMA and NVMe.
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
+    let passed = |ok: bool| if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let done = match Arguments::parse().command {
-        Task::Test { steps } => test::run(&root(), &steps),
-        Task::Demo => demo::run(&root()),
-        Task::Bench(options) => bench::run(&root(), &options),
+        Task::Test { steps } => test::run(&root(), &steps).map(passed),
+        Task::Demo => demo::run(&root()).map(passed),
+        Task::Bench(options) => bench::run(&root(), &options).map(passed),
+        Task::Vm(options) => vm::run(&root(), &options),
     };
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(code) => code,
         Err(why) => {
             eprintln!("cargo xtask: {why}");
             ExitCode::FAILURE

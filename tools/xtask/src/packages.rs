@@ -8,6 +8,8 @@ use std::time::Duration;
 pub const BUILD: &[&str] = &["clang", "libclang-dev", "pkg-config", "make", "m4", "gcc", "cmake", "libelf-dev", "zlib1g-dev"];
 /// Independent peers and tools of the tests.
 pub const TEST: &[&str] = &["iproute2", "iputils-ping", "ethtool", "tshark", "fio", "valgrind", "python3"];
+/// The machine the VM lab runs in; its other packages are unpacked, not installed (vm/pins.rs).
+pub const VM: &[&str] = &["qemu-system-x86"];
 /// What the demonstration runs.
 pub const DEMO: &[&str] = &["iproute2", "util-linux"];
 
@@ -54,18 +56,22 @@ fn present(name: &str) -> bool {
 fn apt(arguments: &[&str], limit: Duration, say: &mut impl FnMut(&str)) -> Result<(), String> {
     let mut command = Command::new("apt-get");
     command.arg("-q").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    quietly(&mut command, limit, say)
+}
+
+/// Runs a command that has nothing to tell unless it fails: then its last lines, which hold the cause.
+pub fn quietly(command: &mut Command, limit: Duration, mut say: impl FnMut(&str)) -> Result<(), String> {
     let mut tail = Vec::new();
-    let ended = child::run_lines(&mut command, limit, |line| {
+    let ended = child::run_lines(command, limit, |line| {
         tail.push(line.to_owned());
     })?;
     if ended.success() {
         return Ok(());
     }
-    // Its last lines hold the cause.
     for line in &tail[tail.len().saturating_sub(15)..] {
         say(line);
     }
-    Err(format!("'{}' {}", child::shown(&command), how(&ended, limit)))
+    Err(format!("'{}' {}", child::shown(command), how(&ended, limit)))
 }
 
 /// Words for an end that is no success.

@@ -4,6 +4,7 @@ use crate::packages::{self, Installed};
 use crate::source::lex;
 use crate::step::{Outcome, Steps};
 use crate::tidy::{self, File, Finding};
+use crate::vm::lab;
 use crate::{layers, unsafe_places};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +30,7 @@ const fn minutes(count: u64) -> Duration {
 /// A step's name and what it does.
 type Step = (&'static str, fn(&mut Steps, &Tree) -> Outcome);
 
-/// In the order of what fails soonest. A laboratory of virtual machines goes to the end.
+/// In the order of what fails soonest.
 const STEPS: &[Step] = &[
     ("packages", packages),
     ("format", format),
@@ -47,6 +48,8 @@ const STEPS: &[Step] = &[
     }),
     ("loom models", loom),
     ("native tests", native),
+    ("VM lab", |steps, tree| lab::step(steps, &tree.root, &tree.test_binaries(Place::Lab))),
+    ("VM lab from outside", |steps, tree| lab::outside(steps, &tree.test_binaries(Place::Outside))),
 ];
 
 /// What the source checks look at.
@@ -61,21 +64,48 @@ impl Tree {
         self.files.iter().filter_map(|file| Some(check(file.in_src()?, file))).flatten().collect()
     }
 
-    /// Names of the test binaries in tests/, native ones or the others.
-    fn test_binaries(&self, native: bool) -> Vec<&str> {
+    /// Names of the test binaries in tests/ that run at `place`.
+    fn test_binaries(&self, place: Place) -> Vec<&str> {
         self.files
             .iter()
-            .filter(|file| is_native(&file.text) == native)
             .filter_map(|file| {
                 let path = file.path.strip_prefix("tests/")?;
-                path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))
+                let name = path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))?;
+                let also = place == Place::Lab && says(&file.text, lab::ALSO);
+                (also || Place::of(&file.text) == place).then_some(name)
             })
             .collect()
     }
 }
 
-fn is_native(text: &str) -> bool {
-    text.lines().take_while(|line| line.starts_with("//!")).any(|line| NATIVE_MARKS.iter().any(|mark| line.contains(mark)))
+/// Where a test file's tests run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Beside all others.
+    Anywhere,
+    /// One at a time.
+    Native,
+    /// In a guest of the VM lab.
+    Lab,
+    /// Beside guests that they start.
+    Outside,
+}
+
+impl Place {
+    /// By the file's opening comment.
+    fn of(text: &str) -> Place {
+        match () {
+            () if says(text, lab::MARK) => Place::Lab,
+            () if says(text, lab::STARTS) => Place::Outside,
+            () if NATIVE_MARKS.iter().any(|mark| says(text, mark)) => Place::Native,
+            () => Place::Anywhere,
+        }
+    }
+}
+
+/// Whether a file's opening comment says it.
+fn says(text: &str, mark: &str) -> bool {
+    text.lines().take_while(|line| line.starts_with("//!")).any(|line| line.contains(mark))
 }
 
 /// Runs the steps whose name holds one of `only`, or all. Gives whether everything passed.
@@ -150,7 +180,7 @@ fn tell(steps: &mut Steps, findings: Vec<Finding>) -> Outcome {
 fn tests(steps: &mut Steps, tree: &Tree) -> Outcome {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
-    for name in tree.test_binaries(false) {
+    for name in tree.test_binaries(Place::Anywhere) {
         command.args(["--test", name]);
     }
     steps.tests(command.args(["--", "--show-output"]), TESTS)
@@ -174,7 +204,7 @@ fn loom(steps: &mut Steps, tree: &Tree) -> Outcome {
 }
 
 fn native(steps: &mut Steps, tree: &Tree) -> Outcome {
-    let names = tree.test_binaries(true);
+    let names = tree.test_binaries(Place::Native);
     if names.is_empty() {
         return Outcome::Nothing(format!("no file in tests/ opens with '{}'", NATIVE_MARKS.join("' or '")));
     }
@@ -196,21 +226,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn native_tests_are_told_by_their_opening() {
+    fn tests_are_placed_by_their_opening() {
         let plain = "//! Anywhere.\n// Needs root\n";
         let native = "//! Real devices.\n//! Needs root; says SKIPPED without.\n";
+        let both = "//! Copies. Needs root; also in the VM lab.\n";
+        let lab = "//! Kernels.\n//! Needs the VM lab; says SKIPPED elsewhere.\n";
         let files = [
             ("tests/doctor.rs", plain),
             ("tests/veth.rs", native),
             ("tests/ui/double_free.rs", plain),
             ("tests/kill/main.rs", native),
             ("tests/kill/child.rs", native),
+            ("tests/copies.rs", both),
+            ("tests/pairs.rs", "//! Between guests. Starts guests of the VM lab.\n"),
+            ("tests/lab/main.rs", lab),
+            ("tests/lab/nvme.rs", lab),
             ("src/lib.rs", plain),
         ];
         let files = files.map(|(path, text)| File { path: path.into(), text: text.into() }).into();
         let tree = Tree { root: PathBuf::new(), files };
-        assert_eq!(tree.test_binaries(false), ["doctor"]);
-        assert_eq!(tree.test_binaries(true), ["veth", "kill"]);
+        assert_eq!(tree.test_binaries(Place::Anywhere), ["doctor"]);
+        assert_eq!(tree.test_binaries(Place::Native), ["veth", "kill", "copies"]);
+        assert_eq!(tree.test_binaries(Place::Lab), ["copies", "lab"]);
+        assert_eq!(tree.test_binaries(Place::Outside), ["pairs"]);
     }
 
     #[test]

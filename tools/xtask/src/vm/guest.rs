@@ -1,0 +1,298 @@
+//! One boot: what the guest is told, the run, and the verdict.
+
+use super::devices::{Image as Disk, Net, Nvme};
+use super::fetch::say;
+use super::image::{self, Image};
+use super::judge;
+use super::qemu::{self, Accelerator, CONSOLE, Machine};
+use crate::child::{self, Ended};
+use crate::undo::Undo;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The guest's second script; the first is in the initramfs.
+const STAGE2: &str = include_str!("guest/stage2.sh");
+/// Runs whose control directory is kept.
+const KEPT: usize = 20;
+/// The exit code where the guest gave none, or its kernel complained.
+pub const NO_CODE: i32 = 125;
+
+/// What to boot.
+#[derive(Clone, Debug)]
+pub struct Boot {
+    pub memory: String,
+    pub cpus: u32,
+    /// Of 2 MiB.
+    pub hugepages: u32,
+    pub nvme: Vec<Nvme>,
+    pub net: Vec<Net>,
+    /// Whether an RDMA device `rxe0` is made on the first interface.
+    pub rxe: bool,
+    /// Record every write and flush of the disks.
+    pub crash_log: bool,
+    /// From the start of QEMU to its end.
+    pub limit: Duration,
+    /// Without one: KVM where it works.
+    pub accelerator: Option<Accelerator>,
+    /// Whether the command may be started over where the emulator spoilt its run.
+    pub again: bool,
+    /// A host directory shared with another guest.
+    pub pair: Option<PathBuf>,
+    /// Shell text.
+    pub command: String,
+    /// More variables of the command's environment.
+    pub environment: Vec<(String, String)>,
+    /// Where the project's programs are, the first of the path.
+    pub programs: PathBuf,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The command's exit code, or [`NO_CODE`].
+    pub code: i32,
+    pub took: Duration,
+}
+
+/// Boots `image` and hands every line the command prints to `line`. A boot that the emulator spoils is tried again if the command had
+/// not started, or may be run again.
+pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) -> Result<Verdict, String> {
+    let accelerator = boot.accelerator.unwrap_or_else(|| qemu::accelerator(&image::cache(root), image));
+    let mut tries = if accelerator == Accelerator::Tcg { TRIES } else { 1 };
+    loop {
+        let control = control_directory(root)?;
+        let (devices, disks) = devices(boot, &control);
+        let _disks = make_disks(disks)?;
+        tell(root, image, boot, &control)?;
+        let mut command = qemu::command(&Machine {
+            image,
+            accelerator,
+            memory: &boot.memory,
+            cpus: boot.cpus,
+            hugepages: boot.hugepages,
+            control: &control,
+            project: root,
+            pair: boot.pair.as_deref(),
+            devices,
+        });
+        let started = Instant::now();
+        let ended = child::run_lines(&mut command, boot.limit, &mut line)?;
+        let took = started.elapsed();
+        tries -= 1;
+        let spoilt = spoilt(&control).filter(|_| accelerator == Accelerator::Tcg);
+        let started = control.join("started").exists();
+        if let Some(why) = spoilt.filter(|_| tries > 0 && (boot.again || !started)) {
+            let when = if started { "the command is run once more" } else { "the command had not started, booting again" };
+            say(&format!("{why}; {when}"));
+            continue;
+        }
+        let (code, fault) = judged(&control, &ended, boot.limit);
+        let shown = control.strip_prefix(root).unwrap_or(&control).display();
+        let how = accelerator.name();
+        say(&format!("kernel {} by {how}: exit code {code} after {:.1} s; console and log in {shown}", image.release, took.as_secs_f64()));
+        if let Some(fault) = &fault {
+            say(fault);
+        }
+        if let Some(why) = spoilt {
+            say(&format!("{why}; run again, or with a newer QEMU (BASIN_QEMU), or with --cpus 1"));
+        }
+        return Ok(Verdict { code, took });
+    }
+}
+
+/// Boots of one run.
+const TRIES: u32 = 3;
+/// Translated code that another processor has just changed is run stale, rarely, until "accel/tcg: Always lock pages before
+/// translation" of QEMU 8.1.
+const INT3: &str = "an int3 oops is a known fault of QEMU's emulation of several processors before 8.1, not one of the guest's kernel";
+
+/// See guest/stage2.sh, which ends such a boot.
+const CLOCK: &str = "the guest measured its clock wrongly, as happens on a busy host";
+
+/// What the emulator did to this run that is no fault of the guest's.
+fn spoilt(control: &Path) -> Option<&'static str> {
+    let says = |text: &str| {
+        let holds = |name| String::from_utf8_lossy(&fs::read(control.join(name)).unwrap_or_default()).contains(text);
+        [CONSOLE, "dmesg"].into_iter().any(holds)
+    };
+    // The kernel died of a breakpoint that it had taken away already.
+    says("Oops: int3:").then_some(INT3).or_else(|| says("calibration deviates from HPET").then_some(CLOCK))
+}
+
+fn judged(control: &Path, ended: &Ended, limit: Duration) -> (i32, Option<String>) {
+    let read = |name: &str| String::from_utf8_lossy(&fs::read(control.join(name)).unwrap_or_default()).into_owned();
+    let code = read("code").trim().parse::<i32>().ok();
+    let mut complaints = judge::complaints(&read("dmesg"));
+    if complaints.is_empty() {
+        complaints = judge::complaints(&read(CONSOLE));
+    }
+    let fault = match (code, ended) {
+        _ if !complaints.is_empty() => Some(format!("the guest's kernel complained:\n{}", complaints.join("\n…\n"))),
+        (Some(_), _) => None,
+        (None, Ended::TimedOut) => Some(format!("the guest did not end in {} s and was killed; --timeout gives it more", limit.as_secs())),
+        (None, _) => {
+            let console = read(CONSOLE);
+            let lines: Vec<&str> = console.lines().collect();
+            Some(format!(
+                "the guest ended without an exit code ({ended:?}); its console ends with\n{}",
+                lines[lines.len().saturating_sub(15)..].join("\n")
+            ))
+        }
+    };
+    match (code, &fault) {
+        // The command's own failure says more than ours.
+        (Some(code), _) if code != 0 => (code, fault),
+        (Some(code), None) => (code, None),
+        _ => (NO_CODE, fault),
+    }
+}
+
+/// A new directory for one run; the oldest ones go.
+fn control_directory(root: &Path) -> Result<PathBuf, String> {
+    static COUNT: AtomicU32 = AtomicU32::new(1);
+    let runs = root.join("target/vm");
+    let mut old: Vec<(std::time::SystemTime, PathBuf)> = fs::read_dir(&runs)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("run-"))
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    old.sort();
+    for (_, path) in old.iter().rev().skip(KEPT - 1) {
+        // One that another process keeps stays.
+        let _ = fs::remove_dir_all(path);
+    }
+    let directory = runs.join(format!("run-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+    fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    Ok(directory)
+}
+
+fn devices(boot: &Boot, control: &Path) -> (Vec<String>, Vec<Disk>) {
+    let mut arguments = Vec::new();
+    let mut disks = Vec::new();
+    for (number, nvme) in boot.nvme.iter().enumerate() {
+        let (more, images) = nvme.arguments(number, control, boot.crash_log);
+        arguments.extend(more);
+        disks.extend(images);
+    }
+    arguments.extend(boot.net.iter().enumerate().flat_map(|(number, net)| net.arguments(number)));
+    (arguments, disks)
+}
+
+/// Makes the images that are not there; those of this run only go with what is returned.
+fn make_disks(disks: Vec<Disk>) -> Result<Vec<Undo>, String> {
+    let mut undo = Vec::new();
+    for disk in disks {
+        if !disk.path.exists() {
+            let made = fs::File::create(&disk.path).and_then(|file| file.set_len(disk.size));
+            made.map_err(|error| format!("cannot make {}: {error}", disk.path.display()))?;
+        }
+        if disk.temporary {
+            undo.push(Undo::with(move || drop(fs::remove_file(&disk.path))));
+        }
+    }
+    Ok(undo)
+}
+
+/// Writes what the guest's scripts read.
+fn tell(root: &Path, image: &Image, boot: &Boot, control: &Path) -> Result<(), String> {
+    let namespaces: usize = boot.nvme.iter().map(|nvme| nvme.lba.len()).sum();
+    let network: Vec<String> =
+        boot.net.iter().enumerate().map(|(at, net)| format!("{}={}", net.mac(at), net.addresses.join("+"))).collect();
+    let here = std::env::current_dir().ok().filter(|here| here.starts_with(root)).unwrap_or_else(|| root.to_path_buf());
+    let config = [
+        ("PROJECT", root.display().to_string()),
+        ("MODULES", image.modules.display().to_string()),
+        ("DIRECTORY", here.display().to_string()),
+        ("NETWORK", network.join(" ")),
+        ("RXE", if boot.rxe { "1" } else { "" }.into()),
+        ("NAMESPACES", namespaces.to_string()),
+        ("PAIR", if boot.pair.is_some() { "1" } else { "" }.into()),
+    ];
+    let mut environment = format!("BASIN_LAB=1\nBASIN_LAB_RELEASE={}\n", quoted(&image.release));
+    environment += &format!("PATH={}:$PATH\n", quoted(&boot.programs.display().to_string()));
+    // What the user set for the tests, and how they say what they do.
+    let handed =
+        std::env::vars().filter(|(name, _)| name.starts_with("RUST_") || (name.starts_with("BASIN_") && !name.starts_with("BASIN_VM_")));
+    for (name, value) in handed.chain(boot.environment.iter().cloned()) {
+        environment += &format!("{name}={}\n", quoted(&value));
+    }
+    let files = [
+        ("stage2.sh", STAGE2.to_owned()),
+        ("config", config.iter().map(|(name, value)| format!("{name}={}\n", quoted(value))).collect()),
+        ("environment", environment),
+        ("command", format!("{}\n", boot.command)),
+        ("packages.txt", image.record.clone()),
+    ];
+    for (name, text) in files {
+        let path = control.join(name);
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// One word of the shell.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// The shell text of a command: one argument is a script, several are words.
+pub fn script(words: &[String]) -> String {
+    match words {
+        [one] => one.clone(),
+        many => many.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    fn verdict(files: &[(&str, &str)], ended: &Ended) -> (i32, Option<String>) {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("basin-verdict-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("the temporary directory can be written");
+        for (name, text) in files {
+            fs::write(directory.join(name), text).expect("it was just made");
+        }
+        let judged = judged(&directory, ended, Duration::from_secs(9));
+        fs::remove_dir_all(&directory).expect("it is ours");
+        judged
+    }
+
+    #[test]
+    fn the_command_s_code_is_the_verdict() {
+        let ended = Ended::Exited(ExitStatus::from_raw(0));
+        assert_eq!(verdict(&[("code", "7\n"), ("dmesg", "[1.0] fine")], &ended), (7, None));
+        assert_eq!(verdict(&[("code", "0\n")], &ended), (0, None));
+    }
+
+    #[test]
+    fn a_complaint_fails_a_run_that_passed() {
+        let ended = Ended::Exited(ExitStatus::from_raw(0));
+        let (code, fault) = verdict(&[("code", "0\n"), ("dmesg", "[1.0] BUG: x")], &ended);
+        assert!(code == NO_CODE && fault.is_some_and(|why| why.contains("BUG: x")));
+        let (code, fault) = verdict(&[("code", "3\n"), (CONSOLE, "[1.0] BUG: x")], &ended);
+        assert!(code == 3 && fault.is_some());
+    }
+
+    #[test]
+    fn a_crash_and_a_timeout_have_no_code() {
+        let (code, fault) = verdict(&[(CONSOLE, "last words")], &Ended::Exited(ExitStatus::from_raw(0)));
+        assert!(code == NO_CODE && fault.is_some_and(|why| why.contains("last words")));
+        let (code, fault) = verdict(&[], &Ended::TimedOut);
+        assert!(code == NO_CODE && fault.is_some_and(|why| why.contains("9 s")));
+    }
+
+    #[test]
+    fn words_stay_words() {
+        assert_eq!(script(&["echo 'a b'; exit 3".into()]), "echo 'a b'; exit 3");
+        assert_eq!(script(&["echo".into(), "it's".into(), "$x".into()]), r"'echo' 'it'\''s' '$x'");
+    }
+}

@@ -1,0 +1,109 @@
+//! The step "VM lab" of `cargo xtask test`: builds the test programs that run in a guest, boots once, runs them all.
+
+use super::{guest, need_qemu};
+use crate::child;
+use crate::step::{Outcome, Steps};
+use crate::test::cargo;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The boot and all tests in it.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+const BUILD: Duration = Duration::from_secs(20 * 60);
+/// A test file whose opening comment says this belongs here.
+pub const MARK: &str = "Needs the VM lab";
+/// One that runs on the host and starts guests itself says this.
+pub const STARTS: &str = "Starts guests of the VM lab";
+/// One that runs on the host too says this.
+pub const ALSO: &str = "lso in the VM lab";
+
+/// Runs the test programs `names` of the workspace at `root`.
+pub fn step(steps: &mut Steps, root: &Path, names: &[&str]) -> Outcome {
+    if names.is_empty() {
+        return Outcome::Nothing(format!("no file in tests/ opens with '{MARK}'"));
+    }
+    if let Err(why) = need_qemu(|line| steps.say(line)) {
+        steps.skipped(&format!("the VM lab: {why}"));
+        return Outcome::Ok;
+    }
+    let build = || {
+        let mut build = cargo();
+        build.current_dir(root).args(["test", "--no-run"]).args(names.iter().flat_map(|name| ["--test", name]));
+        build
+    };
+    match steps.command(&mut build(), BUILD) {
+        Outcome::Ok => {}
+        other => return other,
+    }
+    let programs = match child::output(build().arg("--message-format=json")) {
+        Ok(text) => executables(&text),
+        Err(why) => return Outcome::Failed(why),
+    };
+    if programs.len() != names.len() {
+        return Outcome::Failed(format!("cargo named {} test programs of {}", programs.len(), names.join(", ")));
+    }
+    let Ok(this) = std::env::current_exe() else { return Outcome::Failed("this program's own path is not known".into()) };
+    let seconds = LIMIT.as_secs().to_string();
+    // A little longer than the guest's own limit, which ends with its console. A run that is started over has what is left.
+    let limit = LIMIT + Duration::from_secs(120);
+    steps.tests(Command::new(this).args(["vm", "run", "--again", "--timeout", &seconds, "--", &suite(&programs)]), limit)
+}
+
+/// The step "VM lab from outside": test programs of the host that start guests, one after another.
+pub fn outside(steps: &mut Steps, names: &[&str]) -> Outcome {
+    if names.is_empty() {
+        return Outcome::Nothing(format!("no file in tests/ opens with '{STARTS}'"));
+    }
+    if let Err(why) = need_qemu(|line| steps.say(line)) {
+        steps.skipped(&format!("the VM lab: {why}"));
+        return Outcome::Ok;
+    }
+    let mut command = cargo();
+    command.arg("test").args(names.iter().flat_map(|name| ["--test", name])).args(["--", "--show-output", "--test-threads=1"]);
+    steps.tests(&mut command, BUILD)
+}
+
+/// The shell text that runs every program and fails if one did.
+fn suite(programs: &[String]) -> String {
+    let mut text = String::from("failed=0\n");
+    for program in programs {
+        text += &format!("{} --show-output --test-threads=1 || failed=1\n", guest::quoted(program));
+    }
+    text + "exit $failed"
+}
+
+/// The test programs in what `cargo test --no-run --message-format=json` prints.
+fn executables(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact" && message["profile"]["test"] == true)
+        .filter_map(|message| message["executable"].as_str().map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found_in_cargo_s_messages() {
+        let text = r#"{"reason":"compiler-artifact","profile":{"test":false},"executable":"/t/basin"}
+{"reason":"compiler-artifact","profile":{"test":true},"executable":"/t/lab-1"}
+{"reason":"compiler-artifact","profile":{"test":true},"executable":null}
+{"reason":"build-finished","success":true}
+no json"#;
+        assert_eq!(executables(text), ["/t/lab-1"]);
+    }
+
+    #[test]
+    fn one_failure_fails_the_suite() {
+        let run = |programs: &[&str]| {
+            let programs: Vec<String> = programs.iter().map(|program| (*program).to_owned()).collect();
+            Command::new("sh").args(["-c", &suite(&programs)]).status().expect("sh starts").code()
+        };
+        assert_eq!(run(&["/bin/true", "/bin/true"]), Some(0));
+        assert_eq!(run(&["/bin/false", "/bin/true"]), Some(1));
+    }
+}
