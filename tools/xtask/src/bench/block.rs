@@ -34,8 +34,8 @@ enum Direction {
     Write,
 }
 
-/// Prints a table for reads and one for writes.
-pub fn run(root: &Path, options: &Options) -> Result<(), String> {
+/// Prints a table for reads and one for writes; whether all bounds were met.
+pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     if Command::new("fio").arg("--version").output().is_err() {
         return Err("fio is not installed: run `apt-get install -y fio`".into());
     }
@@ -57,6 +57,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
         println!("Instructions: unknown (neither perf nor valgrind can count them here).\n");
     }
     let seconds = options.seconds.unwrap_or(3);
+    let mut met = true;
     for direction in [Direction::Read, Direction::Write] {
         let our_run = || ours(&basin, &file, direction, seconds);
         let their_run = || theirs(&file, direction, seconds);
@@ -73,7 +74,9 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
             Direction::Read => "Random reads",
             Direction::Write => "Random writes",
         };
-        println!("{title}, {} pairs of {} s:\n\n{}", options.pairs, seconds, table(("basin", "fio"), &METRICS, &pairs));
+        let (text, all) = table(("basin", "fio"), &METRICS, &pairs);
+        met &= all;
+        println!("{title}, {} pairs of {} s:\n\n{text}", options.pairs, seconds);
         if let Some(counter) = counter {
             let per_io = |command: &dyn Fn(u32) -> Command, ios: fn(&Value) -> Result<f64, String>| {
                 let count = |seconds: u32| -> Result<(f64, f64), String> {
@@ -89,7 +92,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
             println!("User-space instructions per I/O ({}): basin {our_count:.0}, fio {their_count:.0}\n", counter.name());
         }
     }
-    Ok(())
+    Ok(met)
 }
 
 /// Makes a file whose blocks are all allocated and written: on blocks that are only allocated, the first write is another operation.

@@ -40,7 +40,8 @@ impl Spread {
         Spread { median, min: sorted[0], max: sorted[sorted.len() - 1] }
     }
 
-    fn show(&self, digits: usize) -> String {
+    /// As text, with so many digits after the point.
+    pub fn show(&self, digits: usize) -> String {
         format!("{:.digits$} ({:.digits$} – {:.digits$})", self.median, self.min, self.max)
     }
 }
@@ -68,21 +69,34 @@ pub fn interleave(
     Ok((0..metrics).map(|metric| turns.iter().map(|turn| turn[metric]).collect()).collect())
 }
 
-/// A Markdown table: one line a metric, with the ratio's bound and whether it was met.
-pub fn table(names: (&str, &str), metrics: &[Metric], pairs: &[Vec<(f64, f64)>]) -> String {
+/// How a bound came out, for people.
+pub fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "**missed**" }
+}
+
+impl Wanted {
+    /// Whether a median ratio meets it, and both in words.
+    pub fn judge(self, ratio: f64) -> (bool, String) {
+        match self {
+            Wanted::AtLeast(bound) => (ratio >= bound, format!("≥ {bound:.2}: {}", verdict(ratio >= bound))),
+            Wanted::AtMost(bound) => (ratio <= bound, format!("≤ {bound:.2}: {}", verdict(ratio <= bound))),
+            Wanted::Nothing => (true, String::new()),
+        }
+    }
+}
+
+/// A Markdown table: one line a metric, with the ratio's bound and whether it was met; and whether all were.
+pub fn table(names: (&str, &str), metrics: &[Metric], pairs: &[Vec<(f64, f64)>]) -> (String, bool) {
+    let mut all = true;
     let mut out = format!("| median (min – max) | {} | {} | ratio | wanted |\n| --- | ---: | ---: | ---: | --- |\n", names.0, names.1);
     for (metric, values) in metrics.iter().zip(pairs) {
         let side = |pick: fn(&(f64, f64)) -> f64| Spread::of(&values.iter().map(pick).collect::<Vec<_>>()).show(metric.digits);
         let ratio = Spread::of(&values.iter().map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
-        let verdict = |met: bool| if met { "met" } else { "**missed**" };
-        let wanted = match metric.wanted {
-            Wanted::AtLeast(bound) => format!("≥ {bound:.2}: {}", verdict(ratio.median >= bound)),
-            Wanted::AtMost(bound) => format!("≤ {bound:.2}: {}", verdict(ratio.median <= bound)),
-            Wanted::Nothing => String::new(),
-        };
+        let (met, wanted) = metric.wanted.judge(ratio.median);
+        all &= met;
         let _ = writeln!(out, "| {} | {} | {} | {} | {wanted} |", metric.name, side(|pair| pair.0), side(|pair| pair.1), ratio.show(3));
     }
-    out
+    (out, all)
 }
 
 #[cfg(test)]
@@ -115,7 +129,9 @@ mod tests {
         assert_eq!(order.into_inner(), "ababab");
         assert_eq!(pairs, [[(2.0, 4.0), (4.0, 4.0), (8.0, 4.0)]]);
         let metric = |wanted| [Metric { name: "IOPS", digits: 0, wanted }];
-        assert!(table(("ours", "theirs"), &metric(Wanted::AtLeast(1.0)), &pairs).contains("| 1.000 (0.500 – 2.000) | ≥ 1.00: met |"));
-        assert!(table(("ours", "theirs"), &metric(Wanted::AtMost(0.9)), &pairs).contains("≤ 0.90: **missed**"));
+        let (text, met) = table(("ours", "theirs"), &metric(Wanted::AtLeast(1.0)), &pairs);
+        assert!(met && text.contains("| 1.000 (0.500 – 2.000) | ≥ 1.00: met |"), "{text}");
+        let (text, met) = table(("ours", "theirs"), &metric(Wanted::AtMost(0.9)), &pairs);
+        assert!(!met && text.contains("≤ 0.90: **missed**"), "{text}");
     }
 }

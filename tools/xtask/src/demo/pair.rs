@@ -1,7 +1,7 @@
 //! A server and its client: started, watched, and judged by what the client says of each flow.
 
 use super::table;
-use crate::child::{Ended, Group, shown};
+use crate::child::{Ended, Group, piped, shown};
 use crate::packages::how;
 use crate::step::Steps;
 use serde_json::Value;
@@ -53,10 +53,7 @@ impl Pair {
     }
 
     fn watch(&mut self, steps: &Steps, expected: &Expected, said: &Arc<Mutex<String>>) -> Result<Vec<String>, String> {
-        let (reader, writer) = std::io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
-        let again = writer.try_clone().map_err(|error| format!("cannot make a pipe: {error}"))?;
-        let mut server = Group::spawn(self.server.stdout(writer).stderr(again))?;
-        self.server.stdout(Stdio::null()).stderr(Stdio::null());
+        let (mut server, reader) = piped(&mut self.server)?;
         collect(reader, said.clone());
         listening(&mut server, self.port)?;
 
