@@ -1,4 +1,4 @@
-//! Compiles `bpf/steer.bpf.c` for the `xdp` feature. Needs clang; everything else is in the crates.
+//! Compiles the programs of `bpf/` for the `xdp` feature. Needs clang; everything else is in the crates.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -10,19 +10,22 @@ fn main() {
 mod xdp {
     use std::path::{Path, PathBuf};
 
-    const SOURCE: &str = "bpf/steer.bpf.c";
+    const PROGRAMS: [&str; 2] = ["steer", "copies"];
 
     pub fn compile() {
-        println!("cargo::rerun-if-changed={SOURCE}");
-        let object = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("steer.bpf.o");
-        let compiled = libbpf_cargo::SkeletonBuilder::new().source(SOURCE).clang_args(multiarch_include()).obj(&object).build();
-        if let Err(error) = compiled {
-            panic!("compiling {SOURCE}: {error:#}\nThe feature `xdp` needs clang; install it, or build with --no-default-features.");
+        for name in PROGRAMS {
+            let source = format!("bpf/{name}.bpf.c");
+            println!("cargo::rerun-if-changed={source}");
+            let object = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join(format!("{name}.bpf.o"));
+            let compiled = libbpf_cargo::SkeletonBuilder::new().source(&source).clang_args(clang_arguments()).obj(&object).build();
+            if let Err(error) = compiled {
+                panic!("compiling {source}: {error:#}\nThe feature `xdp` needs clang; install it, or build with --no-default-features.");
+            }
         }
     }
 
     /// Debian and Ubuntu keep `asm/types.h` in a directory per architecture that clang does not search for the BPF target.
-    fn multiarch_include() -> Vec<String> {
+    fn clang_arguments() -> Vec<String> {
         let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
         let path = format!("/usr/include/{arch}-linux-gnu");
         if Path::new(&path).is_dir() { vec![format!("-I{path}")] } else { Vec::new() }

@@ -1,7 +1,8 @@
 //! Flow 1 in one process: UDP datagrams go to the disk from the chunks they arrived in, each with a timestamp in its header.
 //!
 //! `cargo build --example network_to_storage && sudo target/debug/examples/network_to_storage lo`: AF_XDP needs root. On `lo` it
-//! sends the datagrams itself and checks their content; on another interface it says where to send them.
+//! sends the datagrams itself and knows their content; on another interface it says where to send them, and what comes back from
+//! the disk must be what came from the network.
 
 mod packets;
 
@@ -33,9 +34,12 @@ async fn capture(core: Core, ifname: String) -> Result<()> {
     let ours = packets.begin(COUNT, BYTES)?;
 
     let (mut stored, mut head, mut writes) = (0, 0, Vec::new());
+    // Of each payload as it came, for the end.
+    let mut sums = Vec::with_capacity(COUNT as usize);
     while stored < COUNT {
         let mut gather = Gather::new();
         for packets::Datagram { buf, source, received_ns, .. } in packets.next((COUNT - stored) as usize).await? {
+            sums.push(crc32fast::hash(buf.as_slice()));
             let origin = Origin { stream: 1, sequence: stored, source, port: packets::PORT, received_ns, epoch: 1 };
             let short = |_| Error::new(ErrorKind::Unavailable, "a datagram that is short or not plain IPv4: pack it (flow::log::Packed)");
             let full = |_| Error::new(ErrorKind::Failed, "a batch that does not fit a gather");
@@ -59,6 +63,9 @@ async fn capture(core: Core, ifname: String) -> Result<()> {
             if let (true, Err(mismatch)) = (ours, Pattern::new(7, header.sequence).check(payload)) {
                 wrong.get_or_insert(format!("datagram {}: {mismatch}", header.sequence));
             }
+            if sums.get(header.sequence as usize) != Some(&crc32fast::hash(payload)) {
+                wrong.get_or_insert(format!("datagram {} is not on the disk as it came from {ifname}", header.sequence));
+            }
         });
         walked.map_err(|(at, error)| Error::new(ErrorKind::Failed, format!("the record at byte {at} after block {lba}: {error}")))?;
     }
@@ -66,7 +73,7 @@ async fn capture(core: Core, ifname: String) -> Result<()> {
     match wrong {
         Some(wrong) => return Err(Error::new(ErrorKind::Failed, wrong)),
         None if found != COUNT => return Err(Error::new(ErrorKind::Failed, format!("{found} of {COUNT} datagrams are on the disk"))),
-        None => println!("{found} datagrams went to the disk in {} writes and were read back", writes.len()),
+        None => println!("{found} datagrams went to the disk in {} writes and were read back as they came", writes.len()),
     }
     Ok(())
 }

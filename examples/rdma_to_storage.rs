@@ -31,7 +31,7 @@ async fn store(core: Core) -> Result<()> {
     let blocks = u64::from(BYTES / disk.info().block_bytes);
     for message in 0..MESSAGES {
         let full = |_| Error::new(ErrorKind::Unavailable, "no room for a further window");
-        let window = server.qp.grant(slab.run(BYTES)?, Access::WRITE).map_err(full)?;
+        let window = server.qp.grant(slab.run(BYTES)?, Access::WRITE).await.map_err(full)?;
         let mut run = slab.run(BYTES)?;
         Pattern::new(7, message).fill(run.as_mut_slice());
         let written = client.qp.write(run, Remote::of(&window), None).await;

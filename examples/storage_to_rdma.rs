@@ -47,7 +47,7 @@ async fn serve(core: Core) -> Result<()> {
         // Every other request asks for a hot block.
         let block = if request % 2 == 0 { request / 2 % HOT } else { request % BLOCKS };
         let full = |_| Error::new(ErrorKind::Unavailable, "no room for a further window");
-        let window = client.qp.grant(slab.run(BYTES)?, Access::WRITE).map_err(full)?;
+        let window = client.qp.grant(slab.run(BYTES)?, Access::WRITE).await.map_err(full)?;
         let shared = match hot.get(&block) {
             Some(kept) => {
                 hits += 1;

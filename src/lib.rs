@@ -18,6 +18,8 @@
 //! | [`reactor`] | the loop of a core: poll, run tasks, sleep |
 //! | [`flow`] | the five flows, one file each |
 //! | [`bench`] | the loops behind `basin bench` |
+//! | [`peer`] | the other end of stock RDMA test programs, behind `basin rdma-peer` |
+//! | [`selftest`] | kernel features checked by using them |
 //! | [`doctor`] | what this machine has and lacks for all of it |
 #![deny(unsafe_code)]
 
@@ -27,6 +29,8 @@ pub mod device;
 pub mod doctor;
 pub mod flow;
 pub mod mem;
+pub mod peer;
 pub mod proto;
 pub mod reactor;
+pub mod selftest;
 pub mod wire;

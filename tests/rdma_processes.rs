@@ -124,7 +124,7 @@ fn the_peer_process() {
     }
     let end = End::open();
     let qp = end.hca.create_qp(&QpConfig::default()).unwrap();
-    let window = qp.grant(end.slab.run(1 << 20).unwrap(), Access::READ | Access::WRITE).unwrap();
+    let window = end.run(qp.grant(end.slab.run(1 << 20).unwrap(), Access::READ | Access::WRITE)).unwrap();
     let told: QpEndpoint = hear(&mut std::io::stdin().lock());
     qp.connect(&told).unwrap();
     say(&mut std::io::stdout().lock(), &(qp.local(), Remote::of(&window)));

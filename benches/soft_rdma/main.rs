@@ -306,7 +306,7 @@ fn connected<T>(
         on_second_core(move |ready| {
             ready();
             let (end, qp) = End::open(wire, Side::Far);
-            let window = qp.grant(end.slab.run(1 << 20).expect("a window's run"), Access::WRITE).ok();
+            let window = poll_once(qp.grant(end.slab.run(1 << 20).expect("a window's run"), Access::WRITE)).ok();
             to_here.send(Told { endpoint: qp.local(), window: window.as_ref().map(Remote::of) }).expect("the first core listens");
             let told = at_there.recv().expect("the first core tells");
             qp.connect(&told.endpoint).expect("connected");

@@ -16,7 +16,7 @@ use basin::wire::frame::UdpFrame;
 
 /// The UDP port that is received.
 pub const PORT: u16 = 9998;
-/// Datagrams received at a time: what one gather takes, and one piece to spare.
+/// Datagrams received at a time: fewer than a gather has pieces, so that a batch, what packs it and what pads it fit one.
 pub const BATCH: usize = 255;
 
 /// An interface opened for packets.

@@ -35,4 +35,5 @@ const _: () = {
     assert!(FIXED_BUFFERS_MAX as u64 * FIXED_BUFFER_MAX_BYTES >= REGION_MAX_CHUNKS * 2048, "fixed buffers cover the largest region");
     assert!(RUN_MAX_CHUNKS.is_power_of_two(), "the slab's buddy orders end at the largest run");
     assert!(GATHER_MAX <= 1024, "UIO_MAXIOV");
+    assert!(CORES_MAX.is_power_of_two(), "stream and queue pair numbers begin with log2 of it bits that name the core");
 };

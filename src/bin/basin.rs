@@ -4,10 +4,14 @@ use basin::base::error::ErrorKind;
 use basin::base::units::parse_bytes;
 use basin::base::{Error, Nanos};
 use basin::bench::block;
+use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
+use basin::peer;
 use basin::reactor::PollMode;
+use basin::selftest::{self, Devices};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,9 +27,61 @@ struct Arguments {
 enum Command {
     /// What this machine has and lacks for each part, with the cause and the command that mends it
     Doctor(Doctor),
+    /// Check kernel features by using them, and report as the kernel's own tests do (KTAP)
+    Selftest(Selftest),
     /// Measure a part of the runtime on this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Be the other end of a stock RDMA test program, on the soft HCA at UDP port 4791
+    RdmaPeer(RdmaPeer),
+}
+
+#[derive(Args)]
+struct RdmaPeer {
+    /// Network interface
+    #[arg(value_name = "IFNAME")]
+    interface: String,
+    /// soft:udp or soft:xdp
+    #[arg(value_name = "RDMA_DEV")]
+    rdma: RdmaName,
+    /// The program at the other end
+    #[arg(value_name = "PROGRAM")]
+    program: PeerProgram,
+    /// Where the program serves; without it this is the server
+    #[arg(value_name = "HOST")]
+    host: Option<IpAddr>,
+    /// The interface's address to use, if it has several
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// TCP port of the exchange, by default 18515; rping: the rdma_cm port, by default 7174
+    #[arg(long)]
+    port: Option<u16>,
+    /// Bytes of a message: the stock program's -s; by default what it takes
+    #[arg(long, value_parser = bytes)]
+    size: Option<u64>,
+    /// Messages: the stock program's -n
+    #[arg(long, default_value_t = 1000)]
+    iterations: u32,
+    /// Path MTU in bytes: the stock program's -m
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// Server: end after the first client
+    #[arg(long)]
+    once: bool,
+}
+
+/// Named as the stock programs are.
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum PeerProgram {
+    IbvRcPingpong,
+    IbvUcPingpong,
+    IbvUdPingpong,
+    IbWriteBw,
+    IbReadBw,
+    IbSendBw,
+    IbAtomicBw,
+    Rping,
 }
 
 #[derive(Subcommand)]
@@ -106,10 +162,34 @@ struct Doctor {
     json: bool,
 }
 
+#[derive(Args)]
+struct Selftest {
+    /// Tests whose name holds this; all of them without it
+    #[arg(value_name = "NAME")]
+    only: Vec<String>,
+    /// Network interface: AF_XDP sockets on its queue 0, and frames to its own address
+    #[arg(long, value_name = "IFNAME")]
+    interface: Option<String>,
+    /// soft, soft:udp, soft:shm or an RDMA device
+    #[arg(long, value_name = "RDMA_DEV")]
+    rdma: Option<String>,
+    /// Disks whose beginning is overwritten, if nothing is on them
+    #[arg(long = "disk", value_name = "BLOCK_DEV")]
+    disks: Vec<PathBuf>,
+    /// What is on the disks may be lost
+    #[arg(long)]
+    overwrite: bool,
+    /// Print the names of the tests
+    #[arg(long)]
+    list: bool,
+}
+
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Selftest(arguments) => run_selftest(arguments),
         Command::Doctor(arguments) => run_doctor(arguments),
         Command::Bench(Bench::Block(arguments)) => run_bench_block(arguments),
+        Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -132,6 +212,22 @@ fn run_doctor(arguments: Doctor) -> Result<(), Error> {
     Ok(())
 }
 
+fn run_selftest(arguments: Selftest) -> Result<(), Error> {
+    let Selftest { only, interface, rdma, disks, overwrite, list } = arguments;
+    if list {
+        print(selftest::names().map(|name| format!("{name}\n")).collect());
+        return Ok(());
+    }
+    let none = interface.is_none() && rdma.is_none() && disks.is_empty();
+    let given = Devices { interface, rdma, disks, overwrite };
+    let devices = if none { Devices::of_the_lab().unwrap_or(given) } else { given };
+    let counts = selftest::run(&devices, &only, &mut std::io::stdout()).map_err(|error| Error::io("writing the results", &error))?;
+    match counts.not_ok {
+        0 => Ok(()),
+        failed => Err(Error::new(ErrorKind::Failed, format!("{failed} tests are not ok"))),
+    }
+}
+
 fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
     let BenchBlock { file, write, depth, size, seconds, disk_size, force_device, cpu, poll, spin, json, .. } = arguments;
     let mut options = block::Options::new(file, if write { block::Direction::Write } else { block::Direction::Read });
@@ -149,6 +245,24 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
     let report = block::run(&options)?;
     print(if json { report.json() } else { report.text() } + "\n");
     Ok(())
+}
+
+fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
+    let RdmaPeer { interface, rdma, program, host, address, port, size, iterations, mtu, once } = arguments;
+    let (program, usual) = match program {
+        PeerProgram::IbvRcPingpong => (peer::Program::Pingpong(Transport::Rc), 4096),
+        PeerProgram::IbvUcPingpong => (peer::Program::Pingpong(Transport::Uc), 4096),
+        PeerProgram::IbvUdPingpong => (peer::Program::Pingpong(Transport::Ud), 1024),
+        PeerProgram::IbWriteBw => (peer::Program::Perftest(peer::Operation::Write), 65536),
+        PeerProgram::IbReadBw => (peer::Program::Perftest(peer::Operation::Read), 65536),
+        PeerProgram::IbSendBw => (peer::Program::Perftest(peer::Operation::Send), 65536),
+        PeerProgram::Rping => (peer::Program::Rping, 64),
+        PeerProgram::IbAtomicBw => (peer::Program::Perftest(peer::Operation::FetchAdd), 8),
+    };
+    let port = port.unwrap_or(if program == peer::Program::Rping { 7174 } else { 18515 });
+    let size_bytes = u32::try_from(size.unwrap_or(usual)).unwrap_or(u32::MAX);
+    let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu: mtu, once };
+    peer::run(&options, |line| print(format!("{line}\n")))
 }
 
 /// Prints; a reader that went away (`| head`) is no error of ours.

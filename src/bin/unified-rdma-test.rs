@@ -28,6 +28,7 @@ Examples:
   unified-rdma-test lo soft disk.img server            one end, on any Linux machine
   unified-rdma-test lo soft disk.img 127.0.0.1         the other: all flows, a table
   unified-rdma-test eth0 soft:xdp /dev/sdb server      over a NIC, on a whole device
+  unified-rdma-test eth0 mlx5_0 /dev/ng0n1 server      an RDMA NIC, and NVMe passthrough
   unified-rdma-test lo soft disk.img check             what flow 1 has stored there
   unified-rdma-test lo soft disk.img check --export packets.pcapng
 
@@ -53,6 +54,9 @@ struct Arguments {
     /// TCP port of the conversation and UDP port of the packets
     #[arg(long, default_value_t = 9999)]
     port: u16,
+    /// Address of an RDMA device's port by its index, instead of by its type and IFNAME's address
+    #[arg(long, value_name = "N")]
+    gid_index: Option<u32>,
     /// Size of a file that is created
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     disk_size: u64,
@@ -95,6 +99,9 @@ struct Arguments {
     /// Server: end when the first client has gone, and those that came meanwhile
     #[arg(long)]
     once: bool,
+    /// Do not count what the kernel copies: no BPF programs on its copy paths
+    #[arg(long)]
+    no_kernel_copies: bool,
     /// BLOCK_DEV once more, when what is on it may be destroyed
     #[arg(long, value_name = "NAME")]
     force_device: Option<String>,
@@ -174,6 +181,7 @@ fn run(arguments: Arguments) -> Result<u8> {
     let options = Options {
         interface: arguments.interface,
         rdma: arguments.rdma.parse::<RdmaName>()?,
+        gid_index: arguments.gid_index,
         block: arguments.block,
         port: arguments.port,
         disk_bytes: arguments.disk_size,
@@ -194,6 +202,7 @@ fn run(arguments: Arguments) -> Result<u8> {
             PollArgument::Busy => PollMode::Busy,
         },
         json,
+        kernel_copies: !arguments.no_kernel_copies,
         once: arguments.once,
         force_device: arguments.force_device,
     };

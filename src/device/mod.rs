@@ -21,6 +21,10 @@ use crate::base::error::{ErrorKind, describe_errno};
 use crate::base::{Error, Nanos};
 
 pub mod block;
+#[cfg(feature = "xdp")]
+mod bpf;
+#[cfg_attr(not(feature = "xdp"), path = "kernel_copies_absent.rs")]
+pub mod kernel_copies;
 pub mod ops;
 pub mod packet;
 pub mod rdma;
@@ -63,7 +67,8 @@ pub trait Queue {
     /// Sends what is queued, reaps what completed. Never blocks and never runs a task: completions go to the op table.
     fn poll(&mut self, now: Nanos) -> Progress;
 
-    /// When the queue next has something to do even if nothing arrives: a retransmission, a paced send.
+    /// When the queue next has something to do even if nothing arrives: a retransmission, a paced send. The core asks after
+    /// [`Queue::arm`], and does not sleep when that time has come.
     fn deadline(&self) -> Option<Nanos> {
         None
     }

@@ -207,6 +207,18 @@ impl Ops {
         self.with_payload(id, |payload| (payload.table().as_ptr(), payload.table().len() as u32))
     }
 
+    /// Each piece of the payload's memory in turn, address and length in bytes, until `each` fails. Empty pieces are left out.
+    #[inline]
+    pub fn try_pieces<E>(&self, id: OpId, mut each: impl FnMut(u64, u32) -> Result<(), E>) -> Result<(), E> {
+        self.with_payload(id, |payload| {
+            let mut one = |(address, len): (u64, u32)| if len > 0 { each(address, len) } else { Ok(()) };
+            match payload.table() {
+                [] => one(payload.span()),
+                table => table.iter().try_for_each(|piece| one((piece.iov_base as u64, piece.iov_len as u32))),
+            }
+        })
+    }
+
     fn with_payload<R>(&self, id: OpId, look: impl FnOnce(&InFlight) -> R) -> R {
         let table = self.table.slots.borrow();
         match &table.slots[id.slot as usize] {

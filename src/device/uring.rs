@@ -274,7 +274,7 @@ impl Inner {
             (!submission.is_empty(), submission.taskrun() || submission.cq_overflow())
         };
         if queued || flagged {
-            // EBUSY and EAGAIN are answered by the next poll; the entries stay queued.
+            // An error shows again in the wait, which is where it is handled.
             let _ = self.enter(0, None);
         }
         let reaped = self.reap();
@@ -345,8 +345,9 @@ impl Inner {
         match outcome {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // The time passed, or a signal came: both are reasons to look around.
-                Some(libc::ETIME | libc::EINTR) => Ok(()),
+                // The time passed, a signal came, or the kernel has no memory for a request or no room for completions just now: all
+                // are reasons to look around and come again. What is queued stays queued.
+                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
                 _ => Err(error),
             },
         }
@@ -602,6 +603,41 @@ mod tests {
             let _ = uring.poll();
         }
         assert!(uring.inner.borrow().watches.is_empty());
+    }
+
+    /// Makes `io_uring_enter` fail with `errno` on this thread, from here on.
+    fn refuse_to_enter(errno: i32) {
+        let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+        let mut steps = [
+            // The system call's number comes first in `seccomp_data`.
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_enter as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: the program and its steps live through the calls, and the kernel copies them.
+        let refused = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) != 0
+        };
+        assert!(!refused, "{}", std::io::Error::last_os_error());
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_for_the_moment_ends_no_core() {
+        for (errno, passes) in [(libc::EAGAIN, true), (libc::EBUSY, true), (libc::EINTR, true), (libc::EBADR, false)] {
+            let alone = std::thread::spawn(move || {
+                let (_slab, ops, uring) = world();
+                let fd = eventfd();
+                uring.watch(fd.as_raw_fd());
+                refuse_to_enter(errno);
+                let waited = uring.wait(Some(Nanos::from_millis(1)));
+                assert_eq!(waited.is_ok(), passes, "{errno}: {waited:?}");
+                drop(ops);
+            });
+            alone.join().unwrap();
+        }
     }
 
     #[test]

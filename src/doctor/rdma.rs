@@ -3,11 +3,11 @@
 use super::{Area, Check, link_name, list, names, read};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
+use crate::device::rdma::port::{self, CLASS};
 use nix::unistd::{AccessFlags, access};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CLASS: &str = "/sys/class/infiniband";
 /// Names that stand for Basin's own RDMA and its wires.
 const SOFT: [&str; 4] = ["soft", "soft:xdp", "soft:udp", "soft:shm"];
 /// Addresses of a port shown at most.
@@ -19,8 +19,10 @@ pub(super) fn named(name: &str) -> Result<Option<String>> {
         return Ok(None);
     }
     let known = names(CLASS);
-    if known.iter().any(|other| other == name) {
-        return Ok(Some(name.to_owned()));
+    // A port of a device is checked with its device.
+    let device = name.split_once(':').map_or(name, |(device, _)| device);
+    if known.iter().any(|other| other == device) {
+        return Ok(Some(device.to_owned()));
     }
     let what = format!("there is no RDMA device '{name}'");
     let remedy = format!("name one of {}, or a verbs device (found here: {})", SOFT.join(", "), list(&known));
@@ -108,15 +110,15 @@ fn access_to(device: &str, directory: &Path) -> Check {
 }
 
 /// One port: state, speed, addresses.
-fn check_port(device: &str, port: &str, directory: &Path) -> Check {
+fn check_port(device: &str, number: &str, directory: &Path) -> Check {
     let file = |name: &str| read(directory.join(name)).unwrap_or_else(|| "?".into());
     // "4: ACTIVE"
     let state = file("state").split_once(": ").map_or_else(|| "?".to_owned(), |(_, state)| state.to_owned());
-    let addresses = gids(directory);
-    let shown: Vec<String> = addresses.iter().take(GIDS_SHOWN).cloned().collect();
+    let addresses = port::gids(directory);
+    let shown: Vec<String> = addresses.iter().take(GIDS_SHOWN).map(|gid| gid.to_string()).collect();
     let more = if addresses.len() > GIDS_SHOWN { format!(" and {} more", addresses.len() - GIDS_SHOWN) } else { String::new() };
     let found = format!("{state}, {}, {}; GIDs: {}{more}", file("link_layer"), file("rate"), list(&shown));
-    let name = format!("{device} port {port}");
+    let name = format!("{device} port {number}");
     if state != "ACTIVE" {
         return Check::warning(
             Area::Rdma,
@@ -130,25 +132,6 @@ fn check_port(device: &str, port: &str, directory: &Path) -> Check {
         return Check::warning(Area::Rdma, name, found, "the port has no address", "give the port's network interface an IP address");
     }
     Check::ok(Area::Rdma, name, found)
-}
-
-/// Addresses in use, as `index: address type interface`.
-fn gids(port: &Path) -> Vec<String> {
-    let mut indexes: Vec<u32> = names(port.join("gids")).iter().filter_map(|name| name.parse().ok()).collect();
-    indexes.sort_unstable();
-    indexes
-        .into_iter()
-        .filter_map(|index| {
-            let gid = read(port.join(format!("gids/{index}")))?;
-            // An unused entry is all zeros, or a prefix with a zero interface identifier.
-            if gid.is_empty() || gid.ends_with(":0000:0000:0000:0000") {
-                return None;
-            }
-            let kind = read(port.join(format!("gid_attrs/types/{index}"))).unwrap_or_else(|| "type unknown".into());
-            let interface = read(port.join(format!("gid_attrs/ndevs/{index}"))).unwrap_or_default();
-            Some(format!("{index}: {gid} {kind} {interface}").trim_end().to_owned())
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -180,7 +163,7 @@ mod tests {
         set("gid_attrs/ndevs/10", "eth1\n");
         let check = check_port("mlx5_0", "1", root.path());
         assert_eq!(check.status, Status::Ok);
-        assert!(check.found.ends_with("GIDs: 10: 0000:0000:0000:0000:0000:ffff:0a4d:0001 RoCE v2 eth1"), "{}", check.found);
+        assert!(check.found.ends_with("GIDs: 10: 10.77.0.1 RoCE v2 eth1"), "{}", check.found);
         set("state", "1: DOWN\n");
         assert_eq!(check_port("mlx5_0", "1", root.path()).status, Status::Warning);
     }

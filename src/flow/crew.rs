@@ -1,4 +1,5 @@
-//! The tasks of one flow: they end together, and the first failure ends the flow.
+//! The tasks of one flow: they end together, and the first failure ends the flow. A flow that ends without waiting for them takes
+//! them with it.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -8,7 +9,8 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::reactor::{Core, Task};
 
-/// The tasks of one flow on one core.
+/// The tasks of one flow on one core. Dropped, it ends those still at work where they wait; what they have in flight returns to its
+/// slab when the devices are done with it, but a window that one holds open is lost: revoke it, or wait for all.
 #[derive(Default)]
 pub struct Crew {
     tasks: Vec<Task<Result<()>>>,
@@ -22,8 +24,16 @@ impl Crew {
     }
 
     /// Sets a task to work.
-    pub fn add(&mut self, core: &Core, work: impl Future<Output = Result<()>> + 'static) {
-        self.tasks.push(core.spawn(work));
+    ///
+    /// # Errors
+    /// The core's task table is full.
+    pub fn add(&mut self, core: &Core, work: impl Future<Output = Result<()>> + 'static) -> Result<()> {
+        let task = core.try_spawn(work).map_err(|_| {
+            let what = format!("more than {} tasks on one core", core.config().tasks);
+            Error::new(ErrorKind::Unavailable, what).remedy("wait for other clients to end, or ask for a smaller --depth")
+        })?;
+        self.tasks.push(task);
+        Ok(())
     }
 
     /// Waits until one has failed or all have ended.
@@ -76,6 +86,13 @@ impl Crew {
     }
 }
 
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // Nobody would hear of their end.
+        self.tasks.iter().for_each(Task::abort);
+    }
+}
+
 /// Which of two futures was first.
 pub enum Either<A, B> {
     /// The first.
@@ -94,4 +111,35 @@ pub async fn either<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Ou
         b.as_mut().poll(cx).map(Either::Right)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::CoreConfig;
+
+    #[test]
+    fn a_full_table_refuses_and_a_dropped_crew_leaves_nobody() {
+        let core = match Core::new(CoreConfig { tasks: 4, ..CoreConfig::default() }) {
+            Ok(core) => core,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        let handle = core.clone();
+        let main = async move {
+            let mut crew = Crew::new();
+            // The fourth is this one.
+            for _ in 0..3 {
+                crew.add(&handle, std::future::pending()).unwrap();
+            }
+            let refused = crew.add(&handle, async { Ok(()) }).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+            assert_eq!(handle.live_tasks(), 4);
+            drop(crew);
+            assert_eq!(handle.live_tasks(), 1);
+            let mut crew = Crew::new();
+            crew.add(&handle, async { Ok(()) }).unwrap();
+            crew.finish().await
+        };
+        assert!(core.run(main).unwrap().is_ok());
+    }
 }

@@ -86,10 +86,13 @@ impl Flow {
         }
     }
 
-    /// How long it takes until there are many, or `None` for those that are not to wait.
-    fn gather(&self, pace: Pace) -> Option<Nanos> {
-        let span = Nanos(GATHER * MEASURED.0 / self.rate.max(1)).max(GATHER_SHORTEST).min(pace.longest());
-        (self.is_flowing && span > Nanos::ZERO).then_some(span)
+    /// How long it takes until there are many, or `None` for those that are not to wait. The pace is asked for only where packets flow.
+    fn gather(&self, pace: impl FnOnce() -> Pace) -> Option<Nanos> {
+        if !self.is_flowing {
+            return None;
+        }
+        let span = Nanos(GATHER * MEASURED.0 / self.rate.max(1)).max(GATHER_SHORTEST).min(pace().longest());
+        (span > Nanos::ZERO).then_some(span)
     }
 }
 
@@ -134,6 +137,35 @@ impl Reply {
     }
 }
 
+/// A stream that is open, until this is dropped.
+pub struct OpenStream {
+    hub: Rc<Hub>,
+    stream: u32,
+    inbox: Rc<Inbox<Datagram>>,
+}
+
+impl OpenStream {
+    /// Where its datagrams go.
+    pub fn inbox(&self) -> Rc<Inbox<Datagram>> {
+        self.inbox.clone()
+    }
+
+    /// Closes it: as [`Hub::close`].
+    pub fn close(&self) {
+        self.hub.close(self.stream);
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        // Closed and drawn again, the number may be another flow's.
+        let is_open = self.hub.streams.borrow().get(&self.stream).is_some_and(|stream| Rc::ptr_eq(&stream.inbox, &self.inbox));
+        if is_open {
+            self.close();
+        }
+    }
+}
+
 /// The streams of one core.
 pub struct Hub {
     /// The core's port, if it owns one.
@@ -168,8 +200,13 @@ impl Hub {
         Ok(Rc::new(Hub { inlet, mode, post, slab, core, streams, last, flow, has_mailed, dropped, ident, socket }))
     }
 
-    /// Opens a stream. Its datagrams go to the inbox until [`Hub::close`].
-    pub fn open(&self, stream: u32, pace: Pace) -> Rc<Inbox<Datagram>> {
+    /// Opens a stream for one flow. Its datagrams go to the inbox until it is closed or dropped.
+    pub fn open(self: &Rc<Hub>, stream: u32, pace: Pace) -> OpenStream {
+        OpenStream { inbox: self.enter(stream, pace), hub: self.clone(), stream }
+    }
+
+    /// Opens a stream that somebody is to close by its number.
+    fn enter(&self, stream: u32, pace: Pace) -> Rc<Inbox<Datagram>> {
         self.last.take();
         let inbox = Rc::new(Inbox::new(self.core.ops(), INBOX));
         self.streams.borrow_mut().insert(stream, Stream { inbox: inbox.clone(), pace });
@@ -184,10 +221,9 @@ impl Hub {
         }
     }
 
-    /// The pace of the stream that is most in a hurry; streams of other cores may be in any.
+    /// The pace of the stream that is most in a hurry.
     fn pace(&self) -> Pace {
-        let own = self.streams.borrow().values().map(|stream| stream.pace).min();
-        if self.has_mailed.replace(false) { Pace::Prompt } else { own.unwrap_or(Pace::Prompt) }
+        self.streams.borrow().values().map(|stream| stream.pace).min().unwrap_or(Pace::Prompt)
     }
 
     /// Whether so many packets come that they are better taken together.
@@ -223,7 +259,9 @@ impl Hub {
                             None => self.drop_one(),
                         }
                     }
-                    match flow.gather(self.pace()).filter(|_| count < BATCH) {
+                    // Streams of other cores may be in any hurry.
+                    let is_hurried = self.has_mailed.take();
+                    match flow.gather(|| if is_hurried { Pace::Prompt } else { self.pace() }).filter(|_| count < BATCH) {
                         Some(span) if inlet.hold(self.core.now().saturating_add(span)) => self.core.rest(span).await,
                         // Other tasks store and forward what was dealt.
                         _ => self.core.yield_now().await,
@@ -286,16 +324,17 @@ impl Hub {
                 return post.offer(core, Letter::Datagram { parcel: Run::from(buf).detach(), received_ns, header, reply });
             }
             (None, _) if begins && self.streams.borrow().len() < STREAMS_MAX => {
-                let inbox = self.open(stream, Pace::Free);
+                let inbox = self.enter(stream, Pace::Free);
                 unknown(stream, inbox.clone());
                 inbox
             }
             (None, _) => return self.drop_one(),
         };
-        if inbox.push(datagram).is_err() {
-            self.drop_one();
+        match inbox.push(datagram) {
+            Ok(()) => drop(self.last.replace(Some((stream, inbox)))),
+            // Not kept at hand: it may have been refused a task, and closed.
+            Err(_) => self.drop_one(),
         }
-        self.last.replace(Some((stream, inbox)));
     }
 
     fn number(&self) -> usize {
@@ -352,6 +391,55 @@ fn answering_socket(udp_port: u16) -> Result<std::net::UdpSocket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::node::tests::node_of;
+    use crate::reactor::CoreConfig;
+
+    fn hub() -> Option<Rc<Hub>> {
+        let node = node_of(128, CoreConfig::default())?;
+        Some(Hub::new(node.core(), node.slab(), None, "by hand", 0, None).unwrap())
+    }
+
+    #[test]
+    fn a_stream_ends_with_whoever_opened_it() {
+        let Some(hub) = hub() else { return };
+        let opened = hub.open(7, Pace::Prompt);
+        let inbox = opened.inbox();
+        let other = hub.open(8, Pace::Answered);
+        assert_eq!(hub.pace(), Pace::Prompt);
+        drop(opened);
+        assert!(inbox.is_closed() && !other.inbox().is_closed());
+        assert_eq!((hub.streams.borrow().len(), hub.pace()), (1, Pace::Answered));
+        // A number that was closed and drawn again is the second one's.
+        other.close();
+        let again = hub.open(8, Pace::Free);
+        drop(other);
+        assert!(!again.inbox().is_closed() && hub.streams.borrow().len() == 1);
+    }
+
+    fn hello(hub: &Hub, stream: u32) -> Datagram {
+        let any: SocketAddr = "10.77.0.1:7700".parse().unwrap();
+        let mac = crate::wire::ethernet::Mac([2; 6]);
+        let encapsulation = Encapsulation { src_mac: mac, dst_mac: mac, vlan: None, src: any, dst: any, traffic_class: 0, hop_limit: 64 };
+        let header = datagram::Repr::Hello { stream, total: 0 };
+        Datagram { buf: hub.slab.buf().unwrap(), received_ns: 0, header, reply: Reply { encapsulation, core: 0 } }
+    }
+
+    #[test]
+    fn a_stream_that_was_refused_may_begin_again() {
+        let Some(hub) = hub() else { return };
+        let told = Rc::new(Cell::new(0));
+        let (counted, closing) = (told.clone(), hub.clone());
+        let refuse_first = move |stream, _| {
+            counted.set(counted.get() + 1);
+            if counted.get() == 1 {
+                closing.close(stream);
+            }
+        };
+        for (dropped, times) in [(1, 1), (1, 2), (1, 2)] {
+            hub.deal(hello(&hub, 9), &refuse_first);
+            assert_eq!((hub.dropped(), told.get()), (dropped, times));
+        }
+    }
 
     #[test]
     fn a_stream_flows_until_it_pauses() {

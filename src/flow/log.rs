@@ -84,6 +84,11 @@ pub fn record_in_place(mut buf: Buf, origin: &Origin) -> Result<Buf, Buf> {
     Ok(buf)
 }
 
+/// Bytes in the log for a payload of `len` bytes, at most.
+pub fn stored_bytes(len: u32) -> u64 {
+    (record::LEN as u64 + u64::from(len)).next_multiple_of(u64::from(BLOCK))
+}
+
 /// A chunk that short datagrams are packed into.
 pub struct Packed {
     buf: Buf,

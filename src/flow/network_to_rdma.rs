@@ -64,13 +64,13 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let hub = node.hub()?;
     let qp = node.accept(channel, plan).await?;
     let stream = node.new_stream();
-    let inbox = hub.open(stream, Pace::Prompt);
+    let opened = hub.open(stream, Pace::Prompt);
     let forwarded = Rc::new(Cell::new(0));
     let mut crew = Crew::new();
-    crew.add(node.core(), forward(qp.clone(), inbox, plan.depth, forwarded.clone()));
+    crew.add(node.core(), forward(qp.clone(), opened.inbox(), plan.depth, forwarded.clone()))?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let finished = node.attend(channel, &mut crew).await;
-    hub.close(stream);
+    opened.close();
     if finished.is_ok() && !crew.has_failed() {
         // With its inbox closed the forwarder ends when the last datagram is acknowledged.
         let _ = node.core().timeout(ACKNOWLEDGED_WITHIN, crew.ended()).await;
@@ -203,7 +203,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
     let mut receivers = Crew::new();
     for _ in 0..2 * window {
         let client = client.clone();
-        receivers.add(core, async move { client.receive().await });
+        receivers.add(core, async move { client.receive().await })?;
     }
     // The receivers end by themselves only when one of them fails.
     let heeded = channel.heed(either(client.send(socket, link.stream), receivers.ended())).await;

@@ -26,13 +26,14 @@ use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
 use crate::flow::window::{Credit, Inbox};
 use crate::mem::{Gather, Ledger};
+use crate::reactor::Task;
 use crate::wire::native::datagram;
 
 /// Writes on their way at once for one stream.
 const WRITERS: usize = 6;
 
-/// Datagrams in one write at most: what a gather takes, with one piece spare to pad the last device block.
-const BATCH: usize = limits::GATHER_MAX - 1;
+/// Datagrams in one write at most.
+const BATCH: usize = limits::GATHER_MAX;
 
 /// A stream that flows is written so much at a time: a write and its flush cost as much as two hundred datagrams, whatever is in it.
 const ENOUGH_BYTES: u64 = 512 << 10;
@@ -57,9 +58,10 @@ pub struct Recorder {
     committer: Committer,
     ledger: Ledger,
     state: Cell<State>,
-    /// What is in the extent: place and length of each write that is not overwritten, in blocks of the device, oldest first.
+    /// What is in the extent and not overwritten: place and length in blocks of the device, oldest first. Writes side by side are one,
+    /// up to the largest I/O.
     written: RefCell<VecDeque<(u64, u64)>>,
-    /// Gathers not in use: building a batch allocates nothing once warm.
+    /// Gathers not in use, at most one for every writer and one to collect in: building a batch allocates nothing once warm.
     gathers: RefCell<Vec<Gather>>,
     /// Bytes in the log for a datagram of the last batch.
     record_bytes: Cell<u64>,
@@ -98,6 +100,21 @@ struct Batch {
     reaches: u64,
 }
 
+/// The writers of a recording. Dropped with one that is given up: each ends after the write it has under way.
+struct Writers(Vec<(Rc<Inbox<Batch>>, Task<()>)>);
+
+impl Writers {
+    fn close(&self) {
+        self.0.iter().for_each(|(jobs, _)| jobs.close());
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Recorder {
     /// A recorder of `stream`, whose datagrams come through `inbox`, into `extent`.
     pub fn new(node: &Node, hub: &Rc<Hub>, stream: u32, pace: Pace, inbox: Rc<Inbox<Datagram>>, extent: Extent) -> Result<Rc<Recorder>> {
@@ -112,14 +129,14 @@ impl Recorder {
             ledger: Ledger::new(),
             state: Cell::default(),
             written: RefCell::default(),
-            gathers: RefCell::new((0..=WRITERS).map(|_| Gather::new()).collect()),
+            gathers: RefCell::default(),
             record_bytes: Cell::new(u64::from(log::BLOCK)),
             done: RefCell::default(),
         }))
     }
 
     fn spare_gather(&self) -> Gather {
-        self.gathers.borrow_mut().pop().expect("a gather for every writer and one to collect in")
+        self.gathers.borrow_mut().pop().unwrap_or_default()
     }
 
     fn update(&self, change: impl FnOnce(&mut State)) {
@@ -136,7 +153,7 @@ impl Recorder {
         let core = self.node.core();
         let idle: Rc<Inbox<usize>> = Rc::new(Inbox::new(core.ops(), WRITERS));
         let failure: Rc<RefCell<Option<Error>>> = Rc::default();
-        let mut writers = Vec::new();
+        let mut writers = Writers(Vec::with_capacity(WRITERS));
         for number in 0..WRITERS {
             let jobs: Rc<Inbox<Batch>> = Rc::new(Inbox::new(core.ops(), 1));
             let (this, mine, idle, failure) = (self.clone(), jobs.clone(), idle.clone(), failure.clone());
@@ -150,22 +167,26 @@ impl Recorder {
                     let _ = idle.push(number);
                 }
             });
-            writers.push((jobs, task));
+            writers.0.push((jobs, task));
         }
         let outcome = loop {
             let Some(number) = idle.pop().await else { break Ok(()) };
+            if failure.borrow().is_some() {
+                // What is still in the inbox is not stored, and nobody was told that it is.
+                break Ok(());
+            }
             // Waiting for datagrams with a writer in hand: whatever came while all were busy goes in one write.
             self.gathered().await;
             let stays_idle = || idle.push(number).unwrap_or_else(|_| unreachable!("it was idle before"));
-            if let Err(error) = self.hand_out(&writers[number].0, stays_idle).await {
+            if let Err(error) = self.hand_out(&writers.0[number].0, stays_idle).await {
                 break Err(error);
             }
             if self.inbox.is_closed() && self.inbox.is_empty() {
                 break Ok(());
             }
         };
-        for (jobs, task) in writers {
-            jobs.close();
+        writers.close();
+        for (_, task) in writers.0.drain(..) {
             task.await.map_err(|panic| Error::new(ErrorKind::Failed, panic.to_string()))?;
         }
         let failure = failure.borrow_mut().take();
@@ -183,7 +204,7 @@ impl Recorder {
             self.gathers.borrow_mut().push(gather);
             stays_idle();
         } else {
-            let batch = self.place(gather).await?;
+            let batch = self.place(gather)?;
             writer.push(batch).unwrap_or_else(|_| unreachable!("an idle writer has no job"));
         }
         if asked {
@@ -283,27 +304,30 @@ impl Recorder {
         Ok((gather, asked))
     }
 
-    /// Gives a batch its place in the extent.
-    async fn place(&self, mut gather: Gather) -> Result<Batch> {
+    /// Gives a batch its place in the extent. Nothing is awaited between counting what was collected and counting the batch, so that
+    /// it is not announced too early.
+    fn place(&self, gather: Gather) -> Result<Batch> {
         let block = u64::from(self.node.disk()?.info().block_bytes);
-        let short = u64::from(gather.len_bytes()).next_multiple_of(block) - u64::from(gather.len_bytes());
-        if short > 0 {
-            let mut pad = self.node.run_while(short as u32, || !self.inbox.is_closed()).await?;
-            pad.as_mut_slice().fill(0);
-            gather.push(pad).unwrap_or_else(|_| unreachable!("one place was kept for the pad"));
-        }
         let blocks = u64::from(gather.len_bytes()) / block;
         let mut state = self.state.get();
         assert!(blocks <= self.extent.blocks, "an extent holds at least one write");
+        let mut written = self.written.borrow_mut();
         if state.head + blocks > self.extent.blocks {
-            // The extent is a ring: the oldest writes give way.
+            // The extent is a ring: the oldest writes give way, and first of all those of the last lap behind its end.
+            while written.front().is_some_and(|&(at, _)| at >= state.head) {
+                written.pop_front();
+            }
             state.head = 0;
             state.wrapped = true;
         }
-        let mut written = self.written.borrow_mut();
         let (from, to) = (state.head, state.head + blocks);
-        written.retain(|&(at, len)| at + len <= from || to <= at);
-        written.push_back((from, blocks));
+        while written.front().is_some_and(|&(at, len)| at < to && from < at + len) {
+            written.pop_front();
+        }
+        match written.back_mut() {
+            Some((at, len)) if *at + *len == from && (*len + blocks) * block <= u64::from(limits::IO_MAX_BYTES) => *len += blocks,
+            _ => written.push_back((from, blocks)),
+        }
         state.head = to;
         state.bytes_written += u64::from(gather.len_bytes());
         state.begun += 1;
@@ -400,7 +424,7 @@ impl Recorder {
 pub async fn record_unknown(node: Node, hub: Rc<Hub>, stream: u32, inbox: Rc<Inbox<Datagram>>) {
     const SILENCE: Nanos = Nanos::from_secs(30);
     let recorded = async {
-        let extent = node.allocate(node.spare_blocks()?)?;
+        let extent = node.allocate_for_stream(None)?;
         let recorder = Recorder::new(&node, &hub, stream, Pace::Free, inbox, extent)?;
         let watched = recorder.clone();
         let watch = node.core().spawn(async move {
@@ -433,15 +457,16 @@ pub async fn record_unknown(node: Node, hub: Rc<Hub>, stream: u32, inbox: Rc<Inb
 pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Tally> {
     let hub = node.hub()?;
     let stream = node.new_stream();
-    let extent = node.allocate(node.spare_blocks()?)?;
-    let inbox = hub.open(stream, Pace::Answered);
-    let recorder = Recorder::new(node, &hub, stream, Pace::Answered, inbox, extent)?;
+    let expected = plan.count.map(|count| count.saturating_mul(log::stored_bytes(datagram::LEN as u32 + plan.size_bytes)));
+    let extent = node.allocate_for_stream(expected)?;
+    let opened = hub.open(stream, Pace::Answered);
+    let recorder = Recorder::new(node, &hub, stream, Pace::Answered, opened.inbox(), extent)?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
     let running = recorder.clone();
     let mut crew = Crew::new();
-    crew.add(node.core(), async move { running.run().await });
+    crew.add(node.core(), async move { running.run().await })?;
     let finished = node.attend(channel, &mut crew).await;
-    hub.close(stream);
+    opened.close();
     crew.finish().await?;
     finished?;
     let State { stored, lost, bytes_written, wrapped, .. } = recorder.state.get();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::block::{Disk, DiskParcel};
+use crate::device::kernel_copies::{KernelCopies, Share};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpState};
 use crate::flow::FlowKind;
 use crate::flow::commit::Committer;
@@ -15,6 +16,7 @@ use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
 use crate::flow::extent::{Extent, Extents};
 use crate::flow::hub::Hub;
+use crate::flow::log;
 use crate::flow::post::Post;
 use crate::flow::rdma_to_rdma::Gathering;
 use crate::flow::report::{Meter, Row};
@@ -69,7 +71,8 @@ struct Inner {
     store: OnceCell<Store>,
     hca: OnceCell<Result<Hca, String>>,
     hub: OnceCell<Result<Rc<Hub>, String>>,
-    gathering: RefCell<Option<Rc<Gathering>>>,
+    gathering: RefCell<Vec<Rc<Gathering>>>,
+    copies: OnceCell<Arc<KernelCopies>>,
     /// Operations of the flow under way, for a progress bar.
     operations: Rc<Cell<u64>>,
 }
@@ -87,6 +90,7 @@ impl Node {
                 hca: OnceCell::new(),
                 hub: OnceCell::new(),
                 gathering: RefCell::default(),
+                copies: OnceCell::new(),
                 operations: Rc::default(),
             }),
         }
@@ -129,6 +133,16 @@ impl Node {
         assert!(self.inner.hub.set(opened.map_err(|error| error.to_string())).is_ok(), "a node has one hub");
     }
 
+    /// Brings in what counts the kernel's copies.
+    pub fn set_kernel_copies(&self, copies: Arc<KernelCopies>) {
+        assert!(self.inner.copies.set(copies).is_ok(), "the kernel's copies are counted once");
+    }
+
+    /// A flow's share of what the kernel copies from now on, where that is counted.
+    pub fn kernel_copies(&self) -> Option<Share> {
+        self.inner.copies.get().map(KernelCopies::begin)
+    }
+
     /// A meter that starts now and whose operations [`Node::operations`] shows.
     pub fn meter(&self) -> Meter {
         Meter::start(self.inner.core.now(), self.inner.operations.clone())
@@ -146,10 +160,13 @@ impl Node {
 
     /// Why `flow` cannot run here, if it cannot.
     pub fn obstacle(&self, flow: FlowKind) -> Option<String> {
-        let store = flow.uses_storage().then(|| self.store().err()).flatten();
+        let store = match flow {
+            FlowKind::NetworkToStorage => self.log_store().err(),
+            flow => flow.uses_storage().then(|| self.store().err()).flatten(),
+        };
         let hub = flow.uses_packets().then(|| self.hub().err()).flatten();
         let hca = flow.uses_rdma().then(|| self.hca().err()).flatten();
-        hub.or(hca).or(store).map(|error| error.to_string())
+        hub.or(hca).or(store).map(|error| format!("{error:#}"))
     }
 
     /// The disk.
@@ -181,8 +198,8 @@ impl Node {
         have(&self.inner.hub, "no network interface was given").cloned()
     }
 
-    /// The ring that waits for more peers, if one does.
-    pub fn gathering(&self) -> RefMut<'_, Option<Rc<Gathering>>> {
+    /// The rings that wait for more peers: each has a session, so there are no more than clients.
+    pub fn gathering(&self) -> RefMut<'_, Vec<Rc<Gathering>>> {
         self.inner.gathering.borrow_mut()
     }
 
@@ -191,9 +208,22 @@ impl Node {
         self.store()?.extents.take(blocks)
     }
 
-    /// Blocks for a recording.
-    pub fn spare_blocks(&self) -> Result<u64> {
-        Ok(self.store()?.extents.spare())
+    /// Takes blocks of the device for a recording of `expected` bytes, or of a stream nobody knows the length of.
+    pub fn allocate_for_stream(&self, expected: Option<u64>) -> Result<Extent> {
+        let store = self.log_store()?;
+        store.extents.take(store.extents.for_stream(expected)?)
+    }
+
+    /// The disk, if streams can be stored on it.
+    fn log_store(&self) -> Result<&Store> {
+        let store = self.store()?;
+        let info = store.disk.info();
+        if info.block_bytes != log::BLOCK {
+            let what = format!("{} has blocks of {} bytes, streams need blocks of {}", info.path.display(), info.block_bytes, log::BLOCK);
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("give a file, or a device with blocks of 512 bytes"));
+        }
+        store.extents.for_stream(None)?;
+        Ok(store)
     }
 
     /// A stream number nobody else has. With several cores it says which one the stream is on.
@@ -265,11 +295,13 @@ impl Node {
     pub fn new_qp(&self, plan: &Plan) -> Result<Rc<Pair>> {
         // Each slot has at most one request, one answer and one WRITE under way; receives are posted twice over.
         let depth = 4 * plan.depth.next_power_of_two().max(16);
+        // A ring posts receives for two rounds, each of twice as many steps as it has other peers.
+        let ring = if plan.flow == FlowKind::RdmaToRdma { plan.peers.saturating_mul(4) } else { 0 };
         let ledger = Ledger::new();
         let config = QpConfig {
             transport: plan.transport.into(),
             send_depth: depth,
-            recv_depth: depth,
+            recv_depth: depth.max(ring),
             ledger: ledger.clone(),
             ..QpConfig::default()
         };
@@ -372,8 +404,8 @@ impl Pair {
     ///
     /// # Errors
     /// The device has no room for a further grant.
-    pub fn open(&self, run: Run, access: Access) -> Result<Window> {
-        self.grant(run, access).map_err(|_| Error::new(ErrorKind::Unavailable, "the RDMA device has no room for a further window"))
+    pub async fn open(&self, run: Run, access: Access) -> Result<Window> {
+        self.grant(run, access).await.map_err(|_| Error::new(ErrorKind::Unavailable, "the RDMA device has no room for a further window"))
     }
 
     /// Whether it has not gone down: what waits for it will come.
@@ -445,43 +477,42 @@ impl Plan {
     /// and at least twice the depth, so that no two operations under way share one.
     pub fn places(&self, node: &Node, stride_bytes: u32) -> Result<u64> {
         let disk = node.disk()?;
-        let room = node.spare_blocks()? * u64::from(disk.info().block_bytes) / u64::from(stride_bytes);
+        let room = node.store()?.extents.share() * u64::from(disk.info().block_bytes) / u64::from(stride_bytes);
         Ok(self.count.unwrap_or(u64::MAX).min(room).max(2 * u64::from(self.depth)))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::device::rdma::{HcaEnv, RdmaName};
     use crate::flow::Transport;
     use crate::mem::{PageKind, Region, RegionConfig};
     use crate::reactor::CoreConfig;
 
-    /// A session that ends while others have all the memory must not wait for them.
-    #[test]
-    fn a_crew_that_waits_for_memory_ends_with_its_queue_pair() {
-        let core = match Core::new(CoreConfig::default()) {
-            Ok(core) => core,
-            Err(error) => return eprintln!("SKIPPED: {error}"),
-        };
-        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(256 << 10) }).unwrap();
-        let slab = Slab::new(&region, 128).unwrap();
+    /// A node of `chunks` chunks of 2 KiB with an HCA and nothing else, or `None` where there is no io_uring.
+    pub fn node_of(chunks: u32, config: CoreConfig) -> Option<Node> {
+        let core = Core::new(config).map_err(|error| eprintln!("SKIPPED: {error}")).ok()?;
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(u64::from(chunks) << 11) }).unwrap();
+        let slab = Slab::new(&region, chunks).unwrap();
         let node = Node::new(&core, &slab, Place { post: None, rdma_cores: 1 });
         let env = HcaEnv::new(core.ops().clone(), region, crate::base::Rng::seeded(1));
         node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
         core.attach(node.hca().unwrap().queue());
-        let plan = Plan {
-            flow: FlowKind::RdmaToStorage,
-            transport: Transport::Rc,
-            size_bytes: 4096,
-            count: Some(1),
-            seconds: None,
-            depth: 1,
-            seed: 0,
-            peers: 2,
-            rdma: "soft:mem".into(),
-        };
+        Some(node)
+    }
+
+    /// What a client may ask for, the least of it.
+    pub fn plan_of(flow: FlowKind) -> Plan {
+        let (size_bytes, seed, rdma) = (4096, 0, "soft:mem".into());
+        Plan { flow, transport: Transport::Rc, size_bytes, count: Some(1), seconds: None, depth: 1, seed, peers: 2, rdma }
+    }
+
+    /// A session that ends while others have all the memory must not wait for them.
+    #[test]
+    fn a_crew_that_waits_for_memory_ends_with_its_queue_pair() {
+        let Some(node) = node_of(128, CoreConfig::default()) else { return };
+        let (core, slab, plan) = (node.core().clone(), node.slab().clone(), plan_of(FlowKind::RdmaToStorage));
         let others = slab.run(256 << 10).unwrap();
         let main = {
             let (node, core) = (node.clone(), core.clone());
@@ -493,7 +524,8 @@ mod tests {
                     crew.add(&core.clone(), async move {
                         let Ok(run) = node.run_while(4096, || qp.is_up()).await else { return Ok(()) };
                         qp.recv(run).await.map(drop).map_err(|failed| failed.into_error("receiving"))
-                    });
+                    })
+                    .unwrap();
                 }
                 core.sleep(Nanos::from_millis(2)).await;
                 qp.disconnect();

@@ -17,6 +17,8 @@ pub struct Options {
     pub interface: String,
     /// The RDMA device.
     pub rdma: RdmaName,
+    /// The address of a verbs device's port by its index.
+    pub gid_index: Option<u32>,
     /// The block device or file. A client never opens it.
     pub block: PathBuf,
     /// The TCP port of the conversation and the UDP port of the packet flows.
@@ -43,6 +45,8 @@ pub struct Options {
     pub poll: PollMode,
     /// JSON instead of a table.
     pub json: bool,
+    /// Count what the kernel copies.
+    pub kernel_copies: bool,
     /// A server ends after its first client.
     pub once: bool,
     /// The block device once more, when what is on it may be destroyed.

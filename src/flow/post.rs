@@ -21,7 +21,7 @@ use crate::mem::{Buf, Parcel, Run, Slab};
 use crate::reactor::{Core, Mailboxes};
 use crate::wire::native::datagram;
 
-/// Datagrams and packets that wait for one core beside its mailbox: as many as a stream's inbox holds.
+/// Datagrams and packets that wait for one core beside its mailbox: as many as the smallest rings hold.
 const WAITING_MAX: usize = 4096;
 /// Letters taken in one go before the core looks at its queues again.
 const BATCH: usize = 256;
@@ -89,7 +89,7 @@ impl Drop for Seat {
     }
 }
 
-/// Where all cores of a client wait for one another, so that their flows run at the same time.
+/// Where all cores of a client wait for one another, so that their flows run at the same time and none ends before the others.
 #[derive(Default)]
 pub struct Meeting {
     arrived: AtomicUsize,
@@ -103,7 +103,7 @@ impl Meeting {
         }
     }
 
-    /// Waits until each of `cores` has come for the `times`-th time. Before a flow, not in it, so it only looks now and then.
+    /// Waits until each of `cores` has come for the `times`-th time. Between flows, not in one, so it only looks now and then.
     pub async fn wait(&self, core: &Core, cores: usize, times: usize) {
         self.arrived.fetch_add(1, Ordering::AcqRel);
         while self.arrived.load(Ordering::Acquire) < cores * times {
@@ -262,10 +262,14 @@ impl Post {
             while let Some(letter) = waiting.pop_front() {
                 if let Err(letter) = self.mail.try_send(to, letter) {
                     waiting.push_front(letter);
-                    all = false;
                     break;
                 }
             }
+            if self.mail.has_ended(to) {
+                // Chunks among them go home.
+                waiting.clear();
+            }
+            all &= waiting.is_empty();
         }
         all
     }
@@ -273,4 +277,32 @@ impl Post {
 
 fn one_chunk(run: Run) -> Buf {
     Buf::try_from(run).expect("a packet is one chunk")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::{CoreConfig, launch};
+
+    /// What is for a core that has ended is not tried again and again.
+    #[test]
+    fn letters_for_a_core_that_has_ended_are_dropped() {
+        const LETTERS: usize = 1000;
+        let left = launch(vec![CoreConfig::default(); 2], |index, core, mail| async move {
+            let post = Post::new(&core, mail).expect("there are two");
+            if index > 0 {
+                return 0;
+            }
+            let line = post.clone();
+            drop(core.spawn(async move { line.deliver().await }));
+            (0..LETTERS).for_each(|_| post.send(1, Letter::Gone));
+            assert!(!post.waiting[1].borrow().is_empty(), "more than a mailbox holds");
+            let begun = core.now();
+            while !post.waiting[1].borrow().is_empty() && core.now().since(begun) < Nanos::from_secs(5) {
+                core.sleep(Nanos::from_millis(1)).await;
+            }
+            post.waiting[1].borrow().len()
+        });
+        assert_eq!(left.unwrap(), vec![0, 0]);
+    }
 }

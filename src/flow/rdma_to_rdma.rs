@@ -215,6 +215,22 @@ impl Gathering {
         })
     }
 
+    /// The ring among `waiting` that a client with `plan` belongs to, or a new one; and the client's rank in it.
+    fn join(waiting: &mut Vec<Rc<Gathering>>, plan: &Plan) -> (Rc<Gathering>, u32) {
+        waiting.retain(|ring| !ring.abandoned.get());
+        let ring = waiting.iter().find(|ring| ring.takes(plan)).cloned().unwrap_or_else(|| {
+            let ring = Gathering::new(plan);
+            waiting.push(ring.clone());
+            ring
+        });
+        let rank = ring.joined.get();
+        ring.joined.set(rank + 1);
+        if rank + 1 == plan.peers {
+            waiting.retain(|other| !Rc::ptr_eq(other, &ring));
+        }
+        (ring, rank)
+    }
+
     /// Whether a client that asks for `plan` can join. Each comes with a seed of its own; the ring has one.
     fn takes(&self, plan: &Plan) -> bool {
         self.plan == Plan { seed: self.plan.seed, ..plan.clone() } && !self.abandoned.get()
@@ -285,23 +301,21 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     if !(2..=64).contains(&plan.peers) || plan.size_bytes / plan.peers + 4 > limits::IO_MAX_BYTES {
         return Err(Error::new(ErrorKind::Usage, format!("a ring of {} peers over {} bytes", plan.peers, plan.size_bytes)));
     }
-    let waiting = node.gathering().take().filter(|ring| ring.takes(plan));
-    let ring = waiting.unwrap_or_else(|| Gathering::new(plan));
-    let rank = ring.joined.get();
-    ring.joined.set(rank + 1);
-    if rank + 1 < plan.peers {
-        *node.gathering() = Some(ring.clone());
-    }
+    let (ring, rank) = Gathering::join(&mut node.gathering(), plan);
     let mut own = Crew::new();
+    let mut manned = Ok(());
     if rank == 1 {
         let (ring, node) = (ring.clone(), node.clone());
-        own.add(&node.core().clone(), async move {
+        manned = own.add(&node.core().clone(), async move {
             let result = ring.take_part(&node).await;
             *ring.result.borrow_mut() = Some(result);
             Ok(())
         });
     }
-    let outcome = attend(node, channel, &ring, rank).await;
+    let outcome = match manned {
+        Ok(()) => attend(node, channel, &ring, rank).await,
+        Err(error) => Err(error),
+    };
     if outcome.is_err() {
         ring.abandoned.set(true);
     }
@@ -377,4 +391,42 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
     let row = node.finish(channel, None, row, worked).await;
     member.close();
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::FlowKind;
+    use crate::flow::node::tests::{node_of, plan_of};
+    use crate::reactor::CoreConfig;
+
+    #[test]
+    fn the_largest_ring_posts_its_receives_at_any_depth() {
+        let Some(node) = node_of(1024, CoreConfig::default()) else { return };
+        let plan = Plan { peers: 64, ..plan_of(FlowKind::RdmaToRdma) };
+        let (left, right) = (node.new_qp(&plan).unwrap(), node.new_qp(&plan).unwrap());
+        let member = Member::new(&node, left, right, 0, &plan).unwrap();
+        assert_eq!(member.posted.len(), 4 * 63);
+    }
+
+    #[test]
+    fn a_ring_of_another_kind_leaves_the_waiting_one_alone() {
+        let small = Plan { peers: 3, ..plan_of(FlowKind::RdmaToRdma) };
+        let large = Plan { size_bytes: 8192, ..small.clone() };
+        let mut waiting = Vec::new();
+        let (first, rank) = Gathering::join(&mut waiting, &small);
+        assert_eq!(rank, 1);
+        let (other, rank) = Gathering::join(&mut waiting, &large);
+        assert!(rank == 1 && !Rc::ptr_eq(&first, &other));
+        // With a seed of its own, as every client has.
+        let (again, rank) = Gathering::join(&mut waiting, &Plan { seed: 7, ..small.clone() });
+        assert!(rank == 2 && Rc::ptr_eq(&first, &again));
+        let (again, rank) = Gathering::join(&mut waiting, &large);
+        assert!(rank == 2 && Rc::ptr_eq(&other, &again) && waiting.is_empty());
+        // One that a peer has left takes nobody.
+        let (left, _) = Gathering::join(&mut waiting, &small);
+        left.abandoned.set(true);
+        let (fresh, rank) = Gathering::join(&mut waiting, &small);
+        assert!(rank == 1 && !Rc::ptr_eq(&left, &fresh) && waiting.len() == 1);
+    }
 }

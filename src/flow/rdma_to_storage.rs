@@ -42,6 +42,47 @@ fn is_write(sequence: u64, depth: u32) -> bool {
     !(sequence / u64::from(depth)).is_multiple_of(2)
 }
 
+/// The places of an extent: a ring that passes over those being written, because a device may take any two writes in any order.
+struct Places {
+    all: Vec<Place>,
+    next: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Empty,
+    Writing,
+    /// The message with this sequence number.
+    Holds(u64),
+}
+
+impl Places {
+    fn new(count: u64) -> Places {
+        Places { all: vec![Place::Empty; count as usize], next: 0 }
+    }
+
+    /// The next place for a message. There are at least as many as workers ([`Plan::places`]), each of which writes at one.
+    fn begin(&mut self) -> usize {
+        while self.all[self.next] == Place::Writing {
+            self.next = (self.next + 1) % self.all.len();
+        }
+        let place = self.next;
+        self.all[place] = Place::Writing;
+        self.next = (place + 1) % self.all.len();
+        place
+    }
+
+    fn end(&mut self, place: usize, sequence: u64) {
+        self.all[place] = Place::Holds(sequence);
+    }
+
+    /// Messages that are stored, with their places.
+    fn stored(&self) -> Vec<(u64, u64)> {
+        let held = |(place, state): (u64, &Place)| if let Place::Holds(sequence) = *state { Some((place, sequence)) } else { None };
+        (0..).zip(&self.all).filter_map(held).collect()
+    }
+}
+
 struct Server {
     node: Node,
     qp: Rc<Pair>,
@@ -52,18 +93,26 @@ struct Server {
     extent: Extent,
     committer: Committer,
     windows: RefCell<Vec<Option<Window>>>,
-    /// By place in the extent: the sequence number stored there.
-    stored: RefCell<Vec<Option<u64>>>,
+    places: RefCell<Places>,
     operations: Cell<u64>,
     /// Acknowledgements that the peer has not yet been seen to have.
     acknowledging: Cell<u32>,
 }
 
 impl Server {
-    fn grant(&self) -> Result<Window> {
+    async fn grant(&self) -> Result<Window> {
         let mut run = self.node.slab().run(self.stride_bytes)?;
         run.set_len(self.size_bytes);
-        self.qp.open(run, Access::WRITE)
+        self.qp.open(run, Access::WRITE).await
+    }
+
+    /// A window for each slot.
+    async fn grant_all(&self) -> Result<()> {
+        for _ in 0..self.depth {
+            let window = self.grant().await?;
+            self.windows.borrow_mut().push(Some(window));
+        }
+        Ok(())
     }
 
     /// One of `depth` workers: takes whatever message comes next and sees it to the disk.
@@ -86,7 +135,7 @@ impl Server {
             drop(landed);
             // From here on the peer cannot change it.
             let run = self.qp.revoke(window).await;
-            let fresh = self.grant()?;
+            let fresh = self.grant().await?;
             next = Grant { address: fresh.address(), rkey: fresh.rkey(), len: fresh.len() };
             self.windows.borrow_mut()[slot] = Some(fresh);
             run
@@ -99,15 +148,15 @@ impl Server {
         run.set_len(self.stride_bytes);
         run.as_mut_slice()[self.size_bytes as usize..].fill(0);
         let disk = self.node.disk()?;
-        let place = sequence % self.stored.borrow().len() as u64;
-        let lba = Lba(self.extent.start.0 + place * u64::from(self.stride_bytes / disk.info().block_bytes));
+        let place = self.places.borrow_mut().begin();
+        let lba = Lba(self.extent.start.0 + place as u64 * u64::from(self.stride_bytes / disk.info().block_bytes));
         let run = disk
             .write(lba, run, Durability::AtFlush)
             .await
             .map_err(|failed| disk.explain(&format!("writing message {sequence}:"), lba, failed))?;
         drop(run);
         self.committer.commit().await?;
-        self.stored.borrow_mut()[place as usize] = Some(sequence);
+        self.places.borrow_mut().end(place, sequence);
         self.operations.set(self.operations.get() + 1);
         let ack = Ack { sequence: sequence.into(), address: next.address.into(), rkey: next.rkey.into(), len: next.len.into() };
         let mut buf = self.node.buf_while(|| self.qp.is_up()).await?;
@@ -123,9 +172,8 @@ impl Server {
     async fn verify(&self, seed: u64) -> Result<()> {
         let disk = self.node.disk()?;
         let blocks = u64::from(self.stride_bytes / disk.info().block_bytes);
-        let stored = self.stored.borrow().clone();
-        for (place, sequence) in (0u64..).zip(stored) {
-            let Some(sequence) = sequence else { continue };
+        let stored = self.places.borrow().stored();
+        for (place, sequence) in stored {
             let lba = Lba(self.extent.start.0 + place * blocks);
             let run = self.node.run(self.stride_bytes).await?;
             let run = disk.read(lba, run).await.map_err(|failed| disk.explain("reading back", lba, failed))?;
@@ -153,20 +201,22 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
         extent,
         committer: node.committer()?.clone(),
         windows: RefCell::default(),
-        stored: RefCell::new(vec![None; places as usize]),
+        places: RefCell::new(Places::new(places)),
         operations: Cell::new(0),
         acknowledging: Cell::new(0),
     });
-    let granted = (0..plan.depth).try_for_each(|_| server.grant().map(|window| server.windows.borrow_mut().push(Some(window))));
+    let granted = server.grant_all().await;
     let mut crew = Crew::new();
     // Twice the depth: while a message is being made durable a receive for the slot's next one is posted.
-    for _ in 0..if granted.is_ok() { 2 * plan.depth } else { 0 } {
-        let server = server.clone();
-        crew.add(node.core(), async move { server.work().await });
-    }
+    let manned = granted.and_then(|()| {
+        (0..2 * plan.depth).try_for_each(|_| {
+            let server = server.clone();
+            crew.add(node.core(), async move { server.work().await })
+        })
+    });
     let grants = server.windows.borrow().iter().flatten().map(|w| Grant { address: w.address(), rkey: w.rkey(), len: w.len() }).collect();
     // Whatever fails from here on, the windows are taken back below: dropped open, their chunks would be lost.
-    let ready = match granted {
+    let ready = match manned {
         Ok(()) => channel.send(&Message::Ready { stream: 0, grants, rank: 1 }).await,
         Err(error) => Err(error),
     };
@@ -271,10 +321,10 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
     for slot in 0..plan.depth {
         for _ in 0..2 {
             let client = client.clone();
-            listeners.add(core, async move { client.listen().await });
+            listeners.add(core, async move { client.listen().await })?;
         }
         let client = client.clone();
-        workers.add(core, async move { client.work(slot).await });
+        workers.add(core, async move { client.work(slot).await })?;
     }
     let heeded = channel.heed(workers.ended()).await;
     // All done, or the first failure: either way nothing more is to come.
@@ -290,4 +340,28 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
     link.qp.disconnect();
     listeners.finish().await?;
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_being_written_is_passed_over_however_long_it_takes() {
+        let mut places = Places::new(8);
+        let slow = places.begin();
+        for sequence in 1..100 {
+            let place = places.begin();
+            assert_ne!(place, slow);
+            places.end(place, sequence);
+        }
+        assert_eq!(places.stored().len(), 7);
+        assert!(places.stored().iter().all(|&(place, sequence)| place != slow as u64 && sequence >= 93), "the last ones are there");
+        places.end(slow, 0);
+        assert!(places.stored().contains(&(slow as u64, 0)));
+        // All but one at once.
+        let busy: Vec<usize> = (0..7).map(|_| places.begin()).collect();
+        let last = places.begin();
+        assert!(!busy.contains(&last));
+    }
 }

@@ -20,7 +20,7 @@ pub struct Row {
     pub transport: Transport,
     /// The RDMA backend and wire really used: `soft:shm`, `soft:xdp`.
     pub rdma_backend: Option<String>,
-    /// How AF_XDP really worked: `zero-copy`, `native copy`, `skb copy`.
+    /// How AF_XDP really worked: `zero-copy`, or `native` or `SKB` with `, copied once by the kernel`.
     pub packet_mode: Option<String>,
     /// The block backend really used: `file`, `nvme`.
     pub block_mode: Option<String>,
@@ -42,8 +42,10 @@ pub struct Row {
     pub lost: u64,
     /// Payload bytes copied by CPU in user space, at both ends.
     pub bytes_copied_user: u64,
-    /// Payload bytes the kernel copied, where that can be counted; `null` where it cannot.
+    /// Bytes the kernel is known to have copied, at both ends, packet headers included; `null` where that cannot be counted.
     pub bytes_copied_kernel: Option<u64>,
+    /// The server's part of it.
+    pub bytes_copied_kernel_server: Option<u64>,
     /// Bytes written to the device, for flows that write: record headers and padding included.
     pub bytes_written: u64,
     /// Requests answered from chunks without a device read, for flows that read.
@@ -89,6 +91,7 @@ impl Row {
             lost: 0,
             bytes_copied_user: 0,
             bytes_copied_kernel: None,
+            bytes_copied_kernel_server: None,
             bytes_written: 0,
             cache_hits: 0,
             skipped_reason: None,
@@ -146,7 +149,9 @@ impl Row {
         self.lost += other.lost;
         self.bytes_copied_user += other.bytes_copied_user;
         // Unknown on one core is unknown.
-        self.bytes_copied_kernel = self.bytes_copied_kernel.zip(other.bytes_copied_kernel).map(|(one, two)| one + two);
+        let known = |one: Option<u64>, two: Option<u64>| one.zip(two).map(|(one, two)| one + two);
+        self.bytes_copied_kernel = known(self.bytes_copied_kernel, other.bytes_copied_kernel);
+        self.bytes_copied_kernel_server = known(self.bytes_copied_kernel_server, other.bytes_copied_kernel_server);
         self.bytes_written += other.bytes_written;
         self.cache_hits += other.cache_hits;
         self.rdma_backend = both(self.rdma_backend, other.rdma_backend, " and ");
@@ -161,7 +166,7 @@ impl Row {
     pub fn with_tally(mut self, tally: &Tally) -> Row {
         self.verified = tally.verified && self.error.is_none() && self.operations > 0;
         self.bytes_copied_user += tally.bytes_copied_user;
-        self.bytes_copied_kernel = tally.bytes_copied_kernel;
+        self.bytes_copied_kernel_server = tally.bytes_copied_kernel;
         self.bytes_written = tally.bytes_written;
         self.cache_hits = tally.cache_hits;
         self.lost = self.lost.max(tally.lost);
@@ -266,8 +271,9 @@ pub fn json(rows: &[Row]) -> String {
 
 /// The rows as a table for people, with the reasons of what did not run below it.
 pub fn table(rows: &[Row]) -> String {
-    const HEAD: [&str; 11] =
-        ["flow", "backends", "ops/s", "MiB/s", "p50 µs", "p99 µs", "p99.9 µs", "max µs", "copied B/B", "lost", "verified"];
+    const HEAD: [&str; 12] =
+        ["flow", "backends", "ops/s", "MiB/s", "p50 µs", "p99 µs", "p99.9 µs", "max µs", "copied B/B", "by kernel", "lost", "verified"];
+    const VERDICT: usize = HEAD.len() - 1;
     let mut cells: Vec<[String; HEAD.len()]> = vec![HEAD.map(String::from)];
     cells.extend(rows.iter().map(|row| {
         let backends: Vec<&str> =
@@ -276,11 +282,11 @@ pub fn table(rows: &[Row]) -> String {
         if row.operations == 0 {
             return std::array::from_fn(|column| match column {
                 0 => flow.clone(),
-                10 => row.verdict().into(),
+                VERDICT => row.verdict().into(),
                 _ => "-".into(),
             });
         }
-        let copied = if row.bytes == 0 { 0.0 } else { row.bytes_copied_user as f64 / row.bytes as f64 };
+        let per_byte = |copied: u64| format!("{:.2}", if row.bytes == 0 { 0.0 } else { copied as f64 / row.bytes as f64 });
         [
             flow,
             backends.join(" + "),
@@ -290,7 +296,8 @@ pub fn table(rows: &[Row]) -> String {
             micros(row.latency_us.p99),
             micros(row.latency_us.p999),
             micros(row.latency_us.max),
-            format!("{copied:.2}"),
+            per_byte(row.bytes_copied_user),
+            row.bytes_copied_kernel.map_or("unknown".into(), per_byte),
             row.lost.to_string(),
             row.verdict().into(),
         ]
@@ -302,7 +309,7 @@ pub fn table(rows: &[Row]) -> String {
         for (column, cell) in row.iter().enumerate() {
             let pad = " ".repeat(widths[column] - cell.chars().count());
             // Words to the left, numbers to the right.
-            let _ = if column < 2 || column == 10 { write!(line, "{cell}{pad}  ") } else { write!(line, "{pad}{cell}  ") };
+            let _ = if column < 2 || column == VERDICT { write!(line, "{cell}{pad}  ") } else { write!(line, "{pad}{cell}  ") };
         }
         out += line.trim_end();
         out.push('\n');

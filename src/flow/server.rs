@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, limits};
 use crate::device::Signal;
+use crate::device::kernel_copies::Share;
 use crate::device::socket::{TcpListener, TcpStream};
 use crate::flow::control::{self, Channel, Message, Plan, Tally};
 use crate::flow::crew::{Either, either};
@@ -15,7 +16,7 @@ use crate::flow::node::Node;
 use crate::flow::options::Options;
 use crate::flow::post::{Client, Letter, Post, Seat};
 use crate::flow::setup::{self, Role};
-use crate::flow::{FlowKind, network_to_rdma, network_to_storage, rdma_to_rdma, rdma_to_storage, storage_to_rdma};
+use crate::flow::{FlowKind, Transport, network_to_rdma, network_to_storage, rdma_to_rdma, rdma_to_storage, storage_to_rdma};
 use crate::reactor::Core;
 
 /// Where lines for the user go.
@@ -128,8 +129,11 @@ impl Sessions {
         let sessions = self.clone();
         let session = async move { sessions.serve(stream, plan, seat).await };
         // At a peer's wish: a full task table turns the client away.
-        if self.node.core().try_spawn(session).is_err() {
+        if let Err(refused) = self.node.core().try_spawn(session) {
+            // With its seat.
+            drop(refused);
             (self.say)("a client was turned away: this core has no room for a further task".into());
+            self.tell_gone();
         }
     }
 
@@ -159,9 +163,14 @@ impl Sessions {
         self.leave(seat);
     }
 
-    /// A client has gone: core 0 is told.
+    /// A client has gone.
     fn leave(&self, seat: Seat) {
         drop(seat);
+        self.tell_gone();
+    }
+
+    /// Core 0 is told that a seat is free, and looks whether it was the last.
+    fn tell_gone(&self) {
         match &self.node.place().post {
             Some(post) if post.number() > 0 => post.send(0, Letter::Gone),
             _ => self.gone.raise(),
@@ -184,7 +193,7 @@ async fn session(node: &Node, channel: &mut Channel, udp_port: u16, mut asked: O
                 Err(error) => return Err(error),
             },
         };
-        if let Some(reason) = check(&plan).err().or_else(|| node.obstacle(plan.flow)).or_else(|| lacks(node, &plan)) {
+        if let Some(reason) = check(&plan).err().or_else(|| node.obstacle(plan.flow)).or_else(|| lacks(&plan)) {
             channel.send(&Message::Decline { reason }).await?;
             continue;
         }
@@ -220,13 +229,15 @@ async fn greet(channel: &mut Channel, udp_port: u16) -> Result<()> {
 }
 
 async fn serve_flow(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Tally> {
-    match plan.flow {
+    let copies = node.kernel_copies();
+    let tally = match plan.flow {
         FlowKind::NetworkToStorage => network_to_storage::serve(node, channel, plan).await,
         FlowKind::RdmaToStorage => rdma_to_storage::serve(node, channel, plan).await,
         FlowKind::NetworkToRdma => network_to_rdma::serve(node, channel, plan).await,
         FlowKind::StorageToRdma => storage_to_rdma::serve(node, channel, plan).await,
         FlowKind::RdmaToRdma => rdma_to_rdma::serve(node, channel, plan).await,
-    }
+    };
+    Ok(Tally { bytes_copied_kernel: copies.and_then(Share::end), ..tally? })
 }
 
 /// What a client may ask for at all.
@@ -243,9 +254,35 @@ fn check(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// What the device lacks for the plan's transport.
-fn lacks(node: &Node, plan: &Plan) -> Option<String> {
-    let caps = plan.flow.uses_rdma().then(|| node.hca().ok().map(|hca| hca.caps())).flatten()?;
-    let speaks = caps.transports.contains(&plan.transport.into());
-    (!speaks).then(|| format!("{} does not speak {}; it speaks rc", caps.name, plan.transport))
+/// Why the plan's transport will not do. The flows wait for every answer, and so need one that loses none.
+fn lacks(plan: &Plan) -> Option<String> {
+    let unreliable = plan.flow.uses_rdma() && plan.transport != Transport::Rc;
+    unreliable.then(|| format!("the flow {} does not speak {}; it speaks rc", plan.flow, plan.transport))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::node::tests::node_of;
+    use crate::reactor::CoreConfig;
+
+    /// With `--once` the server waits for this word.
+    #[test]
+    fn a_client_that_finds_no_room_is_gone() {
+        let Some(node) = node_of(128, CoreConfig { tasks: 1, ..CoreConfig::default() }) else { return };
+        let core = node.core().clone();
+        let (taken, gone) = (Arc::<AtomicUsize>::default(), Signal::new(core.ops()));
+        let sessions = Rc::new(Sessions { node, udp_port: 0, say: Rc::new(|_| ()), taken: taken.clone(), gone });
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let handle = core.clone();
+        let main = async move {
+            let seat = Seat::take(&sessions.taken);
+            // The only task is this one.
+            sessions.take_over(Client { socket, plan: None, seat });
+            handle.timeout(Nanos::from_secs(5), sessions.gone.wait()).await
+        };
+        assert!(core.run(main).unwrap().is_ok(), "nobody was told");
+        assert_eq!(taken.load(Ordering::Relaxed), 0);
+    }
 }

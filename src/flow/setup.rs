@@ -11,10 +11,11 @@ use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result, Rng};
 use crate::device::block::{Disk, DiskConfig, DiskParcel, header};
+use crate::device::kernel_copies::KernelCopies;
 use crate::device::packet::{Inlet, Interface, Link};
 #[cfg(feature = "xdp")]
 use crate::device::packet::{InterfaceConfig, Port, PortConfig, Splitter};
-use crate::device::rdma::{Hca, HcaEnv, RdmaName};
+use crate::device::rdma::{Hca, HcaEnv, RdmaName, VerbsConfig};
 use crate::device::uring::Registration;
 use crate::flow::crew::{Either, either};
 use crate::flow::extent::Extents;
@@ -74,6 +75,7 @@ struct Supplies {
     queues: usize,
     room: Room,
     slab_chunks: u32,
+    copies: Option<Arc<KernelCopies>>,
 }
 
 /// What a core gets from core 0.
@@ -91,7 +93,7 @@ pub struct Delivery {
 pub async fn open(core: &Core, options: &Options, role: Role, post: Option<&Rc<Post>>, mut say: impl FnMut(String)) -> Result<Node> {
     match post {
         None => Ok(lead(core, options, role, None, &mut say).await?.0),
-        Some(post) if post.number() > 0 => join(core, options, role, post).await,
+        Some(post) if post.number() > 0 => join(core, options, role, post, &mut say).await,
         Some(post) => {
             let (node, supplies, registration) = lead(core, options, role, Some(post), &mut say).await?;
             for to in 1..post.cores() {
@@ -127,20 +129,18 @@ async fn lead(
     let link = Link::find(&options.interface)?;
     let region = Region::map(&RegionConfig::new(options.region_bytes))?;
     say(format!("region   {} on {}{}", human_bytes(region.bytes()), region.pages().name(), because(region.fallback())));
-    let registration = match register(core, &region, cores) {
-        Ok(registration) => registration,
-        Err(error) => {
-            // Plain reads and writes work without; the kernel pins pages for each of them instead.
-            say(format!("region   not registered for storage, each I/O pins its memory instead: {error}"));
-            None
-        }
-    };
+    let registration = register(core, &region, cores).unwrap_or_else(|error| {
+        say(unregistered("", &error));
+        None
+    });
+    let copies =
+        options.kernel_copies.then(|| KernelCopies::open().map(Arc::new)).transpose().unwrap_or_else(|error| uncounted(&error, say));
     let wanted = packets_wanted(options, role);
     let queues = if wanted { queues_of(&link, cores) } else { 0 };
     let room = if wanted { Room::of(&region, queues) } else { Room::default() };
     let opened = wanted.then(|| {
         let interface = open_interface(options, &region, role)?;
-        let packets = open_queue(core, options, &interface, 0, room, role)?;
+        let packets = open_queue(core, options, &interface, 0, room, role, copies.as_deref())?;
         Ok::<_, Error>((interface, packets))
     });
     let (interface, packets) = match opened {
@@ -170,7 +170,7 @@ async fn lead(
     // A slab that was dealt for packets and not used is small change.
     let slab_chunks = (region.undealt().saturating_sub(others * room.chunks)) / cores as u32;
     let mode = packets.as_ref().map(|packets| packets.mode.clone()).unwrap_or_default();
-    let supplies = Supplies { region, link, interface, mode, queues, room, slab_chunks };
+    let mut supplies = Supplies { region, link, interface, mode, queues, room, slab_chunks, copies };
     let node = equip(core, options, role, post, &supplies, packets, say)?;
     if role == Role::Server {
         let config = DiskConfig { force_device: options.force_device.clone(), ..DiskConfig::sized(&options.block, options.disk_bytes) };
@@ -182,23 +182,30 @@ async fn lead(
         say(format!("storage  {}", disk.info().summary()));
         let extents = Extents::new(disk.info());
         node.set_disk(disk, claimed.epoch as u32, extents);
+        if let Some(Err(error)) = supplies.copies.as_ref().map(|copies| copies.watch_storage(&options.block)) {
+            supplies.copies = uncounted(&error, say);
+        }
     }
+    supplies.copies.iter().for_each(|copies| node.set_kernel_copies(copies.clone()));
     Ok((node, supplies, registration))
 }
 
 /// A further core's part.
-async fn join(core: &Core, options: &Options, role: Role, post: &Rc<Post>) -> Result<Node> {
+async fn join(core: &Core, options: &Options, role: Role, post: &Rc<Post>, say: &mut dyn FnMut(String)) -> Result<Node> {
     let Delivery { supplies, registration, disk } = loop {
         if let Letter::Delivery(delivery) = next_letter(core, post).await? {
             break *delivery;
         }
     };
-    if let Some(registration) = registration {
-        core.uring().share_registration(&registration)?;
+    // Before Linux 6.12 every core registers for itself, and the limit that was enough for the first may not be for all.
+    if let Some(registration) = registration
+        && let Err(error) = core.uring().share_registration(&registration)
+    {
+        say(unregistered(&format!(" for core {}", post.number()), &error));
     }
     let packets = match &supplies.interface {
         Some(Ok(interface)) if post.number() < supplies.queues => {
-            Some(open_queue(core, options, interface, post.number(), supplies.room, role)?)
+            Some(open_queue(core, options, interface, post.number(), supplies.room, role, supplies.copies.as_deref())?)
         }
         _ => None,
     };
@@ -210,6 +217,7 @@ async fn join(core: &Core, options: &Options, role: Role, post: &Rc<Post>) -> Re
         }
         node.set_disk(disk, epoch, extents);
     }
+    supplies.copies.iter().for_each(|copies| node.set_kernel_copies(copies.clone()));
     post.send(0, Letter::Ready);
     Ok(node)
 }
@@ -222,6 +230,11 @@ fn register(core: &Core, region: &Region, cores: usize) -> Result<Option<Arc<Reg
     let registration = Arc::new(Registration::new(region)?);
     core.uring().share_registration(&registration)?;
     Ok(Some(registration))
+}
+
+/// What is said of a region that is not registered. Plain reads and writes work without: the kernel pins pages for each of them.
+fn unregistered(whose: &str, error: &Error) -> String {
+    format!("region   not registered for storage{whose}, each I/O pins its memory instead: {error}")
 }
 
 /// A node with the core's share of the region, its HCA and its packets.
@@ -256,11 +269,12 @@ fn equip(
     match open_hca(core, options, &node, link, role, roce) {
         Ok(hca) => {
             let alone = if rdma_cores < cores { format!(", on the {rdma_cores} of {cores} cores that own a queue") } else { String::new() };
-            say(format!("rdma     {}{alone}", hca.caps().name));
+            let caps = hca.caps();
+            say(format!("rdma     {}{alone}{}", caps.name, because(caps.note.as_deref())));
             core.attach(hca.queue());
             node.set_hca(Ok(hca));
         }
-        Err(error) if error.kind() == ErrorKind::Unavailable && matches!(options.rdma, RdmaName::SoftXdp | RdmaName::SoftShm) => {
+        Err(error) if error.kind() == ErrorKind::Unavailable && !matches!(options.rdma, RdmaName::Verbs(_)) => {
             say(format!("rdma     no {}: {error}", options.rdma));
             node.set_hca(Err(error));
         }
@@ -273,6 +287,12 @@ fn equip(
 fn queues_of(link: &Link, cores: usize) -> usize {
     // A loopback interface has one queue; what answers on it is one socket.
     if link.is_loopback() { 1 } else { cores.min(link.rx_queues as usize).max(1) }
+}
+
+/// Says why nobody counts what the kernel copies.
+fn uncounted(error: &Error, say: &mut dyn FnMut(String)) -> Option<Arc<KernelCopies>> {
+    say(format!("copies   the kernel's are not counted: {error:#}"));
+    None
 }
 
 fn because(reason: Option<&str>) -> String {
@@ -290,8 +310,14 @@ fn open_hca(core: &Core, options: &Options, node: &Node, link: &Link, role: Role
         Role::Server => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
     let address = link.address_for(like).or_else(|| link.addresses.first().map(|&(address, _)| address));
+    // Without one the HCA would be on loopback, where no other host reaches it.
+    if address.is_none() && !link.is_loopback() && matches!(options.rdma, RdmaName::Soft | RdmaName::SoftUdp | RdmaName::SoftXdp) {
+        let error = Error::new(ErrorKind::Unavailable, format!("the interface {} has no IP address", link.name));
+        return Err(error.remedy(format!("give it one (ip address add ADDRESS/PREFIX dev {}), or use soft:shm on one host", link.name)));
+    }
     let (rng, region) = (Rng::from_kernel(), node.slab().region().clone());
-    let mut env = HcaEnv { address, link_mtu: Some(link.mtu), ..HcaEnv::new(core.ops().clone(), region, rng) };
+    let verbs = VerbsConfig { gid_index: options.gid_index, ..VerbsConfig::default() };
+    let mut env = HcaEnv { address, link_mtu: Some(link.mtu), verbs, ..HcaEnv::new(core.ops().clone(), region, rng) };
     if let Some(inlet) = roce {
         env.udp_port = roce::UDP_PORT;
         env.inlet = Some(inlet);
@@ -321,13 +347,22 @@ fn open_interface(options: &Options, region: &Region, role: Role) -> Result<Inte
 }
 
 #[cfg(feature = "xdp")]
-fn open_queue(core: &Core, options: &Options, interface: &Interface, queue: usize, room: Room, role: Role) -> Result<Packets> {
+fn open_queue(
+    core: &Core,
+    options: &Options,
+    interface: &Interface,
+    queue: usize,
+    room: Room,
+    role: Role,
+    copies: Option<&KernelCopies>,
+) -> Result<Packets> {
     // A slab of their own keeps the chunks of arriving packets in address order.
     let slab = Slab::new(interface.region(), room.chunks)?;
     core.adopt_slab(&slab);
     let config = PortConfig { receive_entries: room.ring, receive_chunks: room.chunks.min(room.ring), ..PortConfig::new(queue as u32) };
     let port = Port::open(core.ops(), &slab, interface, &config)?;
     core.attach(port.queue());
+    copies.map_or(Ok(()), |copies| copies.watch_socket(port.cookie()))?;
     let (mode, fallback) = (port.mode().to_string(), interface.fallback().map(str::to_owned));
     let splitter = Splitter::new(core.ops(), port);
     let flows = (role == Role::Server).then(|| splitter.inlet(&[options.port]));
@@ -342,7 +377,7 @@ fn open_interface(_: &Options, _: &Region, _: Role) -> Result<Interface> {
 }
 
 #[cfg(not(feature = "xdp"))]
-fn open_queue(_: &Core, _: &Options, interface: &Interface, _: usize, _: Room, _: Role) -> Result<Packets> {
+fn open_queue(_: &Core, _: &Options, interface: &Interface, _: usize, _: Room, _: Role, _: Option<&KernelCopies>) -> Result<Packets> {
     match *interface {}
 }
 

@@ -156,7 +156,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     // Twice the depth: while one request is answered the receive for the next is posted.
     for _ in 0..2 * plan.depth {
         let server = server.clone();
-        crew.add(node.core(), async move { server.work().await });
+        crew.add(node.core(), async move { server.work().await })?;
     }
     // The client learns how many blocks there are in the place of a stream number.
     channel.send(&Message::Ready { stream: blocks as u32, grants: Vec::new(), rank: 1 }).await?;
@@ -191,7 +191,7 @@ impl Client {
         while self.clock.goes_on(sequence) {
             let block = block_of(sequence, self.blocks);
             let begun = self.node.core().now();
-            let window = self.qp.open(run, Access::WRITE)?;
+            let window = self.qp.open(run, Access::WRITE).await?;
             let request = Request {
                 block: block.into(),
                 address: window.address().into(),
@@ -252,10 +252,10 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
     for slot in 0..plan.depth {
         for _ in 0..2 {
             let client = client.clone();
-            listeners.add(core, async move { client.listen().await });
+            listeners.add(core, async move { client.listen().await })?;
         }
         let client = client.clone();
-        workers.add(core, async move { client.work(slot).await });
+        workers.add(core, async move { client.work(slot).await })?;
     }
     let heeded = channel.heed(workers.ended()).await;
     if heeded.is_err() || workers.has_failed() {

@@ -183,7 +183,8 @@ impl Region {
         (offset.0 / limits::FIXED_BUFFER_MAX_BYTES) as u16
     }
 
-    /// Takes the next `count` chunks for a slab, aligned to the largest run where the region allows; `None` when fewer are left.
+    /// Takes the next `count` chunks for a slab, right behind those dealt before; `None` when fewer are left. Runs are aligned by chunk
+    /// number, so a share that begins or ends within the largest run has smaller ones there.
     pub(super) fn deal(&self, count: u32) -> Option<u32> {
         let mut first = self.inner.dealt.load(Ordering::Relaxed);
         loop {

@@ -109,6 +109,11 @@ impl<M: Send> Sender<M> {
         self.ring.tail.0.store(tail.wrapping_add(1), Ordering::Release);
         Ok(())
     }
+
+    /// Whether the receiver is gone, so that what is in the ring will never be taken.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.ring) == 1
+    }
 }
 
 impl<M: Send> Receiver<M> {

@@ -4,10 +4,22 @@
 //! | module | engine |
 //! | --- | --- |
 //! | [`rc`] | a reliable connection of RoCEv2: requester and responder |
+//! | [`uc`] | an unreliable connection: SEND and WRITE that may be lost |
+//! | [`ud`] | unreliable datagrams |
+//! | [`cm`] | connection management, both roles |
 //!
-//! UC and UD share `rc`'s work requests and completions and will stand beside it; connection management (MADs over QP1) too.
+//! UC and UD share `rc`'s work requests, completions and receive queue.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives back the request that was posted")]
+
+pub mod cm;
 pub mod rc;
+mod sends;
+pub mod uc;
+pub mod ud;
+
+#[cfg(test)]
+mod tests;
 
 // For our own tests, benches and fuzz targets, which live in other crates; not part of the interface.
 #[doc(hidden)]

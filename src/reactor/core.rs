@@ -82,7 +82,7 @@ pub struct Stats {
     pub turns: u64,
     /// Times it slept.
     pub sleeps: u64,
-    /// Times a queue found something while it was being armed, so that the core did not sleep.
+    /// Times a queue found something while it was being armed, or had something due, so that the core did not sleep.
     pub near_sleeps: u64,
     /// Destructors that panicked at the end of a task. A task's own panic is its result.
     pub panics: u64,

@@ -77,6 +77,14 @@ impl<M: Send> Mailboxes<M> {
         Ok(())
     }
 
+    /// Whether core `to` has ended, or dropped its mailboxes: what is sent there will never be received.
+    ///
+    /// # Panics
+    /// When the launch has no core `to`.
+    pub fn has_ended(&self, to: usize) -> bool {
+        self.to[to].0.is_abandoned()
+    }
+
     /// The next message that is here, and who sent it.
     #[inline]
     pub fn try_recv(&self) -> Option<(usize, M)> {

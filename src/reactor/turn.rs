@@ -68,10 +68,6 @@ impl Inner {
         if self.ops.has_woken() {
             return Ok(());
         }
-        let until = self.deadline();
-        if until.is_some_and(|until| until <= now) {
-            return Ok(());
-        }
         // What made the eventfd readable was answered. Here and not after the sleep, where it would delay what woke us; and not
         // at all, which is a system call less, while the kernel still watches it and so never saw it readable.
         if !self.uring.is_watching(self.remote.fd()) {
@@ -82,7 +78,9 @@ impl Inner {
         }
         let mut stats = self.stats.get();
         let idle = self.arm_queues(now) == Progress::Idle && !self.ops.has_woken();
-        let slept = if idle {
+        // Asked of armed queues: one that looks at times for what nothing announces has just looked, and says when it will again.
+        let until = if idle { self.deadline() } else { Some(now) };
+        let slept = if until.is_none_or(|until| until > now) {
             stats.sleeps += 1;
             // Watching a descriptor begins with a look at it, in the kernel: what came after the queues' own look is seen there.
             self.uring.wait(until.map(|until| until.since(self.clock.now())))

@@ -9,12 +9,14 @@
 //! | [`ethernet`], [`ipv4`], [`ipv6`], [`udp`] | one header each |
 //! | [`frame`] | the four together: a UDP datagram in an Ethernet frame, parsed and encapsulated |
 //! | [`roce`] | InfiniBand transport headers over UDP port 4791 |
+//! | [`cm`] | connection management: the datagrams of `rdma_cm` |
 //! | [`icrc`] | the invariant CRC that ends every RoCEv2 packet |
 //! | [`native`] | our own: test datagrams, the storage record, the `ibv_rc_pingpong` line |
 //! | [`nvme`] | NVMe commands, identify structures and statuses |
 //! | [`pcapng`] | capture files that tshark reads |
 
 pub mod checksum;
+pub mod cm;
 pub mod ethernet;
 pub mod frame;
 pub mod icrc;

@@ -10,7 +10,8 @@ use basin::base::error::ErrorKind;
 use basin::device::Status;
 use basin::device::block::{DiskConfig, Durability, Fault, header};
 
-use crate::world::{Loop, World, directory, skipped, tool};
+use crate::loop_device::{Loop, directory, tool};
+use crate::world::{World, skipped};
 
 /// A small mounted file system.
 struct SmallFs {
@@ -21,9 +22,9 @@ struct SmallFs {
 impl SmallFs {
     fn new(bytes: u64) -> Result<SmallFs, String> {
         let device = Loop::new(bytes, |_| ())?;
-        tool("mkfs.ext4", &["-q", device.device.to_str().unwrap()])?;
+        tool("mkfs.ext4", &["-q", device.name()])?;
         let point = directory();
-        tool("mount", &[device.device.to_str().unwrap(), point.path().to_str().unwrap()])?;
+        tool("mount", &[device.name(), point.path().to_str().unwrap()])?;
         Ok(SmallFs { point, _device: device })
     }
 

@@ -10,7 +10,8 @@ use basin::base::{Error, Nanos};
 use basin::device::Status;
 use basin::device::block::{Disk, DiskConfig, Durability, Fault, header};
 
-use crate::world::{Loop, World, directory, skipped, tool};
+use crate::loop_device::{Loop, directory, tool};
+use crate::world::{World, skipped};
 
 fn refused(world: &World, config: &DiskConfig) -> Error {
     world.open(config).map(|disk| disk.info().clone()).expect_err("it must be refused")
@@ -189,11 +190,11 @@ fn a_device_with_a_signature_or_partitions_is_refused_unless_named_twice() {
 fn a_mounted_device_is_refused_even_when_named_twice() {
     let world = World::new();
     let Some(device) = device_with(|_| ()) else { return };
-    if let Err(reason) = tool("mkfs.ext4", &["-q", device.device.to_str().unwrap()]) {
+    if let Err(reason) = tool("mkfs.ext4", &["-q", device.name()]) {
         return skipped(&reason);
     }
     let point = directory();
-    if let Err(reason) = tool("mount", &[device.device.to_str().unwrap(), point.path().to_str().unwrap()]) {
+    if let Err(reason) = tool("mount", &[device.name(), point.path().to_str().unwrap()]) {
         return skipped(&reason);
     }
     let error = refused(&world, &forced(&device.device));

@@ -1,11 +1,10 @@
 //! A core by hand: region, slab, op table, ring, and a disk, driven until a future is done.
 
+#![allow(dead_code, reason = "each test program uses its part")]
+
 use std::cell::Cell;
-use std::fs;
 use std::future::Future;
-use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use basin::base::{Nanos, Result, Rng};
@@ -86,43 +85,6 @@ impl World {
         assert_eq!((census.free, census.quarantined), (census.total, 0), "{census}");
         assert_eq!(self.ops.occupied(), 0);
         assert_eq!(self.ops.faults(), 0);
-    }
-}
-
-/// A directory on the disk the build lies on.
-pub fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-/// Runs a program; the reason as text when it cannot.
-pub fn tool(program: &str, args: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(format!("{program}: {}", text(&output.stderr))) }
-}
-
-/// A loop device over a file of its own.
-pub struct Loop {
-    pub device: PathBuf,
-    pub backing: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-impl Loop {
-    /// `prepare` fills the file before it is attached.
-    pub fn new(bytes: u64, prepare: impl FnOnce(&Path)) -> Result<Loop, String> {
-        let directory = directory();
-        let backing = directory.path().join("medium");
-        fs::File::create(&backing).and_then(|file| file.set_len(bytes)).unwrap();
-        prepare(&backing);
-        let device = tool("losetup", &["-f", "--show", "-P", "--direct-io=on", backing.to_str().unwrap()])?;
-        Ok(Loop { device: device.into(), backing, _directory: directory })
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = tool("losetup", &["-d", self.device.to_str().unwrap()]);
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use basin::base::Clock;
-use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig};
+use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig, PortFault};
 use basin::device::{Completed, Op, Ops, Progress};
 use basin::mem::payload::Lease;
 use basin::mem::{PageKind, Region, RegionConfig, Slab};
@@ -105,6 +105,13 @@ pub fn output(program: &str, arguments: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// Whether an XDP program is on `near`.
+pub fn has_program() -> bool {
+    let (shown, text) = output("ip", "-details link show dev near");
+    assert!(shown && text.contains("near"), "{text}");
+    text.contains("prog/xdp")
+}
+
 /// Sends one frame as it is out of interface `name` of this thread's namespace.
 pub fn send_raw(name: &str, frame: &[u8]) {
     let index = nix::net::if_::if_nametoindex(name).unwrap() as i32;
@@ -160,6 +167,13 @@ impl World {
             }
         }
         false
+    }
+
+    /// Takes the link down and waits until the port has told it.
+    pub fn take_the_link_down(&self) {
+        ip("link set near down");
+        let mut got = Vec::with_capacity(4);
+        assert!(self.poll_until(|| self.port.receive(&mut got, 4) == Err(PortFault::LinkDown)));
     }
 
     /// Closes the port as a core does and holds every chunk to account.

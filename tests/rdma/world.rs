@@ -21,9 +21,32 @@ pub enum Wire {
         seed: u64,
         faults: Faults,
     },
-    /// AF_XDP over a veth pair between two namespaces; see [`super::xdp`].
-    #[cfg(feature = "xdp")]
-    Xdp,
+    /// Over devices that take more to set up.
+    Made(&'static Made),
+}
+
+/// How two ends are made over something of this machine.
+#[derive(Debug)]
+pub struct Made {
+    pub ends: fn() -> (End, End),
+    /// Another far end in place of one that is gone, in its namespace if it had one.
+    pub far_end: fn(Option<OwnedFd>) -> End,
+    /// A device of the kernel does the protocol.
+    pub is_verbs: bool,
+    /// A window is open to one queue pair only.
+    pub binds_windows: bool,
+}
+
+impl Wire {
+    /// Whether a device does the protocol.
+    pub fn is_verbs(self) -> bool {
+        matches!(self, Wire::Made(made) if made.is_verbs)
+    }
+
+    /// Whether a window is open to one queue pair only.
+    pub fn binds_windows(self) -> bool {
+        !matches!(self, Wire::Made(made) if !made.binds_windows)
+    }
 }
 
 /// One end: a core's devices without a core.
@@ -71,13 +94,13 @@ impl End {
     }
 
     /// On a simulated network.
-    fn plugged(network: &Network, seed: u64, address: &str) -> End {
+    pub fn plugged(network: &Network, seed: u64, address: &str) -> End {
         let port = network.plug(format!("{address}:4791").parse().unwrap());
         End::open(seed, |env| Hca::simulated(env, port).unwrap())
     }
 
     /// Makes this end's namespace the thread's.
-    fn enter(&self) {
+    pub fn enter(&self) {
         if let Some(namespace) = &self.namespace {
             nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         }
@@ -89,6 +112,18 @@ impl End {
             work = other.borrow_mut().poll(now).or(work);
         }
         work
+    }
+
+    /// Polls this end alone until `future` is done.
+    pub fn run_alone<T>(&self, future: impl Future<Output = T>) -> T {
+        let (mut future, clock) = (pin!(future), Clock::start());
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return value;
+            }
+            let _ = self.poll(clock.now());
+            assert!(clock.now() < Nanos::from_secs(30), "no progress in 30 s");
+        }
     }
 
     /// A run of `len` bytes that only `salt` could have made.
@@ -118,9 +153,8 @@ impl World {
     pub fn new(wire: Wire) -> World {
         let (a, b, network) = match wire {
             Wire::Named(name) => (End::named(name), End::named(name), None),
-            #[cfg(feature = "xdp")]
-            Wire::Xdp => {
-                let (a, b) = super::xdp::ends();
+            Wire::Made(made) => {
+                let (a, b) = (made.ends)();
                 (a, b, None)
             }
             Wire::Sim { seed, faults } => {
@@ -136,13 +170,11 @@ impl World {
     /// `b` dies where it stands, and another comes in its place. Its handles must be gone.
     pub fn replace_b(&mut self) {
         let dead = std::mem::replace(&mut self.b, End::named("soft:mem"));
-        #[cfg(feature = "xdp")]
         let namespace = dead.namespace.as_ref().map(|namespace| namespace.try_clone().unwrap());
         drop(dead);
         self.b = match self.wire {
             Wire::Named(name) => End::named(name),
-            #[cfg(feature = "xdp")]
-            Wire::Xdp => super::xdp::far_end(namespace.expect("it had one")),
+            Wire::Made(made) => (made.far_end)(namespace),
             Wire::Sim { seed, .. } => End::plugged(self.network.as_ref().expect("simulated"), seed + 3, "10.0.0.3"),
         };
     }

@@ -11,10 +11,13 @@ use basin::mem::{PageKind, Region, RegionConfig, Slab};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::packet_net::ip;
-use super::world::{CHUNKS, End};
+use super::world::{CHUNKS, End, Made};
 
 /// Chunks to receive into, and to send from, at each end.
 const PACKET_CHUNKS: u32 = 1024;
+
+/// Two ends over AF_XDP.
+pub static AF_XDP: Made = Made { ends, far_end: |namespace| far_end(namespace.expect("it had one")), is_verbs: false, binds_windows: true };
 
 /// Runs a case on a thread that may change its namespace.
 pub fn alone(case: impl FnOnce() + Send + 'static) {

@@ -2,10 +2,10 @@
 //! refuses flushes, and a loop device whose file was cut refuses reads. The errors are the kernel's own.
 
 use std::fs;
-use std::process::Command;
 
+use crate::loop_device::Loop;
 use crate::packet_net::skip;
-use crate::world::{Ended, FLOWS, PROGRAM, Process, World, assert_all_free, in_world};
+use crate::world::{Ended, FLOWS, PATIENCE, PROGRAM, Process, World, assert_all_free, in_world, soon};
 
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 
@@ -46,26 +46,9 @@ impl Drop for Zram {
     }
 }
 
-/// A loop device over a file, which goes when this does.
-struct Loop(String);
-
-impl Loop {
-    fn over(file: &str, direct: &str) -> Option<Loop> {
-        let options = ["--show", "--find", "--sector-size", "512", direct, file];
-        match Command::new("losetup").args(options).output() {
-            Ok(output) if output.status.success() => Some(Loop(String::from_utf8_lossy(&output.stdout).trim().into())),
-            failed => {
-                skip(&format!("no loop device to be had, which makes EIO when its file is cut: {failed:?}"));
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
+/// A loop device, or `None`, which was said.
+fn attached(device: Result<Loop, String>) -> Option<Loop> {
+    device.map_err(|why| skip(&format!("no loop device to be had, over which errors are made: {why}"))).ok()
 }
 
 fn server_on(disk: &str, interface: &str, rdma: &str) -> Process {
@@ -112,13 +95,12 @@ fn a_disk_that_refuses_writes() {
 fn a_disk_that_refuses_flushes() {
     in_world(|world: &World| {
         let Some(zram) = Zram::new() else { return };
-        let Some(device) = Loop::over(&zram.path(), "--direct-io=off") else { return };
-        let server = server_on(&device.0, "near", "soft");
+        let options = ["--sector-size", "512", "--direct-io=off"];
+        let Some(device) = attached(Loop::over(zram.path().as_ref(), &options)) else { return };
+        let server = server_on(device.name(), "near", "soft");
         zram.set("mem_limit", "8M");
-        let begun = std::time::Instant::now();
         let ended = world.far_client("soft", &["--flow", FLOWS[0]]).ended();
-        assert_said(&ended, &server, 1, &device.0, "flushing");
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "the client was not told at once");
+        assert_said(&ended, &server, 1, device.name(), "flushing");
         zram.set("mem_limit", "0");
         world.far_client("soft", &["--count", "200"]).ended().all_verified(&FLOWS);
         assert_all_free(&server.says("is done; "));
@@ -129,20 +111,16 @@ fn a_disk_that_refuses_flushes() {
 #[test]
 fn a_disk_that_refuses_reads() {
     in_world(|world: &World| {
-        let file = world.path("under.img");
-        let under = fs::File::create(&file).unwrap();
-        under.set_len(256 << 20).unwrap();
-        let Some(device) = Loop::over(&file, "--direct-io=on") else { return };
-        let disk = device.0.clone();
-        let server = server_on(&disk, "lo", "soft:udp");
+        let Some(device) = attached(Loop::new(256 << 20, |_| ())) else { return };
+        let under = fs::OpenOptions::new().write(true).open(&device.backing).unwrap();
+        let server = server_on(device.name(), "lo", "soft:udp");
         let client = world.lo_client("soft:udp", &["--flow", FLOWS[3], "--seconds", "60"]);
         server.says(": storage-to-rdma rc");
-        // Once the blocks are there.
-        let is_written = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&file).unwrap()) * 512 >= 16 << 20;
-        assert!(crate::faults::soon(std::time::Duration::from_secs(20), is_written), "the blocks were not prepared");
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        // Once all the blocks it reads are there: 511 of 64 KiB.
+        let is_written = || std::os::unix::fs::MetadataExt::blocks(&under.metadata().unwrap()) * 512 >= 511 * (64 << 10);
+        assert!(soon(PATIENCE, is_written), "the blocks were not prepared");
         under.set_len(1 << 20).unwrap();
-        assert_said(&client.ended(), &server, 1, &disk, "reading");
+        assert_said(&client.ended(), &server, 1, device.name(), "reading");
         under.set_len(256 << 20).unwrap();
         world
             .lo_client("soft:udp", &["--flow", FLOWS[1], "--flow", FLOWS[3], "--count", "100"])

@@ -7,7 +7,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::packet_net::skip;
-use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, in_world};
+use crate::world::{FLOWS, PATIENCE, PROGRAM, Process, assert_all_free, in_world, soon};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -19,10 +19,11 @@ struct Reserved {
 impl Reserved {
     /// At least `pages` free ones; `None`, which was said, if there is not the memory.
     fn at_least(pages: u64) -> Option<Reserved> {
-        let before = fs::read_to_string(RESERVED).ok()?;
+        let lacking = |error| skip(&format!("{RESERVED}: {error}: no huge pages can be reserved"));
+        let before = fs::read_to_string(RESERVED).map_err(lacking).ok()?;
         let reserved = Reserved { before };
         let total = reserved.before.trim().parse::<u64>().unwrap() + pages.saturating_sub(free());
-        fs::write(RESERVED, total.to_string()).ok()?;
+        fs::write(RESERVED, total.to_string()).map_err(lacking).ok()?;
         if free() < pages {
             skip(&format!("no {pages} huge pages of 2 MiB to be had"));
             return None;
@@ -45,6 +46,22 @@ fn free() -> u64 {
         line.trim().parse::<u64>().unwrap()
     };
     number("HugePages_Free:") - number("HugePages_Rsvd:")
+}
+
+#[test]
+fn no_huge_pages_left() {
+    in_world(|world| {
+        let megabytes = free() * 2 + 64;
+        if megabytes > 1024 {
+            return skip(&format!("{} huge pages are free: too many to ask for more than there are", free()));
+        }
+        let server = world.server("lo", "soft:udp", &["--region", &format!("{megabytes}M")]);
+        let line = server.says("region ");
+        assert!(line.contains("4 KiB pages") || line.contains("plain"), "{line}");
+        assert!(line.contains("2 MiB") && line.contains("ENOMEM"), "it says why: {line}");
+        world.lo_client("soft:udp", &["--flow", FLOWS[1], "--count", "20"]).ended().all_verified(&[FLOWS[1]]);
+        server.stop();
+    });
 }
 
 #[test]
@@ -73,7 +90,7 @@ fn too_few_for_the_region() {
             server.stop();
         }
         // Those of the clients go with the clients.
-        assert!(crate::faults::soon(crate::world::PATIENCE, || free() >= 32 + 4), "{} pages came back", free());
+        assert!(soon(PATIENCE, || free() >= 32 + 4), "{} pages came back", free());
     });
 }
 

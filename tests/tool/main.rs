@@ -2,6 +2,8 @@
 //! becomes of it when something dies, stops, fills up or is named wrongly. Needs root; says SKIPPED without.
 #![cfg(feature = "xdp")]
 
+#[path = "../loop_device/mod.rs"]
+mod loop_device;
 #[path = "../packet_net/mod.rs"]
 mod packet_net;
 

@@ -1,9 +1,8 @@
 //! What the program does when nothing goes wrong, and what it says it cannot do.
 
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::time::Duration;
 
-use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, assert_all_free_but_the_next_frame, in_world};
+use crate::world::{FLOWS, Process, assert_all_free, assert_all_free_but_the_next_frame, in_world};
 
 const FEW: [&str; 6] = ["--flow", "rdma-to-storage", "--flow", "storage-to-rdma", "--flow", "rdma-to-rdma"];
 /// The flows of [`FEW`].
@@ -123,22 +122,42 @@ fn once_means_one_client() {
     });
 }
 
+/// Beside its region, which is shared memory, and after a client of every flow.
+#[test]
+fn an_idle_server_needs_little() {
+    in_world(|world| {
+        let server = world.server("lo", "soft", &[]);
+        world.lo_client("soft", &["--count", "300"]).ended().all_verified(&FLOWS);
+        server.says("is done; ");
+        let told = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", server.pid())).unwrap();
+        let status = told("status");
+        let kib = |name: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {status}"));
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        let resident = kib("RssAnon:") + kib("RssFile:");
+        // User and system time, fields 14 and 15, counted from behind the name, which is the second.
+        let ticks = || -> u64 {
+            let stat = told("stat");
+            let (_, fields) = stat.rsplit_once(") ").unwrap();
+            fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+        };
+        let before = ticks();
+        std::thread::sleep(Duration::from_secs(2));
+        let used = ticks() - before;
+        println!("resident beside the region: {resident} KiB; processor time: {used} ticks of 10 ms in 2 s");
+        assert!(resident < 64 << 10, "{resident} KiB: {status}");
+        assert!(used <= 2, "{used} ticks of 10 ms in 2 s");
+        server.stop();
+    });
+}
+
 /// Nobody, with the usual 8 MiB of locked memory and no capability, in a directory of their own.
 #[test]
 fn an_ordinary_user() {
     in_world(|world| {
-        let open = |path: &str| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        // The program is copied: nobody may be unable to reach where it was built.
-        let program = world.path("unified-rdma-test");
-        std::fs::copy(PROGRAM, &program).unwrap();
-        open(&program);
-        open(world.files.path().to_str().unwrap());
         let start = |role: &str, more: &[&str]| {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]);
-            command.args(["prlimit", "--memlock=8388608", &program, "lo", "soft:udp", "disk.img", role]);
-            command.args(more).current_dir(world.files.path());
-            Process::spawn(command)
+            Process::spawn(world.as_nobody(65534, 8 << 20, &[&["lo", "soft:udp", "disk.img", role], more].concat()))
         };
         let server = start("server", &["--disk-size", "64M"]);
         server.says("ready ");

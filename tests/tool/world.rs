@@ -1,6 +1,7 @@
 //! Both ends of the program as processes: started, listened to, waited for with a limit, and never left behind.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -67,6 +68,24 @@ impl World<'_> {
     pub fn far_client(&self, rdma: &str, more: &[&str]) -> Process {
         let arguments = client_arguments("far", rdma, NEAR, more);
         self.far.run(move || Process::start(PROGRAM, &arguments))
+    }
+
+    /// The program as user `uid`, without any capability and with so much locked memory, in the test's directory.
+    pub fn as_nobody(&self, uid: u32, memlock_bytes: u64, arguments: &[&str]) -> Command {
+        let open = |path: &str| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("the files are ours");
+        // The program is copied: nobody may be unable to reach where it was built.
+        let program = self.path("unified-rdma-test");
+        if !Path::new(&program).exists() {
+            std::fs::copy(PROGRAM, &program).expect("there is room for a copy");
+        }
+        open(&program);
+        open(self.files.path().to_str().expect("temporary paths are plain"));
+        // The limit first: nobody may not raise it.
+        let mut command = Command::new("prlimit");
+        let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+        command.args([&format!("--memlock={memlock_bytes}"), "setpriv"]).args(ids);
+        command.args(["--clear-groups", "--bounding-set=-all", "--no-new-privs", &program]).args(arguments).current_dir(self.files.path());
+        command
     }
 
     /// A client of a server on lo.
@@ -261,20 +280,34 @@ impl Ended {
     }
 }
 
+/// Polls `done` until it holds; whether it came to that.
+pub fn soon(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        if done() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    done()
+}
+
+/// The numbers of a server's line about its chunks, how many there are and how many are free first.
+fn census(line: &str) -> Vec<u64> {
+    let census = line.split("; ").last().unwrap_or_default();
+    census.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+}
+
 /// Asserts a server's line about its chunks: all of them free again.
 #[track_caller]
 pub fn assert_all_free(line: &str) {
-    let census = line.split("; ").last().unwrap_or_default();
-    let numbers: Vec<u64> = census.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
-    assert!(matches!(numbers[..], [total, free, 0, 0, 0, 0] if total == free && total > 0), "chunks are missing: {line}");
+    assert!(matches!(census(line)[..], [total, free, 0, 0, 0, 0] if total == free && total > 0), "chunks are missing: {line}");
 }
 
 /// As [`assert_all_free`], for a server with `soft:xdp`: its wire keeps one chunk, to build the next frame in.
 #[track_caller]
 pub fn assert_all_free_but_the_next_frame(line: &str) {
-    let census = line.split("; ").last().unwrap_or_default();
-    let numbers: Vec<u64> = census.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
-    assert!(matches!(numbers[..], [total, free, 0 | 1, 0, 0, 0] if total - free <= 1 && total > 1), "chunks are missing: {line}");
+    assert!(matches!(census(line)[..], [total, free, 0 | 1, 0, 0, 0] if total - free <= 1 && total > 1), "chunks are missing: {line}");
 }
 
 /// The epoch in a disk's header: how often it was opened for writing.

@@ -14,8 +14,8 @@ use crate::mem::Buf;
 use crate::mem::payload::Lease;
 use crate::wire::frame::UdpFrame;
 
-/// Packets that may wait for one reader: as many as a port has chunks to receive into, so that a reader that sleeps starves
-/// nobody for long.
+/// Packets that may wait for one reader: as many as the smallest rings in use hold. A reader that sleeps for longer loses packets, and
+/// keeps no more chunks than these from the others.
 const WAITING_MAX: usize = 4096;
 /// Packets taken from the port at a time.
 const BATCH: usize = 64;
@@ -37,6 +37,8 @@ struct Reader {
     udp_ports: Vec<u16>,
     waiting: VecDeque<Buf>,
     dropped: u64,
+    /// What became of the port and this reader has not been told.
+    fault: Option<PortFault>,
     signal: Rc<Signal>,
 }
 
@@ -59,7 +61,7 @@ impl Splitter {
         let signal = Rc::new(Signal::new(&self.inner.ops));
         let waiting = VecDeque::with_capacity(WAITING_MAX);
         let mut readers = self.inner.readers.borrow_mut();
-        readers.push(Reader { udp_ports: udp_ports.to_vec(), waiting, dropped: 0, signal: signal.clone() });
+        readers.push(Reader { udp_ports: udp_ports.to_vec(), waiting, dropped: 0, fault: None, signal: signal.clone() });
         Inlet { splitter: self.clone(), index: readers.len() - 1, signal }
     }
 
@@ -68,12 +70,25 @@ impl Splitter {
         &self.inner.port
     }
 
-    /// Takes what the port has received and deals it. Raises the signal of every reader but `asks` that got something.
-    fn deal(&self, asks: usize) -> Result<(), PortFault> {
+    /// Takes what the port has received and deals it; a fault goes to all. Raises the signal of every reader but `asks` that got
+    /// something.
+    fn deal(&self, asks: usize) {
         let mut scratch = self.inner.scratch.borrow_mut();
         loop {
-            let count = self.inner.port.receive(&mut scratch, BATCH)?;
+            let received = self.inner.port.receive(&mut scratch, BATCH);
             let mut readers = self.inner.readers.borrow_mut();
+            let count = match received {
+                Ok(count) => count,
+                Err(fault) => {
+                    // The port says some things once, and each reader has its own use for them.
+                    for (index, reader) in readers.iter_mut().enumerate() {
+                        if reader.fault.replace(fault) != Some(fault) && index != asks {
+                            reader.signal.raise();
+                        }
+                    }
+                    return;
+                }
+            };
             for frame in scratch.drain(..) {
                 let Ok(parsed) = UdpFrame::parse(frame.as_slice()) else { continue };
                 let to = parsed.dst.port();
@@ -90,7 +105,7 @@ impl Splitter {
                 }
             }
             if count < BATCH {
-                return Ok(());
+                return;
             }
         }
     }
@@ -106,20 +121,21 @@ impl Inlet {
         if self.has_all() {
             return self.port().receive(into, max);
         }
-        let dealt = self.splitter.deal(self.index);
-        let waiting = &mut self.splitter.inner.readers.borrow_mut()[self.index].waiting;
-        let count = waiting.len().min(max);
-        into.extend(waiting.drain(..count));
+        self.splitter.deal(self.index);
+        let reader = &mut self.splitter.inner.readers.borrow_mut()[self.index];
+        let count = reader.waiting.len().min(max);
+        into.extend(reader.waiting.drain(..count));
         // What came before a fault is delivered before it.
-        if count == 0 {
-            dealt?;
+        match reader.fault.take_if(|_| count == 0) {
+            Some(fault) => Err(fault),
+            None => Ok(count),
         }
-        Ok(count)
     }
 
-    /// Whether packets wait that were dealt already.
+    /// Whether packets wait that were dealt already, or a fault to be told.
     pub fn has_waiting(&self) -> bool {
-        !self.splitter.inner.readers.borrow()[self.index].waiting.is_empty()
+        let reader = &self.splitter.inner.readers.borrow()[self.index];
+        !reader.waiting.is_empty() || reader.fault.is_some()
     }
 
     /// Waits until there may be packets. One task of all the inlets of a port waits like this; the others are polled.

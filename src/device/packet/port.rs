@@ -11,7 +11,7 @@ use crate::base::{Error, RegionOffset, Result};
 use crate::device::packet::frames::Frame;
 use crate::device::packet::program::Steered;
 use crate::device::packet::queue::PortQueue;
-use crate::device::packet::xsk::RingSizes;
+use crate::device::packet::xsk::{self, RingSizes};
 use crate::device::packet::{Interface, PacketMode, PortFault};
 use crate::device::{Op, Ops, Queue, Signal};
 use crate::mem::payload::{InFlight, Lease};
@@ -141,6 +141,7 @@ pub struct Port {
     interface: Interface,
     mode: PacketMode,
     number: u32,
+    cookie: u64,
     pieces_max: u32,
 }
 
@@ -167,7 +168,8 @@ impl Port {
         let pieces_max = if interface.config().several_chunks { interface.pieces_max(mode) } else { 1 };
         let readable = queue.readable();
         let (interface, number) = (interface.clone(), config.queue);
-        Ok(Port { queue: Rc::new(RefCell::new(queue)), readable, ops: ops.clone(), interface, mode, number, pieces_max })
+        let cookie = xsk::cookie(&fd).map_err(|errno| Error::from_errno("asking for an AF_XDP socket's cookie", errno))?;
+        Ok(Port { queue: Rc::new(RefCell::new(queue)), readable, ops: ops.clone(), interface, mode, number, cookie, pieces_max })
     }
 
     /// The queue, for the core's reactor.
@@ -183,6 +185,11 @@ impl Port {
     /// The interface.
     pub fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// The number that names the socket in the kernel: `SO_COOKIE`.
+    pub fn cookie(&self) -> u64 {
+        self.cookie
     }
 
     /// The number of the queue.

@@ -7,17 +7,14 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
+use crate::device::bpf;
 
-/// The compiled program. Aligned, because libelf reads 64-bit fields in place.
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o")));
-
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
+static OBJECT: &bpf::Object<[u8]> = &bpf::Object(*include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o")));
 
 /// A heartbeat older than this lets the queue's traffic pass to the kernel. Two and a half times [`BEAT_ASLEEP`], so that a
 /// core that sleeps through one refresh is not taken for dead.
@@ -63,10 +60,7 @@ impl Program {
     /// # Errors
     /// No privilege; another program is on the interface; the driver refuses and `want` asked for it.
     pub fn attach(name: &str, index: u32, queues: u32, udp_ports: &[u16], want: Option<Attached>) -> Result<(Program, Option<String>)> {
-        let mut open = ObjectBuilder::default()
-            .name("basin-steer")
-            .and_then(|builder| builder.open_memory(&OBJECT.0))
-            .map_err(|error| explain(name, "opening", &error))?;
+        let mut open = bpf::open("basin-steer", OBJECT).map_err(|error| explain(name, "opening", &error))?;
         for mut map in open.maps_mut() {
             let set = match map.name().to_str() {
                 Some("sockets" | "heartbeats") => map.set_max_entries(queues),

@@ -296,12 +296,22 @@ fn set_option_at<T>(fd: RawFd, level: libc::c_int, option: libc::c_int, value: &
     if rc == 0 { Ok(()) } else { Err(errno()) }
 }
 
-/// Reads an `SOL_XDP` option. `T` is a plain structure of integers, for which zero is valid where an older kernel writes less.
+/// The number that names a socket in the kernel, until it starts again.
+pub fn cookie(socket: &Xsk) -> Result<u64, i32> {
+    get_option_at(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_COOKIE)
+}
+
+/// Reads an `SOL_XDP` option.
 fn get_option<T: Copy>(fd: RawFd, option: libc::c_int) -> Result<T, i32> {
+    get_option_at(fd, libc::SOL_XDP, option)
+}
+
+/// Reads an option. `T` is a plain structure of integers, for which zero is valid where an older kernel writes less.
+fn get_option_at<T: Copy>(fd: RawFd, level: libc::c_int, option: libc::c_int) -> Result<T, i32> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, which is the size of the value.
-    let rc = unsafe { libc::getsockopt(fd, libc::SOL_XDP, option, value.as_mut_ptr().cast(), &mut len) };
+    let rc = unsafe { libc::getsockopt(fd, level, option, value.as_mut_ptr().cast(), &mut len) };
     // SAFETY: zeroed first, and every T used here is made of integers only.
     if rc == 0 { Ok(unsafe { value.assume_init() }) } else { Err(errno()) }
 }

@@ -119,7 +119,18 @@ mod tests {
 
     fn endpoint() -> QpEndpoint {
         let address = Some("192.0.2.1:4791".parse().unwrap());
-        QpEndpoint { transport: Transport::Rc, qpn: 0xabcdef, psn: 9, reads: 16, link: None, address, mtu: 1024 }
+        QpEndpoint {
+            transport: Transport::Rc,
+            qpn: 0xabcdef,
+            psn: 9,
+            reads: 16,
+            qkey: 0,
+            link: None,
+            address,
+            mtu: 1024,
+            is_port_fixed: false,
+            fabric: None,
+        }
     }
 
     #[test]

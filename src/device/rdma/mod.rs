@@ -1,11 +1,11 @@
-//! RDMA: the contract, and the soft HCA behind it.
+//! RDMA: the contract, and what is behind it: the soft HCA, or a device of the kernel by verbs.
 //!
 //! - An [`Hca`] is one core's device. The core's region is its memory, registered once and for local use only: nothing in it can
 //!   be touched by a peer but what [`Qp::grant`] opens.
 //! - A [`Qp`] is one end of a connection. Requests take leases and give them back: in flight means moved.
 //! - A [`Window`](crate::mem::Window) is a run that the peer of one queue pair may read or write by rkey. [`Hca::revoke`] ends
 //!   that and gives the run back.
-//! - Queue pairs meet through an exchange outside RDMA ([`QpEndpoint`], [`exchange`]).
+//! - Queue pairs meet through an exchange outside RDMA ([`QpEndpoint`], [`exchange`]), or as `rdma_cm` does ([`cm`]).
 //!
 //! A wrong rkey, an access past a window, or a receive too short for a message moves the queue pair to the error state at both
 //! ends: everything posted completes as flushed, and [`HcaEvent`] says why.
@@ -21,12 +21,17 @@
 //! # Ok(()) }
 //! ```
 
+pub mod cm;
 pub mod endpoint;
 pub mod exchange;
+mod joint;
 pub mod name;
+pub mod port;
 pub mod qp;
 mod soft;
 pub mod strays;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
@@ -41,11 +46,13 @@ use crate::proto::rc;
 use crate::wire::roce::Nak;
 
 pub use endpoint::QpEndpoint;
-pub use name::{RdmaName, verbs_devices};
-pub use qp::{Qp, Received, Remote};
+pub use name::RdmaName;
+pub use qp::{Address, Change, Qp, Received, Remote};
 pub use strays::Strays;
 
 use soft::Soft;
+#[cfg(feature = "verbs")]
+use verbs::Verbs;
 
 /// What a queue pair promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -67,6 +74,8 @@ bitflags::bitflags! {
         const READ = 1;
         /// RDMA WRITE.
         const WRITE = 2;
+        /// Atomics, on eight bytes at a multiple of eight.
+        const ATOMIC = 4;
     }
 }
 
@@ -105,6 +114,8 @@ pub struct Caps {
     pub transports: Vec<Transport>,
     /// Its address on an IP network, as a GID.
     pub gid: Option<Ipv6Addr>,
+    /// What else a user should know of the device, in a few words.
+    pub note: Option<String>,
 }
 
 /// What an HCA is opened with.
@@ -127,12 +138,36 @@ pub struct HcaEnv {
     pub slab: Option<Slab>,
     /// The HCAs of other cores with the same address, for the `xdp` wire.
     pub strays: Option<Rc<Strays>>,
+    /// What only verbs devices are told.
+    pub verbs: VerbsConfig,
+}
+
+/// How to use a verbs device, where the usual is not wanted.
+#[derive(Clone, Debug, Default)]
+pub struct VerbsConfig {
+    /// The port's address by its index in the GID table, instead of by its type and [`HcaEnv::address`].
+    pub gid_index: Option<u32>,
+    /// Bytes of one registration at most, where less than the device takes is wanted.
+    pub mr_bytes_max: Option<u64>,
+    /// Grants as memory regions of their own, even where the device has memory windows of type 2.
+    pub without_windows: bool,
 }
 
 impl HcaEnv {
     /// On loopback, any port.
     pub fn new(ops: Ops, region: Region, rng: Rng) -> HcaEnv {
-        HcaEnv { ops, region, rng, address: None, link_mtu: None, udp_port: 0, inlet: None, slab: None, strays: None }
+        HcaEnv {
+            ops,
+            region,
+            rng,
+            address: None,
+            link_mtu: None,
+            udp_port: 0,
+            inlet: None,
+            slab: None,
+            strays: None,
+            verbs: VerbsConfig::default(),
+        }
     }
 }
 
@@ -155,6 +190,11 @@ pub struct QpConfig {
     pub rnr_retries: u8,
     /// The RNR timer's code (InfiniBand specification table 45): how long a peer without a receive here is told to wait.
     pub rnr_timer: u8,
+    /// The key datagrams to this end must name; a random one if not given. UD only.
+    pub qkey: Option<u32>,
+    /// Bytes of the largest SEND or WRITE that the CPU copies into its request, which saves a NIC a read of memory. These are counted
+    /// copies. The soft HCA has no use for it.
+    pub inline_bytes: u32,
     /// Counts the copies made for this queue pair.
     pub ledger: Ledger,
 }
@@ -171,6 +211,8 @@ impl Default for QpConfig {
             retries: 6,
             rnr_retries: 7,
             rnr_timer: rc::RnrTimer::USUAL.code(),
+            qkey: None,
+            inline_bytes: 0,
             ledger: Ledger::new(),
         }
     }
@@ -196,6 +238,8 @@ pub enum QpFault {
     PeerAccess,
     /// The peer sent what the protocol or a posted receive does not allow.
     PeerRequest,
+    /// The device moved it to the error state and did not say why, as rxe does when the peer is at fault.
+    Unsaid,
 }
 
 impl From<rc::Fault> for QpFault {
@@ -224,13 +268,34 @@ pub enum HcaEvent {
         /// Its number.
         qpn: Qpn,
     },
+    /// The device's port went down: what is sent waits, and fails when its retries are used up.
+    PortDown,
+    /// The port is up again.
+    PortUp,
+    /// The device failed or was taken out. Every queue pair is in the error state and every lease and window comes back; to go on,
+    /// drop this HCA and open the device again.
+    DeviceGone,
 }
 
 /// The backend of an HCA and its queue pairs.
 #[derive(Clone)]
 enum Backend {
     Soft(Rc<RefCell<Soft>>),
+    #[cfg(feature = "verbs")]
+    Verbs(Rc<RefCell<Verbs>>),
 }
+
+/// Does the same with whichever backend it is: they have the same methods.
+macro_rules! on {
+    ($backend:expr, $hca:ident => $act:expr) => {
+        match $backend {
+            Backend::Soft($hca) => $act,
+            #[cfg(feature = "verbs")]
+            Backend::Verbs($hca) => $act,
+        }
+    };
+}
+use on;
 
 /// One core's RDMA device. Clones name the same one.
 #[derive(Clone)]
@@ -244,7 +309,13 @@ impl Hca {
     /// # Errors
     /// There is no such device here, or its wire is not to be had: the error says why and what would work.
     pub fn open(env: HcaEnv, name: &RdmaName) -> Result<Hca> {
-        Ok(Hca::soft(Soft::open(env, name)?))
+        match name {
+            #[cfg(feature = "verbs")]
+            RdmaName::Verbs(name) => Ok(Hca { backend: Backend::Verbs(Rc::new(RefCell::new(Verbs::open(env, name)?))) }),
+            #[cfg(not(feature = "verbs"))]
+            RdmaName::Verbs(name) => Err(name::verbs_not_built(name)),
+            _ => Ok(Hca::soft(Soft::open(env, name)?)),
+        }
     }
 
     /// A soft HCA on a simulated network.
@@ -261,14 +332,12 @@ impl Hca {
 
     /// What it can do.
     pub fn caps(&self) -> Rc<Caps> {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow().caps()
+        on!(&self.backend, hca => hca.borrow().caps())
     }
 
     /// Its queue, for the reactor to poll.
     pub fn queue(&self) -> Rc<RefCell<dyn Queue>> {
-        let Backend::Soft(soft) = &self.backend;
-        soft.clone()
+        on!(&self.backend, hca => hca.clone())
     }
 
     /// Makes a queue pair.
@@ -276,24 +345,26 @@ impl Hca {
     /// # Errors
     /// A transport or depth the device does not have, or too many queue pairs.
     pub fn create_qp(&self, config: &QpConfig) -> Result<Qp> {
-        let Backend::Soft(soft) = &self.backend;
-        let index = soft.borrow_mut().create(config)?;
-        let endpoint = soft.borrow().endpoint(index);
+        let (index, endpoint) = on!(&self.backend, hca => {
+            let index = hca.borrow_mut().create(config)?;
+            (index, hca.borrow().endpoint(index))
+        });
         Ok(Qp::new(self.backend.clone(), index, Qpn(endpoint.qpn)))
     }
 
-    /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls.
+    /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls. A NIC is asked,
+    /// in its send queue's turn; where it cannot answer any more, the queue pair is destroyed first.
     pub async fn revoke(&self, window: Window) -> Run {
-        let Backend::Soft(soft) = &self.backend;
-        let rkey = window.rkey();
-        soft.borrow_mut().revoke(Rkey(rkey));
-        window.close(Revoked::new(rkey))
+        let (rkey, address) = (Rkey(window.rkey()), window.address());
+        if let Some(closing) = on!(&self.backend, hca => hca.borrow_mut().revoke(rkey, address)) {
+            closing.wait().await;
+        }
+        window.close(Revoked::new(rkey.0))
     }
 
     /// The next event, if one waits.
     pub fn take_event(&self) -> Option<HcaEvent> {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow_mut().take_event()
+        on!(&self.backend, hca => hca.borrow_mut().take_event())
     }
 
     /// Waits for the next event. One task at a time.
@@ -308,13 +379,11 @@ impl Hca {
     }
 
     fn event_signal(&self) -> Rc<Signal> {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow().event_signal()
+        on!(&self.backend, hca => hca.borrow().event_signal())
     }
 
-    /// Frames dropped because they were damaged or malformed.
+    /// Frames dropped because they were damaged or malformed. A NIC counts its own.
     pub fn frames_dropped(&self) -> u64 {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow().frames_dropped()
+        on!(&self.backend, hca => hca.borrow().frames_dropped())
     }
 }

@@ -4,17 +4,24 @@
 //! refuses, with the lease, when a queue is full. The plain form posts at once too and is awaited for the lease. Nothing leaves
 //! before the next poll.
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Access, Backend, QpEndpoint, QpState};
+use super::soft::Soft;
+use super::{Access, Backend, QpEndpoint, QpState, on};
+#[cfg(feature = "verbs")]
+use crate::base::{Error, error::ErrorKind};
 use crate::base::{Qpn, Result, Rkey};
 use crate::device::ops::{Refused, refused};
-use crate::device::{Failed, Op, Outcome, Status, WcStatus};
+use crate::device::{Failed, Op, Ops, Outcome, Signal, Status, WcStatus};
 use crate::mem::payload::Lease;
 use crate::mem::{Run, Window};
+pub use crate::proto::rc::Change;
 use crate::proto::rc::{self, SendOp};
+use crate::proto::ud;
 
 /// Memory at the peer: a window it told of, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +48,12 @@ impl Remote {
     }
 }
 
+/// Where a datagram goes: a queue pair that [`Qp::address`] was told of.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    to: ud::Destination,
+}
+
 /// A message that arrived.
 #[derive(Debug)]
 #[must_use = "the run is a lease"]
@@ -53,9 +66,9 @@ pub struct Received {
 
 /// A queue pair. Dropped, it closes.
 pub struct Qp {
-    backend: Backend,
-    index: u32,
-    qpn: Qpn,
+    pub(super) backend: Backend,
+    pub(super) index: u32,
+    pub(super) qpn: Qpn,
 }
 
 impl Qp {
@@ -70,8 +83,7 @@ impl Qp {
 
     /// What the peer must be told.
     pub fn local(&self) -> QpEndpoint {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow().endpoint(self.index)
+        on!(&self.backend, hca => hca.borrow().endpoint(self.index))
     }
 
     /// Connects to the endpoint the peer told. Requests may be posted from here on.
@@ -79,20 +91,17 @@ impl Qp {
     /// # Errors
     /// No wire in common, the peer cannot be reached, or it told nonsense.
     pub fn connect(&self, remote: &QpEndpoint) -> Result<()> {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow_mut().connect(self.index, remote)
+        on!(&self.backend, hca => hca.borrow_mut().connect(self.index, remote))
     }
 
     /// The backend and the wire it really uses: `soft:shm`, `soft:xdp`; `soft` before it is connected.
     pub fn route(&self) -> String {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow().route(self.index)
+        on!(&self.backend, hca => hca.borrow().route(self.index))
     }
 
     /// The state.
     pub fn state(&self) -> QpState {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow().state(self.index)
+        on!(&self.backend, hca => hca.borrow().state(self.index))
     }
 
     /// SENDs a lease's view to the peer's next posted receive.
@@ -107,7 +116,25 @@ impl Qp {
     #[inline]
     pub fn submit_send<L: Lease>(&self, lease: L, immediate: Option<u32>) -> Result<Op<L>, Refused<L>> {
         let op = immediate.map_or(SendOp::Send, SendOp::SendImm);
-        self.post(lease, op, u32::MAX)
+        self.post(lease, op, u32::MAX, None)
+    }
+
+    /// A further peer for datagrams, beside the one the queue pair was connected to. UD only.
+    ///
+    /// # Errors
+    /// As of [`Qp::connect`]; or the queue pair is none for datagrams.
+    pub fn address(&self, remote: &QpEndpoint) -> Result<Address> {
+        soft_only(&self.backend, "an address for datagrams")?.borrow_mut().address(self.index, remote).map(|to| Address { to })
+    }
+
+    /// SENDs a lease's view as a datagram to an address of this queue pair.
+    ///
+    /// # Errors
+    /// The lease, when the send queue or the op table is full.
+    #[inline]
+    pub fn submit_send_to<L: Lease>(&self, lease: L, address: &Address, immediate: Option<u32>) -> Result<Op<L>, Refused<L>> {
+        let op = immediate.map_or(SendOp::Send, SendOp::SendImm);
+        self.post(lease, op, u32::MAX, Some(address.to))
     }
 
     /// WRITEs a lease's view to the peer's memory; with an immediate value it also completes one of the peer's receives.
@@ -123,7 +150,7 @@ impl Qp {
     pub fn submit_write<L: Lease>(&self, lease: L, remote: Remote, immediate: Option<u32>) -> Result<Op<L>, Refused<L>> {
         let at = rc::Remote { va: remote.address, rkey: Rkey(remote.rkey) };
         let op = immediate.map_or(SendOp::Write(at), |immediate| SendOp::WriteImm(at, immediate));
-        self.post(lease, op, remote.len)
+        self.post(lease, op, remote.len, None)
     }
 
     /// READs the peer's memory into a run's view, all of it.
@@ -138,7 +165,33 @@ impl Qp {
     #[inline]
     pub fn submit_read(&self, run: Run, remote: Remote) -> Result<Op<Run>, Refused<Run>> {
         let at = rc::Remote { va: remote.address, rkey: Rkey(remote.rkey) };
-        self.post(run, SendOp::Read(at), remote.len)
+        self.post(run, SendOp::Read(at), remote.len, None)
+    }
+
+    /// SENDs as [`Qp::send`] does, and gives back the peer's window `rkey`: from then on no request reaches it, and the peer may
+    /// [`revoke`](super::Hca::revoke) it without waiting. RC only.
+    ///
+    /// # Errors
+    /// The lease, when the send queue or the op table is full.
+    #[inline]
+    pub fn submit_send_invalidate<L: Lease>(&self, lease: L, rkey: u32) -> Result<Op<L>, Refused<L>> {
+        self.post(lease, SendOp::SendInvalidate(Rkey(rkey)), u32::MAX, None)
+    }
+
+    /// Changes eight bytes of the peer's memory, at a multiple of eight in its addresses, as one step; they are a number in the
+    /// peer's byte order. `run`, whose view has eight bytes, gets what was there. RC only.
+    pub fn atomic(&self, run: Run, remote: Remote, change: Change) -> impl Future<Output = Result<Run, Failed<Run>>> + use<> {
+        finish(self.submit_atomic(run, remote, change))
+    }
+
+    /// The submit form of [`Qp::atomic`].
+    ///
+    /// # Errors
+    /// The run, when the send queue or the op table is full.
+    #[inline]
+    pub fn submit_atomic(&self, run: Run, remote: Remote, change: Change) -> Result<Op<Run>, Refused<Run>> {
+        let at = rc::Remote { va: remote.address, rkey: Rkey(remote.rkey) };
+        self.post(run, SendOp::Atomic(at, change), remote.len, None)
     }
 
     /// Posts a receive for a message of up to the run's view. Completes with the view set to what came.
@@ -157,51 +210,47 @@ impl Qp {
     /// The run, when the receive queue or the op table is full.
     #[inline]
     pub fn submit_recv(&self, run: Run) -> Result<Op<Run>, Refused<Run>> {
-        let Backend::Soft(soft) = &self.backend;
-        let soft = &mut *soft.borrow_mut();
-        let op = soft.ops().begin(run)?;
-        match soft.post_recv(self.index, op.id()) {
-            Posted::Taken => Ok(op),
-            Posted::Full => Err(Refused { lease: soft.ops().retract(op) }),
-            Posted::Never(status) => {
-                let _ = soft.ops().complete(op.id(), Outcome::failed(Status::Rdma(status)));
-                Ok(op)
-            }
-        }
+        on!(&self.backend, hca => {
+            let hca = &mut *hca.borrow_mut();
+            let op = hca.ops().begin(run)?;
+            let posted = hca.post_recv(self.index, op.id());
+            settle(hca.ops(), op, posted)
+        })
     }
 
     #[inline]
-    fn post<L: Lease>(&self, lease: L, request: SendOp, remote_len: u32) -> Result<Op<L>, Refused<L>> {
-        let Backend::Soft(soft) = &self.backend;
-        let soft = &mut *soft.borrow_mut();
-        let op = soft.ops().begin(lease)?;
-        match soft.post_send(self.index, op.id(), request, remote_len) {
-            Posted::Taken => Ok(op),
-            Posted::Full => Err(Refused { lease: soft.ops().retract(op) }),
-            Posted::Never(status) => {
-                let _ = soft.ops().complete(op.id(), Outcome::failed(Status::Rdma(status)));
-                Ok(op)
-            }
-        }
+    fn post<L: Lease>(&self, lease: L, request: SendOp, remote_len: u32, to: Option<ud::Destination>) -> Result<Op<L>, Refused<L>> {
+        on!(&self.backend, hca => {
+            let hca = &mut *hca.borrow_mut();
+            let op = hca.ops().begin(lease)?;
+            let posted = hca.post_send(self.index, op.id(), request, remote_len, to);
+            settle(hca.ops(), op, posted)
+        })
     }
 
-    /// Opens a run's view to the peer of this queue pair.
+    /// Opens a run's view to the peer of this queue pair, which is connected. The peer may be told of it once this is done; on a NIC
+    /// that takes the send queue's turn. Dropped before that, the chunks are quarantined.
     ///
     /// # Errors
     /// The run, when the device has no room for a further grant.
-    pub fn grant(&self, run: Run, access: Access) -> Result<Window, Refused<Run>> {
-        let Backend::Soft(soft) = &self.backend;
-        match soft.borrow_mut().grant(self.index, &run, access) {
-            Some(rkey) => Ok(Window::open(run, rkey.0)),
+    pub fn grant(&self, run: Run, access: Access) -> impl Future<Output = Result<Window, Refused<Run>>> + use<> {
+        let granted = match on!(&self.backend, hca => hca.borrow_mut().grant(self.index, &run, access)) {
+            Some(Granted { rkey, opening }) => Ok((Window::open(run, rkey.0), opening)),
             None => Err(Refused { lease: run }),
+        };
+        async move {
+            let (window, opening) = granted?;
+            if let Some(opening) = opening {
+                opening.wait().await;
+            }
+            Ok(window)
         }
     }
 
     /// Ends the connection while others still hold the queue pair: everything posted completes as flushed, what is posted from now
     /// on too, and no peer reaches a window of it any more.
     pub fn disconnect(&self) {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow_mut().disconnect(self.index);
+        on!(&self.backend, hca => hca.borrow_mut().disconnect(self.index));
     }
 
     /// Closes: everything posted completes as flushed, and no peer reaches a window of this queue pair any more.
@@ -210,8 +259,20 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        let Backend::Soft(soft) = &self.backend;
-        soft.borrow_mut().close(self.index);
+        on!(&self.backend, hca => hca.borrow_mut().close(self.index));
+    }
+}
+
+/// The soft HCA, where it alone does what is asked.
+#[cfg_attr(not(feature = "verbs"), allow(unused_variables, reason = "there is no other device"))]
+pub(super) fn soft_only<'a>(backend: &'a Backend, what: &str) -> Result<&'a Rc<RefCell<Soft>>> {
+    match backend {
+        Backend::Soft(soft) => Ok(soft),
+        #[cfg(feature = "verbs")]
+        Backend::Verbs(verbs) => {
+            let error = Error::new(ErrorKind::Unavailable, format!("{what}: not done yet on {}", verbs.borrow().caps().name));
+            Err(error.remedy("use soft:udp or soft:xdp"))
+        }
     }
 }
 
@@ -223,6 +284,54 @@ pub(super) enum Posted {
     Full,
     /// It can never succeed: it completes with this status and nothing is sent.
     Never(WcStatus),
+}
+
+/// A grant that was begun.
+pub(super) struct Granted {
+    /// The peer's key.
+    pub(super) rkey: Rkey,
+    /// What to wait for before the peer is told; nothing on the soft HCA.
+    pub(super) opening: Option<Rc<Gate>>,
+}
+
+/// A change under way at the device, and the one who waits for it.
+pub(super) struct Gate {
+    open: Cell<bool>,
+    signal: Signal,
+}
+
+impl Gate {
+    #[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "the soft HCA changes at once"))]
+    pub(super) fn new(ops: &Ops) -> Rc<Gate> {
+        Rc::new(Gate { open: Cell::new(false), signal: Signal::new(ops) })
+    }
+
+    /// The change is made.
+    #[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "the soft HCA changes at once"))]
+    pub(super) fn open(&self) {
+        self.open.set(true);
+        self.signal.raise();
+    }
+
+    /// Waits until it is.
+    pub(super) async fn wait(&self) {
+        while !self.open.get() {
+            self.signal.wait().await;
+        }
+    }
+}
+
+/// The operation as its submitter gets it.
+#[inline(always)]
+fn settle<L: Lease>(ops: &Ops, op: Op<L>, posted: Posted) -> Result<Op<L>, Refused<L>> {
+    match posted {
+        Posted::Taken => Ok(op),
+        Posted::Full => Err(Refused { lease: ops.retract(op) }),
+        Posted::Never(status) => {
+            let _ = ops.complete(op.id(), Outcome::failed(Status::Rdma(status)));
+            Ok(op)
+        }
+    }
 }
 
 async fn finish<L: Lease>(submitted: Result<Op<L>, Refused<L>>) -> Result<L, Failed<L>> {

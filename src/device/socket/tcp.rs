@@ -97,6 +97,8 @@ impl TcpStream {
         // A peer whose machine is gone is noticed within half a minute.
         let probe = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5)).with_retries(3);
         socket.set_tcp_keepalive(&probe)?;
+        // Also while it owes us an acknowledgement, when nothing is probed.
+        socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
         // An IPv4 peer of an IPv6 listener is shown as what it is.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         Ok(TcpStream { uring: uring.clone(), socket: socket.into(), peer, pending: Vec::new(), ended: false })

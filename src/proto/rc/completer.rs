@@ -5,10 +5,10 @@
 
 use super::requester::Requester;
 use super::ring::before;
-use super::wr::{self, WcStatus};
+use super::wr::{self, SendOp, WcStatus};
 use super::{Counters, Memory, Path, RnrTimer};
 use crate::base::{Nanos, Psn};
-use crate::wire::roce::{Nak, Operation, Repr, Syndrome};
+use crate::wire::roce::{Aeth, Ext, Nak, Operation, Repr, Syndrome};
 
 impl Requester {
     /// Takes an answer. `Err`: a request failed, everything is flushed, the queue pair goes to the error state.
@@ -36,7 +36,10 @@ impl Requester {
                 self.on_read_response(now, path, packet, payload, memory, counters)
             }
             (Operation::Acknowledge, Some(aeth)) => self.on_acknowledge(now, path, packet.psn, aeth.syndrome, counters),
-            // An atomic's answer, and no atomic is ever asked for.
+            (Operation::AtomicAcknowledge, Some(Aeth { syndrome: Syndrome::Ack { .. }, .. })) => {
+                self.on_atomic_answer(now, path, packet, memory, counters);
+                Ok(())
+            }
             _ => {
                 counters.strays += 1;
                 Ok(())
@@ -100,7 +103,7 @@ impl Requester {
             return Ok(());
         }
         let wqe = &self.ring[self.head];
-        if !wqe.wr.op.is_read() {
+        if !matches!(wqe.wr.op, SendOp::Read(_)) {
             counters.strays += 1;
             return Ok(());
         }
@@ -125,6 +128,22 @@ impl Requester {
         }
         self.progressed(now, path);
         Ok(())
+    }
+
+    #[inline]
+    fn on_atomic_answer<M: Memory>(&mut self, now: Nanos, path: &Path, packet: &Repr, memory: &mut M, counters: &mut Counters) {
+        if !self.executed_before(now, path, packet.psn) {
+            return self.recover(counters);
+        }
+        let wqe = &self.ring[self.head];
+        let (SendOp::Atomic(..), Ext::AtomicAck(_, original)) = (wqe.wr.op, packet.ext) else {
+            counters.strays += 1;
+            return;
+        };
+        // One piece of eight bytes, as was seen when it was posted.
+        memory.store(wqe.wr.sges[0].addr, original);
+        self.complete_head();
+        self.progressed(now, path);
     }
 
     /// Everything before `limit` was executed: completes what that completes. False if a READ without its data is in the way.
@@ -210,6 +229,8 @@ impl Requester {
         self.retries += 1;
         self.recovering = None;
         self.go_back(counters);
+        // Even where nothing had gone out, for want of room: the next packet, or the next lack of room, starts the clock again.
+        self.deadline = Nanos::MAX;
         Ok(())
     }
 }

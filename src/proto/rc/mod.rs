@@ -26,20 +26,22 @@
 //! | `requester` | the send queue: numbers packets, keeps the window |
 //! | `completer` | answers and timeouts: completes, goes back, gives up |
 //! | `responder` | the peer's requests: judges, places, completes receives |
-//! | `replies` | what goes back: READ responses, ACK and NAK |
+//! | `receives` | the receive queue |
+//! | `replies` | what goes back: READ responses, answers to atomics, ACK and NAK |
 //! | `wr`, `timers` | work requests and completions; times as the wire codes them |
 //!
-//! Not spoken yet: atomics and SEND with invalidate. Their opcodes are answered as the specification says for a responder that
-//! does not support them (NAK invalid request). UC can reuse `responder`'s message assembly; UD needs none of this.
+//! An atomic is executed once: its answer stays among those of the READs, and a repeated request gets it again. `receives`, `wr` and
+//! the rings serve [`uc`](super::uc) and [`ud`](super::ud) too.
 
 mod completer;
+pub(super) mod receives;
 mod replies;
-mod requester;
-mod responder;
-mod ring;
+pub(super) mod requester;
+pub(super) mod responder;
+pub(super) mod ring;
 mod timers;
 mod transmit;
-mod wr;
+pub(super) mod wr;
 
 #[cfg(test)]
 mod tests;
@@ -69,6 +71,38 @@ pub enum Access {
     Read,
     /// RDMA WRITE.
     Write,
+    /// Atomics.
+    Atomic,
+}
+
+/// What an atomic does to eight bytes, which are one number in the machine's byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds, without carry beyond 64 bits.
+    Add(u64),
+    /// Stores `swap` if the number is `compare`.
+    Swap {
+        /// What must be there.
+        compare: u64,
+        /// What is stored then.
+        swap: u64,
+    },
+}
+
+impl Change {
+    /// What is there afterwards, if `original` was.
+    pub const fn apply(self, original: u64) -> u64 {
+        match self {
+            Change::Add(value) => original.wrapping_add(value),
+            Change::Swap { compare, swap } => {
+                if original == compare {
+                    swap
+                } else {
+                    original
+                }
+            }
+        }
+    }
 }
 
 /// The memory is not granted: no such key, another protection domain, outside its range, or not for this access.
@@ -92,6 +126,25 @@ pub trait Memory {
     /// during this same call into the engine, or one inside a posted receive's or READ's pieces. `len` is not 0, and
     /// `offset + len` not beyond the packet's `payload_len`.
     fn place(&mut self, addr: u64, payload: &Self::Payload, offset: u32, len: u32);
+
+    /// Changes the eight bytes at `va`, a multiple of eight, if `rkey` grants atomics there, as one step for everybody who uses
+    /// atomic instructions on them. Returns the number that was there. Memory that says nothing of it grants none.
+    fn atomic(&mut self, rkey: Rkey, va: u64, change: Change) -> std::result::Result<u64, AccessFault> {
+        let _ = (rkey, va, change);
+        Err(AccessFault)
+    }
+
+    /// Stores what an atomic found at the local address `addr`, inside the request's pieces, in the machine's byte order.
+    /// Needed where atomics are posted.
+    fn store(&mut self, addr: u64, original: u64) {
+        panic!("an atomic's answer {original:#x} for {addr:#x}: this memory stores none");
+    }
+
+    /// The peer gives up the grant `rkey`. An error if it has none of that name.
+    fn invalidate(&mut self, rkey: Rkey) -> std::result::Result<(), AccessFault> {
+        let _ = rkey;
+        Err(AccessFault)
+    }
 }
 
 /// Payload bytes of a full packet on the path.
@@ -250,6 +303,8 @@ pub struct Counters {
     pub rnr_naks_in: u64,
     /// RNR NAKs sent.
     pub rnr_naks_out: u64,
+    /// UC and UD: messages dropped because no receive was posted.
+    pub unreceived: u64,
 }
 
 /// What both halves need to know of the connection.

@@ -1,4 +1,4 @@
-//! What goes back to the peer: READ responses, and one acknowledgement behind them.
+//! What goes back to the peer: READ responses and answers to atomics, and one acknowledgement behind them.
 //!
 //! An answer for a PSN says that everything before it was executed, so no acknowledgement may overtake a READ's responses. That
 //! makes the order simple: responses, oldest READ first; when none is left, the one reply that is due. An acknowledgement names
@@ -7,9 +7,9 @@
 use super::wr::{Sge, Sges};
 use super::{Access, Counters, Memory, Path, READS_MAX, Transmit};
 use crate::base::{Nanos, Psn, Rkey};
-use crate::wire::roce::{Aeth, Ext, Nak, Opcode, Repr, Reth, Syndrome};
+use crate::wire::roce::{Aeth, AtomicEth, Ext, Nak, Opcode, Repr, Reth, Syndrome};
 
-/// READs answered or to be answered, and the reply due.
+/// READs and atomics answered or to be answered, and the reply due.
 #[derive(Debug)]
 pub(super) struct Replies {
     /// In PSN order, `count` of them from slot `oldest` on, around the end.
@@ -47,10 +47,31 @@ struct ReadJob {
     stop: u32,
     /// All of it went out once.
     answered: bool,
+    atomic: Option<Executed>,
 }
 
-const NO_JOB: ReadJob =
-    ReadJob { first: Psn::new(0), packets: 0, va: 0, rkey: Rkey(0), len: 0, msn: 0, start: 0, next: 0, end: 0, stop: 0, answered: true };
+/// An atomic that was executed: its answer is this, however often it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Executed {
+    opcode: Opcode,
+    eth: AtomicEth,
+    original: u64,
+}
+
+const NO_JOB: ReadJob = ReadJob {
+    first: Psn::new(0),
+    packets: 0,
+    va: 0,
+    rkey: Rkey(0),
+    len: 0,
+    msn: 0,
+    start: 0,
+    next: 0,
+    end: 0,
+    stop: 0,
+    answered: true,
+    atomic: None,
+};
 
 /// The reply due, of which there is one: a later one says all that an earlier would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +115,8 @@ impl Replies {
             // The gap closed before anyone heard of it.
             self.reply = Reply::None;
         }
-        if packet.opcode == Opcode::RcReadRequest {
-            // Its responses acknowledge what came before.
+        if matches!(packet.opcode, Opcode::RcReadRequest | Opcode::RcCompareSwap | Opcode::RcFetchAdd) {
+            // Its answer acknowledges what came before.
             self.reply = Reply::None;
         } else if packet.ack_request {
             self.acknowledge(now, path);
@@ -134,42 +155,64 @@ impl Replies {
         self.reply = Reply::NakFatal(psn, nak);
     }
 
-    /// Accepts a READ. Returns its PSNs, or `None` if more are under way than were agreed upon.
-    pub(super) fn read(&mut self, path: &Path, psn: Psn, reth: Reth) -> Option<u32> {
+    /// Makes room for one more READ or atomic; false if more are under way than were agreed upon.
+    pub(super) fn takes_another(&mut self, path: &Path) -> bool {
         let limit = usize::from(path.rtr.max_dest_reads);
         if limit == 0 {
-            return None;
+            return false;
         }
         if self.count == limit {
             let oldest = &self.reads[self.oldest];
             // A new READ within the limit says that the oldest was received. So if it is being answered again, that was for
             // a request that had strayed, and is called off.
             if !oldest.answered {
-                return None;
+                return false;
             }
             self.unsent -= u32::from(oldest.next != oldest.end);
             self.oldest = (self.oldest + 1) % self.reads.len();
             self.count -= 1;
         }
-        self.message_done();
+        true
+    }
+
+    /// Accepts a READ. Returns its PSNs, or `None` if more are under way than were agreed upon.
+    pub(super) fn read(&mut self, path: &Path, psn: Psn, reth: Reth) -> Option<u32> {
+        if !self.takes_another(path) {
+            return None;
+        }
         let packets = path.rtr.mtu.packets(reth.len);
+        let Reth { va, rkey, len } = reth;
+        self.enter(ReadJob { first: psn, packets, va, rkey, len, end: packets, stop: len, ..NO_JOB });
+        Some(packets)
+    }
+
+    /// Keeps the answer to an atomic that was just executed. The caller has seen [`takes_another`](Self::takes_another).
+    pub(super) fn atomic(&mut self, packet: &Repr, eth: AtomicEth, original: u64) {
+        let atomic = Some(Executed { opcode: packet.opcode, eth, original });
+        self.enter(ReadJob { first: packet.psn, packets: 1, end: 1, atomic, ..NO_JOB });
+    }
+
+    fn enter(&mut self, job: ReadJob) {
+        self.message_done();
         let slot = (self.oldest + self.count) % self.reads.len();
-        self.reads[slot] = ReadJob {
-            first: psn,
-            packets,
-            va: reth.va,
-            rkey: reth.rkey,
-            len: reth.len,
-            msn: self.msn,
-            start: 0,
-            next: 0,
-            end: packets,
-            stop: reth.len,
-            answered: false,
-        };
+        self.reads[slot] = ReadJob { msn: self.msn, answered: false, ..job };
         self.count += 1;
         self.unsent += 1;
-        Some(packets)
+    }
+
+    /// An atomic from the past: its answer once more, if it asks for what it did then. It is never executed twice.
+    pub(super) fn atomic_again(&mut self, packet: &Repr) {
+        let Ext::Atomic(eth) = packet.ext else { return };
+        for at in 0..self.count {
+            let slot = (self.oldest + at) % self.reads.len();
+            let job = &mut self.reads[slot];
+            let same = job.atomic.is_some_and(|executed| (executed.opcode, executed.eth) == (packet.opcode, eth));
+            if job.first == packet.psn && same {
+                self.unsent += u32::from(job.next == job.end);
+                job.next = 0;
+                return;
+            }
+        }
     }
 
     /// A READ from the past: answered again, from the PSN it names, if it asks for no other bytes than it did then. Otherwise
@@ -182,6 +225,9 @@ impl Replies {
             let index = psn.since(job.first);
             if index < 0 || index as u32 >= job.packets {
                 continue;
+            }
+            if job.atomic.is_some() {
+                return;
             }
             let index = index as u32;
             let offset = index * mtu.bytes();
@@ -262,6 +308,14 @@ impl Replies {
             slot = (slot + 1) % slots;
         }
         let job = &mut self.reads[slot];
+        if let Some(Executed { original, .. }) = job.atomic {
+            let mut repr = Repr::new(Opcode::RcAtomicAcknowledge, path.rtr.dest_qp, job.first);
+            repr.ext = Ext::AtomicAck(Aeth { syndrome: Syndrome::ACK, msn: job.msn }, original);
+            job.next = 1;
+            job.answered = true;
+            self.unsent -= 1;
+            return Ok(Transmit::new(&repr, Sges::new()));
+        }
         let mtu = path.rtr.mtu.bytes();
         let psn = job.first.advance(job.next);
         let offset = job.next * mtu;

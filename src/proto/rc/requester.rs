@@ -13,9 +13,9 @@
 
 use super::ring::{Ring, before};
 use super::wr::{self, Completion, Refusal, Refused, SendOp, SendWr, Sges, WcOp, WcStatus};
-use super::{Path, Transmit};
+use super::{Change, Path, Transmit};
 use crate::base::{Nanos, Psn};
-use crate::wire::roce::{Ext, Opcode, Repr, Reth};
+use crate::wire::roce::{AtomicEth, Ext, Opcode, Repr, Reth};
 
 /// The send queue and the PSNs under way.
 #[derive(Debug)]
@@ -133,6 +133,9 @@ impl Requester {
         let Some(len) = wr::total_len(&wr.sges) else {
             return Err(Refused { wr, why: Refusal::TooLong });
         };
+        if matches!(wr.op, SendOp::Atomic(..)) && (len != 8 || wr.sges.len() != 1) {
+            return Err(Refused { wr, why: Refusal::AtomicSize });
+        }
         if wr.op.is_read() && path.rts.max_reads == 0 {
             return Err(Refused { wr, why: Refusal::NoReads });
         }
@@ -152,9 +155,10 @@ impl Requester {
         let wqe = &self.ring[self.reap];
         self.reap = self.reap.wrapping_add(1);
         let op = match wqe.wr.op {
-            SendOp::Send | SendOp::SendImm(_) => WcOp::Send,
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => WcOp::Send,
             SendOp::Write(_) | SendOp::WriteImm(..) => WcOp::Write,
             SendOp::Read(_) => WcOp::Read,
+            SendOp::Atomic(..) => WcOp::Atomic,
         };
         let completion = Completion { wr_id: wqe.wr.wr_id, status: wqe.status, op, byte_len: wqe.len, imm: None, solicited: false };
         self.skip_unsignaled();
@@ -253,6 +257,17 @@ impl Requester {
             self.next = Cursor { wqe: self.next.wqe.wrapping_add(1), psn: wqe.end() };
             self.reads += 1;
             self.unasked = 0;
+        } else if let SendOp::Atomic(remote, change) = wqe.wr.op {
+            let (opcode, swap_or_add, compare) = match change {
+                Change::Add(value) => (Opcode::RcFetchAdd, value, 0),
+                Change::Swap { compare, swap } => (Opcode::RcCompareSwap, swap, compare),
+            };
+            repr.opcode = opcode;
+            repr.ext = Ext::Atomic(AtomicEth { va: remote.va, rkey: remote.rkey, swap_or_add, compare });
+            spans = Sges::new();
+            self.next = Cursor { wqe: self.next.wqe.wrapping_add(1), psn: wqe.end() };
+            self.reads += 1;
+            self.unasked = 0;
         } else {
             let last = index + 1 == wqe.packets;
             let (opcode, ext) = opcode_of(&wqe.wr.op, wqe.len, index == 0, last);
@@ -306,7 +321,7 @@ impl Requester {
 
 /// Opcode and headers of a SEND's or WRITE's packet.
 #[inline]
-fn opcode_of(op: &SendOp, len: u32, first: bool, last: bool) -> (Opcode, Ext) {
+pub(in crate::proto) fn opcode_of(op: &SendOp, len: u32, first: bool, last: bool) -> (Opcode, Ext) {
     let pick = |only, one, middle, end| match (first, last) {
         (true, true) => only,
         (true, false) => one,
@@ -334,6 +349,10 @@ fn opcode_of(op: &SendOp, len: u32, first: bool, last: bool) -> (Opcode, Ext) {
             };
             (pick(RcWriteOnlyImm, RcWriteFirst, RcWriteMiddle, RcWriteLastImm), ext)
         }
-        SendOp::Read(_) => unreachable!("a READ is one request packet, made by the caller"),
+        SendOp::SendInvalidate(rkey) => {
+            let ext = if last { Ext::Invalidate(rkey) } else { Ext::None };
+            (pick(RcSendOnlyInvalidate, RcSendFirst, RcSendMiddle, RcSendLastInvalidate), ext)
+        }
+        SendOp::Read(_) | SendOp::Atomic(..) => unreachable!("one request packet, made by the caller"),
     }
 }

@@ -4,23 +4,17 @@
 //! from the future (a gap: NAK once, then silence until the expected one comes). What an expected packet asks for happens
 //! entirely or, if it is refused, not at all.
 
+use super::receives::Receives;
 use super::replies::Replies;
-use super::ring::Ring;
-use super::wr::{self, Completion, MESSAGE_MAX_BYTES, RecvWr, Refusal, Refused, Sges, WcOp, WcStatus};
-use super::{Access, Counters, Memory, Path, Transmit};
+use super::wr::{Completion, MESSAGE_MAX_BYTES, RecvWr, Refused, WcOp, WcStatus};
+use super::{Access, Change, Counters, Memory, Path, Transmit};
 use crate::base::{Nanos, Psn, Rkey};
-use crate::wire::roce::{Nak, Operation, Position, Repr, Reth};
+use crate::wire::roce::{AtomicEth, Ext, Nak, Operation, Position, Repr, Reth};
 
 /// The receive queue, the expected PSN and the message under way.
 #[derive(Debug)]
 pub(super) struct Responder {
-    ring: Ring<Rqe>,
-    /// The oldest receive not reported.
-    reap: u32,
-    /// The receive that the next message fills, or that one is filling.
-    fill: u32,
-    /// The next receive to be posted.
-    tail: u32,
+    receives: Receives,
     /// The expected PSN.
     epsn: Psn,
     message: Message,
@@ -29,18 +23,12 @@ pub(super) struct Responder {
     replies: Replies,
 }
 
-#[derive(Debug)]
-struct Rqe {
-    wr: RecvWr,
-    completion: Completion,
-}
-
 /// The message whose middle or last packet is expected.
 #[derive(Clone, Copy, Debug)]
 enum Message {
     /// None: a first or only packet is expected.
     None,
-    /// A SEND has filled that many bytes of the receive at `fill`.
+    /// A SEND has filled that many bytes of the receive in turn.
     Send { filled: u32 },
     /// A WRITE has still `left` bytes, at least one, to place from `va` on. `len` is the whole message.
     Write { rkey: Rkey, va: u64, left: u32, len: u32 },
@@ -48,17 +36,7 @@ enum Message {
 
 impl Responder {
     pub(super) fn new(depth: u32) -> Responder {
-        let empty = || Rqe { wr: RecvWr { wr_id: 0, sges: Sges::new() }, completion: flushed(0) };
-        Responder {
-            ring: Ring::new(depth, empty),
-            reap: 0,
-            fill: 0,
-            tail: 0,
-            epsn: Psn::new(0),
-            message: Message::None,
-            nak_sent: false,
-            replies: Replies::new(),
-        }
+        Responder { receives: Receives::new(depth), epsn: Psn::new(0), message: Message::None, nak_sent: false, replies: Replies::new() }
     }
 
     /// Receives posted before stay.
@@ -70,42 +48,28 @@ impl Responder {
     }
 
     pub(super) fn reset(&mut self) {
-        self.reap = self.tail;
-        self.fill = self.tail;
+        self.receives.reset();
         self.start(Psn::new(0));
     }
 
     #[inline]
     pub(super) fn pending(&self) -> u32 {
-        self.tail.wrapping_sub(self.fill)
+        self.receives.pending()
     }
 
     #[inline]
     pub(super) fn post(&mut self, wr: RecvWr) -> Result<(), Refused<RecvWr>> {
-        if self.tail.wrapping_sub(self.reap) >= self.ring.depth() {
-            return Err(Refused { wr, why: Refusal::Full });
-        }
-        if wr::total_len(&wr.sges).is_none() {
-            return Err(Refused { wr, why: Refusal::TooLong });
-        }
-        self.ring[self.tail] = Rqe { completion: flushed(wr.wr_id), wr };
-        self.tail = self.tail.wrapping_add(1);
-        Ok(())
+        self.receives.post(wr)
     }
 
     #[inline]
     pub(super) fn poll_completion(&mut self) -> Option<Completion> {
-        if self.reap == self.fill {
-            return None;
-        }
-        let completion = self.ring[self.reap].completion;
-        self.reap = self.reap.wrapping_add(1);
-        Some(completion)
+        self.receives.poll_completion()
     }
 
-    /// Everything posted completes as flushed: that is what a receive says until a message filled it.
+    /// Everything posted completes as flushed.
     pub(super) fn flush(&mut self) {
-        self.fill = self.tail;
+        self.receives.flush();
         self.message = Message::None;
     }
 
@@ -168,17 +132,18 @@ impl Responder {
                         self.replies.read_again(path, packet.psn, reth);
                     }
                 }
+                Operation::CompareSwap | Operation::FetchAdd => self.replies.atomic_again(packet),
                 _ => self.replies.acknowledge(now, path),
             }
             return Ok(());
         }
         let mtu = path.rtr.mtu.bytes();
         let executed = match packet.opcode.operation() {
-            Operation::Send if !packet.opcode.has_invalidate() => self.on_send(mtu, packet, payload, memory),
+            Operation::Send => self.on_send(mtu, packet, payload, memory),
             Operation::Write => self.on_write(mtu, packet, payload, memory),
             Operation::ReadRequest => self.on_read(path, packet, memory),
-            // Atomics and SEND with invalidate: not supported here.
-            _ => Err(Refuse::Nak(Nak::InvalidRequest)),
+            Operation::CompareSwap | Operation::FetchAdd => self.on_atomic(path, packet, memory),
+            _ => Err(INVALID),
         };
         match executed {
             Ok(packets) => {
@@ -209,23 +174,17 @@ impl Responder {
             // A first packet within a message, or a middle one without a first.
             _ => return Err(INVALID),
         };
-        if self.fill == self.tail {
-            return Err(Refuse::NoReceive);
-        }
+        let capacity = self.receives.capacity().ok_or(Refuse::NoReceive)?;
         judge_length(packet, position, mtu)?;
-        let rqe = &mut self.ring[self.fill];
-        let capacity = wr::total_len(&rqe.wr.sges).unwrap_or(0);
         if packet.payload_len > capacity - filled {
-            rqe.completion.status = WcStatus::LocLen;
-            self.fill = self.fill.wrapping_add(1);
+            self.receives.fail(WcStatus::LocLen);
             self.message = Message::None;
             return Err(INVALID);
         }
-        let mut placed = 0;
-        for sge in wr::slice(&rqe.wr.sges, filled, packet.payload_len) {
-            memory.place(sge.addr, payload, placed, sge.len);
-            placed += sge.len;
+        if let Ext::Invalidate(rkey) = packet.ext {
+            memory.invalidate(rkey).map_err(|_| Refuse::Nak(Nak::RemoteAccess))?;
         }
+        self.receives.place(payload, filled, packet.payload_len, memory);
         let filled = filled + packet.payload_len;
         if position.ends() {
             self.message = Message::None;
@@ -256,7 +215,7 @@ impl Responder {
         }
         judge_length(packet, position, mtu)?;
         let completes_receive = packet.opcode.has_immediate();
-        if completes_receive && self.fill == self.tail {
+        if completes_receive && self.receives.pending() == 0 {
             return Err(Refuse::NoReceive);
         }
         if packet.payload_len > 0 {
@@ -294,15 +253,28 @@ impl Responder {
         self.replies.read(path, packet.psn, reth).ok_or(INVALID)
     }
 
+    /// Eight bytes at a multiple of eight, changed once: the answer is kept in case it is lost.
+    #[inline]
+    fn on_atomic<M: Memory>(&mut self, path: &Path, packet: &Repr, memory: &mut M) -> Result<u32, Refuse> {
+        let (Message::None, Ext::Atomic(eth), 0) = (self.message, packet.ext, packet.payload_len) else {
+            return Err(INVALID);
+        };
+        if eth.va % 8 != 0 || !self.replies.takes_another(path) {
+            return Err(INVALID);
+        }
+        let AtomicEth { va, rkey, swap_or_add, compare } = eth;
+        let change = match packet.opcode.operation() {
+            Operation::FetchAdd => Change::Add(swap_or_add),
+            _ => Change::Swap { compare, swap: swap_or_add },
+        };
+        let original = memory.atomic(rkey, va, change).map_err(|_| Refuse::Nak(Nak::RemoteAccess))?;
+        self.replies.atomic(packet, eth, original);
+        Ok(1)
+    }
+
     #[inline]
     fn complete_receive(&mut self, packet: &Repr, op: WcOp, byte_len: u32) {
-        let completion = &mut self.ring[self.fill].completion;
-        completion.status = WcStatus::Success;
-        completion.op = op;
-        completion.byte_len = byte_len;
-        completion.imm = packet.ext.immediate();
-        completion.solicited = packet.solicited;
-        self.fill = self.fill.wrapping_add(1);
+        self.receives.complete(packet, op, byte_len);
         self.replies.message_done();
     }
 }
@@ -310,12 +282,17 @@ impl Responder {
 /// First and middle packets are full; a last one has something; no packet has more than the MTU.
 #[inline]
 fn judge_length(packet: &Repr, position: Position, mtu: u32) -> Result<(), Refuse> {
-    let right = match position {
+    if has_right_length(packet, position, mtu) { Ok(()) } else { Err(INVALID) }
+}
+
+/// Whether a packet is as long as one in its place must be.
+#[inline]
+pub(in crate::proto) fn has_right_length(packet: &Repr, position: Position, mtu: u32) -> bool {
+    match position {
         Position::First | Position::Middle => packet.payload_len == mtu,
         Position::Last => (1..=mtu).contains(&packet.payload_len),
         Position::Only => packet.payload_len <= mtu,
-    };
-    if right { Ok(()) } else { Err(INVALID) }
+    }
 }
 
 /// Why an expected packet was not executed.
@@ -327,8 +304,3 @@ enum Refuse {
 }
 
 const INVALID: Refuse = Refuse::Nak(Nak::InvalidRequest);
-
-/// What a receive says until a message has filled it.
-fn flushed(wr_id: u64) -> Completion {
-    Completion { wr_id, status: WcStatus::WrFlush, op: WcOp::Recv, byte_len: 0, imm: None, solicited: false }
-}

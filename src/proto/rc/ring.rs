@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 /// A ring of slots. Positions are the owner's counters; the ring only maps them to slots.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
+pub(in crate::proto) struct Ring<T> {
     slots: Box<[T]>,
     mask: u32,
     depth: u32,
@@ -12,7 +12,7 @@ pub(super) struct Ring<T> {
 
 impl<T> Ring<T> {
     /// Room for `depth` entries, at least one.
-    pub(super) fn new(depth: u32, mut empty: impl FnMut() -> T) -> Ring<T> {
+    pub(in crate::proto) fn new(depth: u32, mut empty: impl FnMut() -> T) -> Ring<T> {
         let depth = depth.max(1);
         // A power of two divides 2³², so that slot numbers go on evenly when a counter wraps.
         let slots = depth.next_power_of_two();
@@ -21,7 +21,7 @@ impl<T> Ring<T> {
 
     /// Entries it holds at most.
     #[inline]
-    pub(super) fn depth(&self) -> u32 {
+    pub(in crate::proto) fn depth(&self) -> u32 {
         self.depth
     }
 }
@@ -44,6 +44,6 @@ impl<T> IndexMut<u32> for Ring<T> {
 
 /// True if counter `a` is before counter `b`, across the wrap.
 #[inline]
-pub(super) const fn before(a: u32, b: u32) -> bool {
+pub(in crate::proto) const fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

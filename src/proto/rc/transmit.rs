@@ -16,7 +16,7 @@ pub struct Transmit {
 
 impl Transmit {
     #[inline]
-    pub(super) fn new(repr: &Repr, spans: Sges) -> Transmit {
+    pub(in crate::proto) fn new(repr: &Repr, spans: Sges) -> Transmit {
         let mut header = [0; HEADERS_MAX];
         let header_len = repr.emit(&mut header) as u8;
         debug_assert_eq!(spans.iter().map(|span| span.len).sum::<u32>(), repr.payload_len);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use arrayvec::ArrayVec;
 
-use super::State;
+use super::{Change, State};
 use crate::base::Rkey;
 
 /// Pieces of local memory in one work request, at most.
@@ -49,13 +49,18 @@ pub enum SendOp {
     WriteImm(Remote, u32),
     /// From the peer's memory into the local pieces.
     Read(Remote),
+    /// Like SEND, and takes back the grant that the peer gave under this key.
+    SendInvalidate(Rkey),
+    /// Changes eight bytes of the peer's memory, at a multiple of eight, as one step. What was there goes into the local pieces:
+    /// eight bytes, in this machine's byte order.
+    Atomic(Remote, Change),
 }
 
 impl SendOp {
     /// True if data comes back, so that an acknowledgement alone does not complete it.
     #[inline]
     pub(super) const fn is_read(&self) -> bool {
-        matches!(self, SendOp::Read(_))
+        matches!(self, SendOp::Read(_) | SendOp::Atomic(..))
     }
 }
 
@@ -101,7 +106,11 @@ pub enum Refusal {
     State(State),
     /// Longer than [`MESSAGE_MAX_BYTES`].
     TooLong,
-    /// A READ where the connection was set up for none ([`Rts::max_reads`](super::Rts::max_reads) is 0): it would wait for ever.
+    /// Not in one piece of eight bytes, which an atomic takes.
+    AtomicSize,
+    /// The transport has no such operation.
+    Unsupported,
+    /// A READ or atomic where the connection was set up for none ([`Rts::max_reads`](super::Rts::max_reads) is 0): it would wait for ever.
     NoReads,
 }
 
@@ -125,6 +134,8 @@ impl<W> fmt::Display for Refused<W> {
         match self.why {
             Refusal::Full => f.write_str("the queue is full"),
             Refusal::State(state) => write!(f, "the queue pair is in state {state:?}"),
+            Refusal::AtomicSize => f.write_str("an atomic takes one piece of eight bytes"),
+            Refusal::Unsupported => f.write_str("the transport has no such operation"),
             Refusal::NoReads => f.write_str("the connection was set up without READs"),
             Refusal::TooLong => write!(f, "the message is longer than {MESSAGE_MAX_BYTES} bytes"),
         }
@@ -173,6 +184,8 @@ pub enum WcOp {
     Write,
     /// A READ.
     Read,
+    /// An atomic.
+    Atomic,
     /// A receive, ended by a SEND.
     Recv,
     /// A receive, ended by a WRITE with immediate data; nothing was placed in its memory.
@@ -198,14 +211,14 @@ pub struct Completion {
 
 /// Sum of the pieces' lengths, or `None` beyond [`MESSAGE_MAX_BYTES`].
 #[inline]
-pub(super) fn total_len(sges: &Sges) -> Option<u32> {
+pub(in crate::proto) fn total_len(sges: &Sges) -> Option<u32> {
     let total: u64 = sges.iter().map(|sge| u64::from(sge.len)).sum();
     (total <= u64::from(MESSAGE_MAX_BYTES)).then_some(total as u32)
 }
 
 /// The pieces of `sges` that hold `len` bytes from byte `offset` of the message; never longer than the pieces are.
 #[inline]
-pub(super) fn slice(sges: &Sges, mut offset: u32, mut len: u32) -> Sges {
+pub(in crate::proto) fn slice(sges: &Sges, mut offset: u32, mut len: u32) -> Sges {
     let mut out = Sges::new();
     for sge in sges {
         if len == 0 {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::base::Rkey;
-use crate::proto::rc::{Access, AccessFault, Memory, Sge};
+use crate::proto::rc::{Access, AccessFault, Change, Memory, Sge};
 
 /// A flat piece of memory at some base address, with grants to the peer and windows the engine may fill. Writing anywhere else
 /// is the engine's bug and panics.
@@ -83,6 +83,7 @@ impl Memory for Arena {
             let allowed = match access {
                 Access::Read => grant.read,
                 Access::Write => grant.write,
+                Access::Atomic => grant.read && grant.write,
             };
             grant.rkey == rkey && allowed && va >= grant.range.start && end <= grant.range.end
         });
@@ -94,5 +95,26 @@ impl Memory for Arena {
         assert!(self.may_place(addr, u64::from(len)), "{len} bytes at {addr:#x} lie outside what was granted or posted");
         let start = (addr - self.base) as usize;
         self.bytes[start..start + len as usize].copy_from_slice(&payload[offset as usize..(offset + len) as usize]);
+    }
+
+    fn atomic(&mut self, rkey: Rkey, va: u64, change: Change) -> Result<u64, AccessFault> {
+        assert_eq!(va % 8, 0, "the engine asks for aligned numbers only");
+        let start = (self.check(rkey, va, 8, Access::Atomic)? - self.base) as usize;
+        let number = &mut self.bytes[start..start + 8];
+        let original = u64::from_ne_bytes((&*number).try_into().expect("eight bytes"));
+        number.copy_from_slice(&change.apply(original).to_ne_bytes());
+        Ok(original)
+    }
+
+    fn store(&mut self, addr: u64, original: u64) {
+        assert!(self.may_place(addr, 8), "eight bytes at {addr:#x} lie outside what was posted");
+        let start = (addr - self.base) as usize;
+        self.bytes[start..start + 8].copy_from_slice(&original.to_ne_bytes());
+    }
+
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessFault> {
+        let before = self.grants.len();
+        self.revoke(rkey);
+        if self.grants.len() < before { Ok(()) } else { Err(AccessFault) }
     }
 }

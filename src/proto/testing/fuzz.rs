@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use super::Arena;
 use crate::base::{Nanos, Psn, Qpn, Rkey};
-use crate::proto::rc::{AckTimeout, Config, Mtu, Qp, RecvWr, Remote, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge, Sges, State, WcStatus};
+use crate::proto::rc::{
+    AckTimeout, Change, Config, Mtu, Qp, RecvWr, Remote, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge, Sges, State, WcStatus,
+};
 use crate::wire::frame::UdpFrame;
-use crate::wire::native::{datagram, pingpong, record};
+use crate::wire::native::{datagram, perftest, pingpong, record};
 use crate::wire::roce::{self, Aeth, AtomicEth, Ext, Nak, Opcode, Repr, Reth, Syndrome};
 use crate::wire::{ethernet, icrc};
 
@@ -33,6 +35,12 @@ pub fn frame(bytes: &[u8]) {
     {
         assert!(parsed.encode().eq_ignore_ascii_case(line));
     }
+    if let Some(keys) = bytes.first_chunk()
+        && let Ok(parsed) = perftest::Keys::parse(keys)
+    {
+        // The last number is of a kind of queue that is not spoken.
+        assert!(parsed.encode()[..98].eq_ignore_ascii_case(&keys[..98]));
+    }
 }
 
 fn packet(bytes: &[u8]) {
@@ -46,15 +54,15 @@ fn packet(bytes: &[u8]) {
 }
 
 /// A source of small numbers; zeros when it runs dry.
-struct Script<'a>(&'a [u8]);
+pub(super) struct Script<'a>(pub(super) &'a [u8]);
 
 impl Script<'_> {
-    fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or(0)
     }
 
     /// A length or offset: often near a packet boundary.
-    fn len(&mut self) -> u32 {
+    pub(super) fn len(&mut self) -> u32 {
         let byte = u32::from(self.byte());
         match byte >> 6 {
             0 => byte & 0x3f,
@@ -143,15 +151,21 @@ impl World {
     fn post_send(&mut self, script: &mut Script<'_>) {
         let (kind, len) = (script.byte(), script.len().min(POSTED.len));
         let remote = Remote { va: BASE, rkey: RKEY };
-        let op = match kind % 5 {
+        let op = match kind % 7 {
             0 => SendOp::Send,
             1 => SendOp::SendImm(7),
             2 => SendOp::Write(remote),
             3 => SendOp::WriteImm(remote, 7),
+            4 => SendOp::SendInvalidate(RKEY),
+            5 => SendOp::Atomic(remote, Change::Add(1)),
             _ => SendOp::Read(remote),
         };
         let mut wr = SendWr::new(self.next_wr, op, Sge { len: len / 3, ..POSTED });
-        wr.sges.push(Sge { addr: POSTED.addr + u64::from(len / 3), len: len - len / 3 });
+        if matches!(op, SendOp::Atomic(..)) {
+            wr.sges[0].len = 8;
+        } else {
+            wr.sges.push(Sge { addr: POSTED.addr + u64::from(len / 3), len: len - len / 3 });
+        }
         wr.signaled = kind & 0x40 == 0;
         wr.fence = kind & 0x80 != 0;
         let signaled = wr.signaled;
@@ -298,6 +312,11 @@ mod tests {
     }
 
     #[test]
+    fn unreliable_corpus() {
+        corpus("unreliable", super::super::unreliable::unreliable);
+    }
+
+    #[test]
     fn engine_corpus() {
         corpus("engine", super::engine);
     }
@@ -311,6 +330,7 @@ mod tests {
             rng.fill(&mut script);
             super::engine(&script);
             super::frame(&script);
+            super::super::unreliable::unreliable(&script);
         }
     }
 }

@@ -5,16 +5,56 @@ use std::net::SocketAddr;
 use super::Arena;
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::proto::rc::{AckTimeout, Config, Mtu, Qp, RnrTimer, Rtr, Rts, Transmit};
+use crate::proto::{uc, ud};
 use crate::wire::ethernet::Mac;
 use crate::wire::frame::{Encapsulation, UdpFrame};
 use crate::wire::icrc::{self, Icrc};
 use crate::wire::{ethernet, roce};
 
+/// What an engine of any transport does with packets.
+pub trait Engine {
+    /// The next packet.
+    fn poll_transmit(&mut self, now: Nanos, arena: &Arena) -> Option<Transmit>;
+
+    /// Takes a packet.
+    fn handle_packet(&mut self, now: Nanos, packet: &roce::Repr, payload: &[u8], arena: &mut Arena);
+}
+
+impl Engine for Qp {
+    fn poll_transmit(&mut self, now: Nanos, arena: &Arena) -> Option<Transmit> {
+        Qp::poll_transmit(self, now, arena)
+    }
+
+    fn handle_packet(&mut self, now: Nanos, packet: &roce::Repr, payload: &[u8], arena: &mut Arena) {
+        Qp::handle_packet(self, now, packet, payload, arena);
+    }
+}
+
+impl Engine for uc::Qp {
+    fn poll_transmit(&mut self, _: Nanos, _: &Arena) -> Option<Transmit> {
+        uc::Qp::poll_transmit(self)
+    }
+
+    fn handle_packet(&mut self, _: Nanos, packet: &roce::Repr, payload: &[u8], arena: &mut Arena) {
+        uc::Qp::handle_packet(self, packet, payload, arena);
+    }
+}
+
+impl Engine for ud::Qp {
+    fn poll_transmit(&mut self, _: Nanos, _: &Arena) -> Option<Transmit> {
+        ud::Qp::poll_transmit(self).map(|(transmit, _)| transmit)
+    }
+
+    fn handle_packet(&mut self, _: Nanos, packet: &roce::Repr, payload: &[u8], arena: &mut Arena) {
+        ud::Qp::handle_packet(self, packet, payload, arena);
+    }
+}
+
 /// One end of a connection.
 #[derive(Debug)]
-pub struct Host {
+pub struct Host<Q = Qp> {
     /// The engine.
-    pub qp: Qp,
+    pub qp: Q,
     /// Its memory.
     pub arena: Arena,
     path: Encapsulation,
@@ -22,8 +62,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// The end with number `side`, 0 or 1; over IPv6 if `v6`.
+    /// The end with number `side`, 0 or 1, of a reliable connection; over IPv6 if `v6`.
     pub fn new(side: usize, v6: bool, config: Config, arena: Arena) -> Host {
+        Host::over(side, v6, Qp::new(config), arena)
+    }
+}
+
+impl<Q: Engine> Host<Q> {
+    /// The end with number `side` around an engine.
+    pub fn over(side: usize, v6: bool, qp: Q, arena: Arena) -> Host<Q> {
         let address = |side: usize, port: u16| -> SocketAddr {
             let host = side + 1;
             let ip = if v6 { format!("fe80::{host}").parse() } else { format!("192.168.77.{host}").parse() };
@@ -38,7 +85,7 @@ impl Host {
             traffic_class: 2,
             hop_limit: 64,
         };
-        Host { qp: Qp::new(config), arena, path, ident: 0 }
+        Host { qp, arena, path, ident: 0 }
     }
 
     /// The next packet as a frame, its payload copied out of the arena.

@@ -7,7 +7,8 @@ mod arena;
 pub mod fuzz;
 mod host;
 mod network;
+pub mod unreliable;
 
 pub use arena::Arena;
-pub use host::{Host, connect};
+pub use host::{Engine, Host, connect};
 pub use network::{Faults, Network};

@@ -1,4 +1,5 @@
-//! The line by which `ibv_rc_pingpong` and `ibv_uc_pingpong` (rdma-core, libibverbs/examples) tell each other their ends.
+//! The line by which `ibv_rc_pingpong`, `ibv_uc_pingpong` and `ibv_ud_pingpong` (rdma-core, libibverbs/examples) tell each other their
+//! ends.
 //!
 //! `%04x:%06x:%06x:%s` with a NUL, 52 bytes (`sizeof "0000:000000:000000:0000…"` in rc_pingpong.c): LID, QPN, PSN, and the GID as
 //! 32 hexadecimal digits. The server answers in kind,
@@ -6,11 +7,14 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::hex;
 use crate::base::{Psn, Qpn};
 use crate::wire::Malformed;
 
 /// Bytes of the line, its NUL included.
 pub const LEN: usize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1;
+/// The Q_Key of `ibv_ud_pingpong`, and of perftest's datagrams.
+pub const QKEY: u32 = 0x1111_1111;
 /// What the client sends when its queue pair is up.
 pub const DONE: [u8; 5] = *b"done\0";
 
@@ -53,13 +57,6 @@ impl Line {
             gid: Ipv6Addr::from_bits(hex(&line[19..51])?),
         })
     }
-}
-
-fn hex(digits: &[u8]) -> Result<u128, Malformed> {
-    digits.iter().try_fold(0, |value, digit| {
-        let digit = (*digit as char).to_digit(16).ok_or(Malformed::Field)?;
-        Ok(value << 4 | u128::from(digit))
-    })
 }
 
 #[cfg(test)]

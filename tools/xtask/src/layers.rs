@@ -18,6 +18,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("store", &["base", "mem", "wire", "proto", "device", "reactor"]),
     ("s3", &["base", "mem", "wire", "proto", "device", "reactor", "store"]),
     ("bench", &["base", "mem", "wire", "proto", "device", "reactor", "flow", "store", "s3"]),
+    ("peer", &["base", "mem", "wire", "proto", "device", "reactor", "flow"]),
+    ("selftest", &["base", "mem", "wire", "proto", "device", "reactor", "flow"]),
     ("doctor", &["base", "mem", "wire", "proto", "device", "reactor", "flow", "store", "s3"]),
 ];
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
+use super::engine::{Connection, Engine};
 use super::hca::{QPS_MAX, Slot, Soft};
 use super::wire::sim::Sim;
 use super::wire::udp::Udp;
@@ -11,15 +12,19 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::Ops;
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
+use crate::device::rdma::qp::{Gate, Granted};
 use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpState, RdmaName, Transport, endpoint};
 use crate::device::sim::network::Port;
 use crate::mem::{Region, Run};
 use crate::proto::rc::{self, Mtu};
+use crate::proto::ud;
 
 /// READs of one peer answered at once; what verbs programs ask for.
 const READS: u8 = 16;
 /// The deepest queues: a slot is about 130 bytes.
 const DEPTH_MAX: u32 = 4096;
+/// Ways to other peers that one datagram queue pair keeps: 128 bytes each.
+const ADDRESSES_MAX: usize = 1024;
 /// Packets a queue pair that is being closed may still send: acknowledgements the peer waits for.
 const LAST_WORDS: usize = 8;
 /// Queue pairs 0 and 1 are management's, and 0xffffff is multicast's (InfiniBand specification 3.5.10).
@@ -40,7 +45,7 @@ impl Soft {
                 let datagrams = open_xdp(&mut env).or_else(|_| open_udp(&env))?;
                 (Links::between_processes(tag).ok(), Some(datagrams))
             }
-            RdmaName::Verbs(name) => return Err(crate::device::rdma::name::verbs_unavailable(name)),
+            RdmaName::Verbs(name) => unreachable!("{name} is no wire of the soft HCA"),
         };
         let mut soft = Soft::over(env.ops, env.region, env.rng, tag, Wires::new(links, datagrams)?)?;
         soft.strays = strays;
@@ -72,18 +77,15 @@ impl Soft {
             max_qps: QPS_MAX as u32,
             max_depth: DEPTH_MAX,
             max_message_bytes: rc::MESSAGE_MAX_BYTES,
-            transports: vec![Transport::Rc],
+            transports: vec![Transport::Rc, Transport::Uc, Transport::Ud],
             gid: wires.datagrams.as_ref().map(|datagrams| endpoint::gid(datagrams.address().ip())),
+            note: None,
         };
         Ok(Soft::assemble(ops, region, rng, wires, tag, caps))
     }
 
     /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.
     pub fn create(&mut self, config: &QpConfig) -> Result<u32> {
-        if config.transport != Transport::Rc {
-            let what = format!("a {:?} queue pair: the soft HCA speaks RC", config.transport);
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy("use --transport rc"));
-        }
         if !(1..=DEPTH_MAX).contains(&config.send_depth) || !(1..=DEPTH_MAX).contains(&config.recv_depth) {
             let what = format!("a queue pair with depths {} and {}", config.send_depth, config.recv_depth);
             return Err(Error::new(ErrorKind::Usage, what).remedy(format!("both are 1 to {DEPTH_MAX}")));
@@ -103,9 +105,9 @@ impl Soft {
             }
         };
         let psn = Psn::new(self.rng.u32());
-        let mut engine = rc::Qp::new(rc::Config { send_wrs: config.send_depth, recv_wrs: config.recv_depth, ..rc::Config::new(qpn) });
-        engine.init()?;
-        let slot = Slot::new(qpn, engine, psn, config.clone());
+        // The top bit would ask for a privileged Q_Key (InfiniBand specification 10.2.5).
+        let qkey = config.qkey.unwrap_or_else(|| self.rng.u32() >> 1);
+        let slot = Slot::new(qpn, Engine::new(qpn, config, qkey)?, psn, qkey, config.clone());
         let index = match self.slots.iter().position(Option::is_none) {
             Some(free) => {
                 self.slots[free] = Some(slot);
@@ -129,53 +131,84 @@ impl Soft {
             qpn: slot.qpn.0,
             psn: slot.psn.get(),
             reads: READS,
+            qkey: slot.qkey,
             link: self.wires.links.as_ref().map(|links| LinkOffer { scope: links.scope(), tag: self.tag, mtu: limit(Mtu::B4096) }),
             address: self.wires.datagrams.as_ref().map(Datagrams::address),
+            is_port_fixed: false,
+            fabric: None,
             mtu: self.wires.datagrams.as_ref().map_or(0, |wire| Mtu::for_link(wire.link_mtu()).map_or(0, limit)),
         }
     }
 
     /// Connects: ready to send when this returns, though packets wait until the peer's end of a link is there.
     pub fn connect(&mut self, index: u32, remote: &QpEndpoint) -> Result<()> {
-        let local = self.endpoint(index);
-        let (route, mtu) = endpoint::choose(&local, remote)?;
+        let own = self.slot(index).psn;
+        self.connect_with(index, remote, own, Psn::new(remote.psn))
+    }
+
+    /// Connects as `rdma_cm` agrees: each end says what the other one begins to send with.
+    pub fn connect_managed(&mut self, index: u32, remote: &QpEndpoint) -> Result<()> {
+        let own = self.slot(index).psn;
+        self.connect_with(index, remote, Psn::new(remote.psn), own)
+    }
+
+    fn connect_with(&mut self, index: u32, remote: &QpEndpoint, send_psn: Psn, recv_psn: Psn) -> Result<()> {
+        if self.slot(index).engine.state() != rc::State::Init {
+            let what = format!("queue pair {} is connected already", self.slot(index).qpn);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("make a new one"));
+        }
+        let (peer, mtu) = self.path_to(index, remote)?;
+        let slot = self.slot(index);
+        let connection =
+            Connection { dest_qp: Qpn(remote.qpn), mtu, recv_psn, send_psn, max_dest_reads: READS, max_reads: remote.reads.min(READS) };
+        slot.engine.connect(&connection, &slot.config)?;
+        slot.to = (slot.config.transport == Transport::Ud).then_some(ud::Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
+        slot.peer = peer;
+        self.list(index);
+        Ok(())
+    }
+
+    /// A further peer of a datagram queue pair.
+    pub fn address(&mut self, index: u32, remote: &QpEndpoint) -> Result<ud::Destination> {
+        if self.slot(index).engine.state() != rc::State::Rts || self.slot(index).config.transport != Transport::Ud {
+            let what = format!("an address for queue pair {}: it sends no datagrams", self.slot(index).qpn);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("connect a queue pair of transport UD first"));
+        }
+        let (peer, _) = self.path_to(index, remote)?;
+        let addresses = &mut self.slot(index).addresses;
+        if addresses.len() >= ADDRESSES_MAX {
+            return Err(Error::new(ErrorKind::Unavailable, format!("more than {ADDRESSES_MAX} addresses of one queue pair")));
+        }
+        let at = match addresses.iter().position(|known| *known == peer) {
+            Some(known) => {
+                self.leave(&peer);
+                known
+            }
+            None => {
+                addresses.push(peer);
+                addresses.len() - 1
+            }
+        };
+        Ok(ud::Destination { qpn: remote.qpn, qkey: remote.qkey, way: at as u32 + 1 })
+    }
+
+    /// The wire to a peer, and the path MTU.
+    fn path_to(&mut self, index: u32, remote: &QpEndpoint) -> Result<(Peer, Mtu)> {
+        let (route, mtu) = endpoint::choose(&self.endpoint(index), remote)?;
         let mtu = Mtu::ALL
             .into_iter()
             .rev()
             .find(|known| known.bytes() <= mtu)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("the peer's path MTU of {mtu} bytes is below RoCE's least, 256")))?;
-        if self.slot(index).engine.state() != rc::State::Init {
-            let what = format!("queue pair {} is connected already", self.slot(index).qpn);
-            return Err(Error::new(ErrorKind::Usage, what).remedy("make a new one"));
-        }
         let peer = match route {
             Route::Link(tag) => {
                 let links = self.wires.links.as_mut().expect("the route is one this end offers");
                 links.join(tag)?.map_or(Peer::Expected(tag), Peer::Link)
             }
             Route::Address(address) => self.wires.path_to(address)?,
+            Route::Fabric(_) => unreachable!("this end offers no InfiniBand"),
         };
-        let slot = self.slot(index);
-        let config = &slot.config;
-        let rtr = rc::Rtr {
-            dest_qp: Qpn(remote.qpn),
-            mtu,
-            recv_psn: Psn::new(remote.psn),
-            max_dest_reads: READS,
-            rnr_timer: rc::RnrTimer::new(config.rnr_timer),
-        };
-        let rts = rc::Rts {
-            send_psn: slot.psn,
-            ack_timeout: rc::AckTimeout::at_least(config.ack_timeout),
-            retry_count: config.retries,
-            rnr_retry: config.rnr_retries,
-            max_reads: remote.reads.min(READS),
-        };
-        slot.engine.ready_to_receive(rtr)?;
-        slot.engine.ready_to_send(rts)?;
-        slot.peer = peer;
-        self.list(index);
-        Ok(())
+        Ok((peer, mtu))
     }
 
     /// Ends a queue pair and forgets it.
@@ -183,8 +216,14 @@ impl Soft {
         self.disconnect(index);
         let Some(slot) = self.slots[index as usize].take() else { return };
         self.by_qpn.remove(&slot.qpn.0);
-        if let (Peer::Link(link), Some(links)) = (slot.peer, &mut self.wires.links) {
-            links.leave(link);
+        for way in slot.addresses.iter().chain([&slot.peer]) {
+            self.leave(way);
+        }
+    }
+
+    fn leave(&mut self, way: &Peer) {
+        if let (Peer::Link(link), Some(links)) = (way, &mut self.wires.links) {
+            links.leave(*link);
         }
     }
 
@@ -202,18 +241,20 @@ impl Soft {
     }
 
     /// Grants the peer of a queue pair access to a range.
-    pub fn grant(&mut self, index: u32, run: &Run, access: Access) -> Option<Rkey> {
+    pub fn grant(&mut self, index: u32, run: &Run, access: Access) -> Option<Granted> {
         let qpn = self.slot(index).qpn;
         // What is granted is placed into: it must be memory this HCA keeps mapped.
         if !run.region().same(&self.region) {
             return None;
         }
-        self.grants.grant(&mut self.rng, run.address(), run.len(), access, qpn)
+        let rkey = self.grants.grant(&mut self.rng, run.address(), run.len(), access, qpn)?;
+        Some(Granted { rkey, opening: None })
     }
 
     /// Ends a grant. No packet is in progress between polls, so it holds at once.
-    pub fn revoke(&mut self, rkey: Rkey) {
+    pub fn revoke(&mut self, rkey: Rkey, _address: u64) -> Option<Rc<Gate>> {
         self.grants.revoke(rkey);
+        None
     }
 
     /// The wire a queue pair uses, as in tables.

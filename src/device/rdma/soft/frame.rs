@@ -137,6 +137,22 @@ mod tests {
         bytes
     }
 
+    /// An opcode nobody knows, or a transport version, ends before the ICRC is looked at, right as it may be.
+    #[test]
+    fn a_right_icrc_makes_no_packet_of_nonsense() {
+        let good = frame(&[7; 20], "10.0.0.1:50000", "10.0.0.2:4791");
+        let bth = 14 + 20 + 8;
+        for (at, value, why) in [(bth, 0x15, Malformed::Opcode), (bth, 0xff, Malformed::Opcode), (bth + 1, 0x41, Malformed::Version)] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            let end = bad.len() - icrc::LEN;
+            let right = Icrc::start(&bad[14..bth + 12]).unwrap().update(&bad[bth + 12..end]).finish();
+            bad[end..].copy_from_slice(&right);
+            assert!(icrc::verify(&bad[14..]));
+            assert_eq!(open(&bad).err(), Some(why));
+        }
+    }
+
     #[test]
     fn what_is_built_opens_and_what_is_damaged_does_not() {
         for (src, dst) in [("10.0.0.1:50000", "10.0.0.2:4791"), ("[fd00::1]:50000", "[fd00::2]:4791")] {

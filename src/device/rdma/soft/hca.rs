@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
+use super::engine::Engine;
 use super::keys::KeyMap;
+use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
@@ -16,6 +18,8 @@ use crate::device::rdma::{Caps, HcaEvent, QpConfig, Strays};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
 use crate::proto::rc::{self, RecvWr, Refusal, SendOp, SendWr, Sge, Sges};
+use crate::proto::ud;
+use crate::wire::cm;
 
 /// Packets taken from each wire in one poll: what the other queues of the core wait at most, about 10 µs of 4 KiB packets.
 const RECEIVE_BUDGET: usize = 32;
@@ -31,8 +35,14 @@ const EVENTS_MAX: usize = 2 * QPS_MAX;
 /// A queue pair: the engine and what it needs around it.
 pub(super) struct Slot {
     pub(super) qpn: Qpn,
-    pub(super) engine: rc::Qp,
+    pub(super) engine: Engine,
     pub(super) peer: Peer,
+    /// Datagrams: where the peer it was connected to takes them.
+    pub(super) to: Option<ud::Destination>,
+    /// Datagrams: the ways to other peers.
+    pub(super) addresses: Vec<Peer>,
+    /// Datagrams: what this end asks for.
+    pub(super) qkey: u32,
     pub(super) ledger: Ledger,
     /// On the list of those with something to do.
     listed: bool,
@@ -56,6 +66,9 @@ pub struct Soft {
     pub(super) by_qpn: KeyMap<u32>,
     pub(super) caps: Rc<Caps>,
     pub(super) strays: Option<Rc<Strays>>,
+    pub(in crate::device::rdma) management: Management,
+    /// Counts what is copied of management datagrams, which is nobody's payload.
+    own: Ledger,
     /// Queue pairs with something to do, each once.
     listed: VecDeque<u32>,
     /// No queue pair's deadline is before this. It may be too early, never too late.
@@ -70,9 +83,11 @@ pub struct Soft {
 }
 
 impl Soft {
-    pub(super) fn assemble(ops: Ops, region: Region, rng: Rng, wires: Wires, tag: Tag, caps: Caps) -> Soft {
+    pub(super) fn assemble(ops: Ops, region: Region, mut rng: Rng, wires: Wires, tag: Tag, caps: Caps) -> Soft {
         Soft {
             event_signal: Rc::new(Signal::new(&ops)),
+            management: Management::new(&mut rng),
+            own: Ledger::new(),
             ops,
             region,
             rng,
@@ -119,9 +134,10 @@ impl Soft {
         self.event_signal.clone()
     }
 
-    /// Posts a send request for operation `id`. `remote_len` is what the peer's memory holds at most.
+    /// Posts a send request for operation `id`. `remote_len` is what the peer's memory holds at most; a datagram goes to `to`, or to
+    /// the peer the queue pair was connected to.
     #[inline]
-    pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32) -> Posted {
+    pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32, to: Option<ud::Destination>) -> Posted {
         let sges = match self.pieces(id) {
             Ok(sges) => sges,
             Err(status) => return Posted::Never(status),
@@ -130,7 +146,8 @@ impl Soft {
             return Posted::Never(WcStatus::LocalLength);
         }
         let wr = SendWr { wr_id: id.to_bits(), op, sges, signaled: true, fence: false, solicited: false };
-        let posted = self.slot(index).engine.post_send(wr).map_err(|refused| refused.why);
+        let slot = self.slot(index);
+        let posted = slot.engine.post_send(wr, to.or(slot.to));
         self.posted(index, posted)
     }
 
@@ -141,7 +158,7 @@ impl Soft {
             Ok(sges) => sges,
             Err(status) => return Posted::Never(status),
         };
-        let posted = self.slot(index).engine.post_recv(RecvWr { wr_id: id.to_bits(), sges }).map_err(|refused| refused.why);
+        let posted = self.slot(index).engine.post_recv(RecvWr { wr_id: id.to_bits(), sges });
         self.posted(index, posted)
     }
 
@@ -154,8 +171,8 @@ impl Soft {
             }
             Err(Refusal::Full) => Posted::Full,
             Err(Refusal::State(rc::State::Error)) => Posted::Never(WcStatus::Flushed),
-            Err(Refusal::State(_) | Refusal::NoReads) => Posted::Never(WcStatus::LocalQpOperation),
-            Err(Refusal::TooLong) => Posted::Never(WcStatus::LocalLength),
+            Err(Refusal::State(_) | Refusal::NoReads | Refusal::Unsupported) => Posted::Never(WcStatus::LocalQpOperation),
+            Err(Refusal::TooLong | Refusal::AtomicSize) => Posted::Never(WcStatus::LocalLength),
         }
     }
 
@@ -164,28 +181,13 @@ impl Soft {
     fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
         let mut sges = Sges::new();
         let (base, bytes) = (self.region.base() as u64, self.region.bytes());
-        let mut push = |addr: u64, len: u32| {
+        self.ops.try_pieces(id, |addr, len| {
             let inside = addr.checked_sub(base).is_some_and(|offset| offset + u64::from(len) <= bytes);
             if !inside {
                 return Err(WcStatus::LocalProtection);
             }
             sges.try_push(Sge { addr, len }).map_err(|_| WcStatus::LocalLength)
-        };
-        match self.ops.table(id) {
-            (_, 0) => {
-                let (addr, len) = self.ops.span(id);
-                if len > 0 {
-                    push(addr, len)?;
-                }
-            }
-            (table, pieces) => {
-                for at in 0..pieces as usize {
-                    // SAFETY: the table has `pieces` entries and stays in place while the operation is in flight.
-                    let piece = unsafe { *table.add(at) };
-                    push(piece.iov_base as u64, piece.iov_len as u32)?;
-                }
-            }
-        }
+        })?;
         Ok(sges)
     }
 
@@ -246,16 +248,22 @@ impl Soft {
 
     #[inline]
     fn receive(&mut self, now: Nanos) -> usize {
-        let Soft { wires, slots, by_qpn, grants, listed, next_deadline, .. } = self;
+        let Soft { wires, slots, by_qpn, grants, listed, next_deadline, management, rng, .. } = self;
         wires.receive(now, RECEIVE_BUDGET, &mut |arrival: Arrival| {
+            if arrival.repr.dest_qp == cm::QPN {
+                return management.take(now, &arrival, rng);
+            }
             let Some(&index) = by_qpn.get(&arrival.repr.dest_qp.0) else { return };
             let Some(slot) = slots[index as usize].as_mut() else { return };
-            // A right queue pair number from another source proves nothing.
-            if !slot.peer.sends_from(arrival.from) {
+            // A right queue pair number from another source proves nothing. Datagrams come from anyone; they name a Q_Key.
+            if !slot.peer.sends_from(arrival.from) && !matches!(slot.engine, Engine::Ud(_)) {
                 return;
             }
-            let mut reach = Reach { grants, qpn: slot.qpn, ledger: &slot.ledger };
+            let mut reach = Reach::new(grants, slot.qpn, &slot.ledger);
             slot.engine.handle_packet(now, &arrival.repr, &arrival.payload, &mut reach);
+            if let Some(rkey) = reach.given_up {
+                grants.revoke(rkey);
+            }
             *next_deadline = (*next_deadline).min(slot.engine.next_timeout());
             if !slot.listed {
                 slot.listed = true;
@@ -303,11 +311,7 @@ impl Soft {
                 slot.engine.handle_timeout(now);
                 self.list(index);
             }
-            let next = self.slot(index).engine.next_timeout();
-            // A deadline that has passed and stays is room to wait for; it must not keep the core from sleeping.
-            if next > now {
-                self.next_deadline = self.next_deadline.min(next);
-            }
+            self.next_deadline = self.next_deadline.min(self.slot(index).engine.next_timeout());
         }
         any
     }
@@ -329,6 +333,18 @@ impl Soft {
     fn apply(&mut self, change: Change) {
         for index in 0..self.slots.len() as u32 {
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            for way in &mut slot.addresses {
+                match change {
+                    Change::Linked { peer, link } if *way == Peer::Expected(peer) => {
+                        *way = Peer::Link(link);
+                        if let Some(links) = &mut self.wires.links {
+                            links.claim(link);
+                        }
+                    }
+                    Change::Gone { link } if *way == Peer::Link(link) => *way = Peer::Nobody,
+                    _ => {}
+                }
+            }
             match change {
                 Change::Linked { peer, link } if slot.peer == Peer::Expected(peer) => {
                     slot.peer = Peer::Link(link);
@@ -352,7 +368,7 @@ impl Soft {
 
     fn next_time(&self) -> Option<Nanos> {
         let wire = self.wires.deadline().unwrap_or(Nanos::MAX);
-        let next = self.next_deadline.min(wire);
+        let next = self.next_deadline.min(wire).min(self.management.cm.next_timeout());
         (next < Nanos::MAX).then_some(next)
     }
 }
@@ -375,14 +391,24 @@ pub(super) struct Sent {
 }
 
 impl Slot {
-    pub(super) fn new(qpn: Qpn, engine: rc::Qp, psn: Psn, config: QpConfig) -> Slot {
+    pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig) -> Slot {
         let ledger = config.ledger.clone();
-        Slot { qpn, engine, peer: Peer::Nobody, ledger, listed: false, fault_told: false, psn, config }
+        let (peer, to, addresses) = (Peer::Nobody, None, Vec::new());
+        Slot { qpn, engine, peer, to, addresses, qkey, ledger, listed: false, fault_told: false, psn, config }
+    }
+
+    /// The way of a packet. Without the link it would take it is lost, as a datagram may be.
+    #[inline]
+    fn way(&self, way: Option<u32>) -> &Peer {
+        match way {
+            None | Some(0) => &self.peer,
+            Some(number) => self.addresses.get(number as usize - 1).unwrap_or(&Peer::Nobody),
+        }
     }
 
     #[inline]
     pub(super) fn transmit(&mut self, now: Nanos, turn: usize, wires: &mut Wires, grants: &Grants) -> Sent {
-        let reach = Reach { grants, qpn: self.qpn, ledger: &self.ledger };
+        let reach = Reach::new(grants, self.qpn, &self.ledger);
         for packets in 0..turn {
             if !wires.room(&self.peer) {
                 // Without a link there is nothing to try again until one comes; then the queue pair is listed.
@@ -395,12 +421,16 @@ impl Slot {
                 self.engine.stalled(now);
                 return Sent { packets, stopped: Stopped::NoRoom };
             }
-            let Some(transmit) = self.engine.poll_transmit(now, &reach) else {
+            let Some((transmit, way)) = self.engine.poll_transmit(now, &reach) else {
                 return Sent { packets, stopped: Stopped::Nothing };
             };
+            // Another way than the peer's was not asked for room: a datagram may be lost.
+            if way.is_some_and(|way| way > 0) && !wires.room(self.way(way)) {
+                continue;
+            }
             // SAFETY: the spans lie in the leases of posted operations, which the op table holds until they complete, or in
             // granted windows, which the engine has asked for in this same call. The region is mapped while this HCA lives.
-            unsafe { wires.send(&self.peer, &transmit, &self.ledger) };
+            unsafe { wires.send(self.way(way), &transmit, &self.ledger) };
         }
         Sent { packets: turn, stopped: Stopped::Turn }
     }
@@ -462,11 +492,15 @@ impl Queue for Soft {
         let timed = self.time(now);
         let sent = if self.listed.is_empty() { 0 } else { self.transmit(now) };
         let came = self.receive(now);
+        let managed = self.management.poll(now, &mut self.wires, &self.own);
+        if managed {
+            self.wires.flush(now);
+        }
         self.look(now);
         if !self.listed.is_empty() {
             self.complete();
         }
-        Progress::from_work(timed || sent > 0 || came > 0)
+        Progress::from_work(timed || managed || sent > 0 || came > 0)
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -476,7 +510,11 @@ impl Queue for Soft {
     fn arm(&mut self, now: Nanos) -> Progress {
         let pending = self.wires.arm();
         // Queue pairs still listed have a reply to send, or wait for room that no descriptor announces.
-        if pending || !self.listed.is_empty() { self.poll(now).or(Progress::Busy) } else { Progress::Idle }
+        if pending || !self.listed.is_empty() || self.management.wants_to_send() {
+            self.poll(now).or(Progress::Busy)
+        } else {
+            Progress::Idle
+        }
     }
 
     fn disarm(&mut self) {

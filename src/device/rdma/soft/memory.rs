@@ -4,11 +4,14 @@
 //! knowing one key says nothing about another. The engine asks again for every packet, so a revoked grant is gone from the next
 //! packet on, and since packets are handled only inside the HCA's poll none is in progress when [`Grants::revoke`] runs.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
 use super::keys::KeyMap;
 use crate::base::{Qpn, Rkey, Rng};
 use crate::device::rdma::Access;
 use crate::mem::Ledger;
-use crate::proto::rc::{self, AccessFault};
+use crate::proto::rc::{self, AccessFault, Change};
 
 /// The grants of an HCA.
 #[derive(Default)]
@@ -72,6 +75,22 @@ pub struct Reach<'a> {
     pub qpn: Qpn,
     /// Counts the placement copies.
     pub ledger: &'a Ledger,
+    /// The grant the peer gave up with this packet: to be revoked when it has been handled.
+    pub given_up: Option<Rkey>,
+}
+
+impl<'a> Reach<'a> {
+    /// What the peer of `qpn` may touch.
+    #[inline]
+    pub fn new(grants: &'a Grants, qpn: Qpn, ledger: &'a Ledger) -> Reach<'a> {
+        Reach { grants, qpn, ledger, given_up: None }
+    }
+
+    /// The grant `rkey`, if it is for this queue pair's peer.
+    #[inline]
+    fn grant(&self, rkey: Rkey) -> Result<&'a Grant, AccessFault> {
+        self.grants.by_key.get(&rkey.0).filter(|grant| grant.qpn == self.qpn).ok_or(AccessFault)
+    }
 }
 
 impl rc::Memory for Reach<'_> {
@@ -79,10 +98,11 @@ impl rc::Memory for Reach<'_> {
 
     #[inline]
     fn check(&self, rkey: Rkey, va: u64, len: u32, access: rc::Access) -> Result<u64, AccessFault> {
-        let grant = self.grants.by_key.get(&rkey.0).filter(|grant| grant.qpn == self.qpn).ok_or(AccessFault)?;
+        let grant = self.grant(rkey)?;
         let allowed = match access {
             rc::Access::Read => grant.access.reads(),
             rc::Access::Write => grant.access.writes(),
+            rc::Access::Atomic => grant.access.contains(Access::ATOMIC),
         };
         // The address is the peer's: its distance from the grant's start may be near 2^64.
         let end = va.checked_sub(grant.va).and_then(|offset| offset.checked_add(u64::from(len)));
@@ -98,6 +118,30 @@ impl rc::Memory for Reach<'_> {
         // writes there. The payload is readable until the wire takes the frame back, after this call.
         unsafe { self.ledger.carry(addr as *mut u8, payload.start.add(offset as usize), len as usize) };
     }
+
+    fn atomic(&mut self, rkey: Rkey, va: u64, change: Change) -> Result<u64, AccessFault> {
+        let addr = self.check(rkey, va, 8, rc::Access::Atomic)?;
+        assert!(addr.is_multiple_of(8), "the engine asks for aligned numbers only");
+        // SAFETY: the eight bytes are aligned and inside a grant that was just checked: a published window, of which nobody here
+        // has a slice, in a region that stays mapped while this HCA lives. Others touch them by atomic instructions or not at all.
+        let number = unsafe { AtomicU64::from_ptr(addr as *mut u64) };
+        Ok(match change {
+            Change::Add(value) => number.fetch_add(value, SeqCst),
+            Change::Swap { compare, swap } => number.compare_exchange(compare, swap, SeqCst, SeqCst).unwrap_or_else(|found| found),
+        })
+    }
+
+    fn store(&mut self, addr: u64, original: u64) {
+        // SAFETY: the engine stores inside the one piece of eight bytes of a request that is in flight in the op table; this HCA
+        // alone writes there.
+        unsafe { (addr as *mut u64).write_unaligned(original) };
+    }
+
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessFault> {
+        self.grant(rkey)?;
+        self.given_up = Some(rkey);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -109,8 +153,7 @@ mod tests {
     fn a_grant_holds_for_its_range_access_and_queue_pair_only() {
         let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(1));
         let key = grants.grant(&mut rng, 1000, 100, Access::WRITE, Qpn(7)).unwrap();
-        let check =
-            |grants: &Grants, qpn, rkey, va, len, access| Reach { grants, qpn: Qpn(qpn), ledger: &ledger }.check(rkey, va, len, access);
+        let check = |grants: &Grants, qpn, rkey, va, len, access| Reach::new(grants, Qpn(qpn), &ledger).check(rkey, va, len, access);
         use rc::Access::{Read, Write};
         assert_eq!(check(&grants, 7, key, 1000, 100, Write), Ok(1000));
         assert_eq!(check(&grants, 7, key, 1099, 1, Write), Ok(1099));

@@ -1,18 +1,24 @@
-//! A RoCEv2 HCA in user space: the protocol engine of [`proto::rc`](crate::proto::rc) over a wire.
+//! A RoCEv2 HCA in user space: the protocol engines of [`proto`](crate::proto) over a wire.
 //!
 //! | file | part |
 //! | --- | --- |
 //! | [`hca`] | the queue: send, receive, look, complete; each bounded per poll |
+//! | [`connect`] | connections made by `rdma_cm` |
 //! | [`control`] | queue pairs made, connected and closed; grants |
+//! | [`engine`] | RC, UC or UD under one queue pair |
+//! | [`management`] | queue pair 1: connection management |
 //! | [`memory`] | grants, and the placement of what a peer sends |
 //! | [`frame`] | RoCEv2 frames built and judged |
 //! | [`keys`] | tables keyed by our own random numbers |
 //! | [`wire`] | rings in shared memory, a UDP socket, the simulated network |
 
+pub mod connect;
 pub mod control;
+pub mod engine;
 pub mod frame;
 pub mod hca;
 pub mod keys;
+pub mod management;
 pub mod memory;
 pub mod wire;
 

@@ -1,5 +1,6 @@
 //! One pair of engines, driven by hand or by seed.
 
+mod atomics;
 mod bytes;
 mod requester;
 mod responder;
@@ -8,7 +9,7 @@ mod seeds;
 use super::*;
 use crate::base::Rng;
 use crate::proto::testing::{Arena, Host, connect};
-use crate::wire::roce::{Aeth, Ext, Opcode, Reth, Syndrome};
+use crate::wire::roce::{Aeth, AtomicEth, Ext, Opcode, Reth, Syndrome};
 
 /// Where a [`Bench`]'s arenas begin.
 const BASE: u64 = 0x10_0000;
@@ -135,6 +136,14 @@ fn remote(offset: u64) -> Remote {
 
 fn reth(offset: u64, len: u32) -> Reth {
     Reth { va: BASE + offset, rkey: RKEY, len }
+}
+
+fn eth(offset: u64) -> AtomicEth {
+    AtomicEth { va: BASE + offset, rkey: RKEY, swap_or_add: 0, compare: 0 }
+}
+
+fn atomic(offset: u64) -> Ext {
+    Ext::Atomic(eth(offset))
 }
 
 /// Opcode, PSN relative to `first`, and the syndrome if there is one.

@@ -87,10 +87,11 @@ fn requests_that_are_not_well_formed() {
         // A READ request carries nothing, and names no more than a message may have.
         &[(RcReadRequest, of(4), 4)],
         &[(RcReadRequest, of(u32::MAX), 0)],
-        // Not supported.
-        &[(RcSendOnlyInvalidate, Ext::Invalidate(RKEY), 4)],
-        &[(RcCompareSwap, Ext::Atomic(crate::wire::roce::AtomicEth { va: BASE, rkey: RKEY, swap_or_add: 0, compare: 0 }), 0)],
-        &[(RcFetchAdd, Ext::Atomic(crate::wire::roce::AtomicEth { va: BASE, rkey: RKEY, swap_or_add: 0, compare: 0 }), 0)],
+        // An atomic carries nothing, stands at a multiple of eight, and not within a message.
+        &[(RcCompareSwap, atomic(0), 8)],
+        &[(RcCompareSwap, atomic(4), 0)],
+        &[(RcFetchAdd, atomic(1), 0)],
+        &[(RcSendFirst, none, 256), (RcFetchAdd, atomic(0), 0)],
     ] {
         refused(packets, Nak::InvalidRequest);
     }
@@ -112,6 +113,12 @@ fn memory_that_is_not_granted() {
         refused(&[(RcWriteOnlyImm, Ext::RethImm(bad, 1), 4)], Nak::RemoteAccess);
         refused(&[(RcReadRequest, Ext::Reth(bad), 0)], Nak::RemoteAccess);
     }
+    for bad in [atomic(end), atomic(end + 8), Ext::Atomic(AtomicEth { va: u64::MAX - 7, ..eth(0) })] {
+        refused(&[(RcFetchAdd, bad, 0)], Nak::RemoteAccess);
+        refused(&[(RcCompareSwap, bad, 0)], Nak::RemoteAccess);
+    }
+    refused(&[(RcFetchAdd, Ext::Atomic(AtomicEth { rkey: Rkey(RKEY.0 ^ 1), ..eth(0) }), 0)], Nak::RemoteAccess);
+    refused(&[(RcSendOnlyInvalidate, Ext::Invalidate(Rkey(RKEY.0 ^ 1)), 4)], Nak::RemoteAccess);
     // Of a longer message the whole range is judged before the first byte.
     refused(&[(RcWriteFirst, Ext::Reth(reth(end - 256, 257)), 256)], Nak::RemoteAccess);
 }

@@ -21,9 +21,18 @@ const SINKS: std::ops::Range<u64> = 448 << 10..1472 << 10;
 /// Receive buffers, used around and around; more of them than a receive queue holds.
 const RECEIVES: std::ops::Range<u64> = SINKS.end..SINKS.end + 16 * MESSAGE_MAX as u64;
 
+/// Numbers for atomics, and what the grants that SENDs take back are for.
+const NUMBERS: std::ops::Range<u64> = RECEIVES.end..RECEIVES.end + 32;
+
+/// The key to the numbers.
+const NUMBER_KEY: Rkey = Rkey(0x3c11_aa03);
+/// Request n may take back the grant with this key plus n.
+const SPENT_KEYS: u32 = 0x6600_0000;
 const WRITE_KEY: Rkey = Rkey(0x5717_aa01);
 const READ_KEY: Rkey = Rkey(0x9b3c_aa02);
 const MESSAGE_MAX: u32 = 100 << 10;
+/// Requests of one host.
+const REQUESTS_MAX: u32 = 30;
 
 static NOISE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut bytes = vec![0; SINKS.start as usize];
@@ -155,13 +164,15 @@ impl Run {
                 read_burst: 1 + rng.below(32) as u32,
                 read_gap: Nanos(if rng.chance(500_000) { 0 } else { rng.below(20_000) }),
             };
-            let mut arena = Arena::new(rng.u64() >> 16, {
-                let mut bytes = vec![0; RECEIVES.end as usize];
+            let mut arena = Arena::new(rng.u64() >> 16 & !7, {
+                let mut bytes = vec![0; NUMBERS.end as usize];
                 bytes[..NOISE.len()].copy_from_slice(&NOISE);
                 bytes
             });
             arena.grant(WRITE_KEY, WRITE_AREA, false, true);
             arena.grant(READ_KEY, READ_AREA, true, false);
+            arena.grant(NUMBER_KEY, NUMBERS, true, true);
+            (0..REQUESTS_MAX).for_each(|wr_id| arena.grant(Rkey(SPENT_KEYS + wr_id), NUMBERS, true, false));
             Host::new(side, v6, config, arena)
         });
         let rnr_retry = if trouble == Trouble::Starvation { rng.below(4) as u8 } else { 7 };
@@ -190,7 +201,7 @@ impl Run {
             hosts,
         };
         for side in 0..2 {
-            let count = run.rng.below(30) + u64::from(side == 0);
+            let count = run.rng.below(u64::from(REQUESTS_MAX)) + u64::from(side == 0);
             let culprit = (trouble == Trouble::Violation && side == 0).then(|| run.rng.below(count));
             for wr_id in 0..count {
                 let wr = run.invent(side, wr_id, mtu, culprit == Some(wr_id));
@@ -213,15 +224,26 @@ impl Run {
         let within = |rng: &mut Rng, area: std::ops::Range<u64>| area.start + rng.below(area.end - area.start - u64::from(len) + 1);
         let write = Remote { va: peer.addr(within(rng, WRITE_AREA)), rkey: WRITE_KEY };
         let read = Remote { va: peer.addr(within(rng, READ_AREA)), rkey: READ_KEY };
-        let mut op = match rng.below(10) {
+        let number = Remote { va: peer.addr(NUMBERS.start + 8 * rng.below((NUMBERS.end - NUMBERS.start) / 8)), rkey: NUMBER_KEY };
+        let mut op = match rng.below(13) {
             0..2 => SendOp::Send,
             2 => SendOp::SendImm(rng.u32()),
             3..6 => SendOp::Write(write),
             6 => SendOp::WriteImm(write, rng.u32()),
+            7 => SendOp::SendInvalidate(Rkey(SPENT_KEYS + wr_id as u32)),
+            8 => SendOp::Atomic(number, Change::Add(1 + rng.below(2))),
+            9 => SendOp::Atomic(number, Change::Swap { compare: rng.below(4), swap: rng.below(4) }),
             _ if self.programs[side].sink + u64::from(len) <= SINKS.end => SendOp::Read(read),
             _ => SendOp::Send,
         };
         let mut len = len;
+        if matches!(op, SendOp::Atomic(..)) {
+            if self.programs[side].sink + 8 <= SINKS.end {
+                len = 8;
+            } else {
+                op = SendOp::Send;
+            }
+        }
         if violating {
             len = len.max(1);
             op = match rng.below(6) {
@@ -249,6 +271,7 @@ impl Run {
             *cut = rng.below(u64::from(len) + 1) as u32;
         }
         cuts.sort_unstable();
+        let cuts = if matches!(op, SendOp::Atomic(..)) { &[0, len][..] } else { &cuts };
         let sges = cuts.windows(2).map(|cut| Sge { addr: arena.addr(start) + u64::from(cut[0]), len: cut[1] - cut[0] }).collect();
         SendWr { wr_id, op, sges, signaled: rng.chance(700_000), fence: rng.chance(100_000), solicited: false }
     }
@@ -292,6 +315,7 @@ impl Run {
             Trouble::Revocation => {
                 self.hosts[1].arena.revoke(WRITE_KEY);
                 self.hosts[1].arena.revoke(READ_KEY);
+                self.hosts[1].arena.revoke(NUMBER_KEY);
             }
             Trouble::Abort => self.hosts[0].qp.fail(),
             _ => {}
@@ -406,6 +430,8 @@ impl Run {
             }
             judge_memory(sender, source, sink);
             judge_reads(sender, source, sink);
+            judge_atomics(sender, source, sink);
+            judge_grants(sender, sink);
             if !dead {
                 judge_receives(sender, receiver, source);
             }
@@ -449,9 +475,44 @@ fn judge_reads(sender: &Program, source: &Arena, sink: &Arena) {
     }
 }
 
+/// Every atomic that succeeded happened once, in order, and brought what was there; of the others, some of the first may have
+/// happened.
+fn judge_atomics(sender: &Program, source: &Arena, sink: &Arena) {
+    let number = |arena: &Arena, addr| u64::from_ne_bytes(arena.bytes(Sge { addr, len: 8 }).try_into().unwrap());
+    let change = |wr: &SendWr| if let SendOp::Atomic(remote, change) = wr.op { Some((remote.va, change)) } else { None };
+    let mut expected: std::collections::BTreeMap<u64, u64> = NUMBERS.step_by(8).map(|at| (sink.addr(at), 0)).collect();
+    for wr in &sender.done {
+        let Some((va, change)) = change(wr) else { continue };
+        assert_eq!(number(source, wr.sges[0].addr), expected[&va], "atomic {} brought what was not there", wr.wr_id);
+        expected.insert(va, change.apply(expected[&va]));
+    }
+    let holds = |expected: &std::collections::BTreeMap<u64, u64>| expected.iter().all(|(&va, &value)| number(sink, va) == value);
+    let mut found = holds(&expected);
+    for (va, change) in sender.failed.iter().filter_map(change) {
+        if expected.contains_key(&va) {
+            expected.insert(va, change.apply(expected[&va]));
+            found |= holds(&expected);
+        }
+    }
+    assert!(found, "the peer's numbers are not what the atomics made them");
+}
+
+/// A SEND that succeeded took its grant with it; nobody else did.
+fn judge_grants(sender: &Program, sink: &Arena) {
+    for wr_id in 0..REQUESTS_MAX {
+        let there = Memory::check(sink, Rkey(SPENT_KEYS + wr_id), sink.addr(NUMBERS.start), 1, Access::Read).is_ok();
+        let takes = |wr: &&SendWr| wr.op == SendOp::SendInvalidate(Rkey(SPENT_KEYS + wr_id));
+        if sender.done.iter().any(|wr| takes(&wr)) {
+            assert!(!there, "SEND {wr_id} left its grant");
+        } else if !sender.failed.iter().any(|wr| takes(&wr)) {
+            assert!(there, "nobody took back the grant of SEND {wr_id}");
+        }
+    }
+}
+
 /// The receives that completed are the requests that consume one, in order, each once, whole.
 fn judge_receives(sender: &Program, receiver: &Program, source: &Arena) {
-    let consumes = |wr: &&SendWr| matches!(wr.op, SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..));
+    let consumes = |wr: &&SendWr| matches!(wr.op, SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) | SendOp::WriteImm(..));
     let sent = sender.done.iter().chain(&sender.failed).filter(consumes).collect::<Vec<_>>();
     let certain = sender.done.iter().filter(consumes).count();
     let received = receiver.received.iter().filter(|(completion, _)| completion.status == WcStatus::Success).collect::<Vec<_>>();
@@ -460,7 +521,7 @@ fn judge_receives(sender: &Program, receiver: &Program, source: &Arena) {
     for ((completion, content), wr) in received.iter().zip(sent) {
         let data = gather(wr, source);
         let (op, imm) = match wr.op {
-            SendOp::Send => (WcOp::Recv, None),
+            SendOp::Send | SendOp::SendInvalidate(_) => (WcOp::Recv, None),
             SendOp::SendImm(imm) => (WcOp::Recv, Some(imm)),
             SendOp::WriteImm(_, imm) => (WcOp::RecvWriteImm, Some(imm)),
             _ => unreachable!(),

@@ -63,13 +63,32 @@ enum Rendezvous {
     Shm(shm::Listener),
 }
 
+/// Watches every socket, so that a sleeping core needs one descriptor.
+pub struct Sockets(Epoll);
+
+impl Sockets {
+    fn new() -> Result<Sockets> {
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map(Sockets).map_err(|errno| Error::from_errno("making an epoll", errno as i32))
+    }
+
+    /// From here on the descriptor ends a sleep.
+    pub fn watch(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, socket.as_raw_fd() as u64);
+        self.0.add(socket, event).map_err(|errno| Error::from_errno("watching a link's socket", errno as i32))
+    }
+
+    /// The descriptor is about to close. That alone would not do: a child may hold a copy of it.
+    pub fn unwatch(&self, socket: BorrowedFd<'_>) {
+        let _ = self.0.delete(socket);
+    }
+}
+
 /// The links of an HCA.
 pub struct Links {
     rendezvous: Rendezvous,
     links: Vec<Link>,
     next_id: u32,
-    /// Watches every socket, so that a sleeping core needs one descriptor.
-    epoll: Epoll,
+    sockets: Sockets,
     look_at: Nanos,
     /// The link whose frames are taken first in the next poll.
     turn: usize,
@@ -86,14 +105,14 @@ impl Links {
         let listener = shm::Listener::open(tag)?;
         let links = Links::over(Rendezvous::Shm(listener))?;
         if let Rendezvous::Shm(listener) = &links.rendezvous {
-            links.watch(listener.as_fd())?;
+            links.sockets.watch(listener.as_fd())?;
         }
         Ok(links)
     }
 
     fn over(rendezvous: Rendezvous) -> Result<Links> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|errno| Error::from_errno("making an epoll", errno as i32))?;
-        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, epoll, look_at: Nanos::ZERO, turn: 0 })
+        let sockets = Sockets::new()?;
+        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, sockets, look_at: Nanos::ZERO, turn: 0 })
     }
 
     /// Where both ends must be for such a link to be possible.
@@ -114,9 +133,13 @@ impl Links {
 
     /// Joins a queue pair to the link with `peer`, making it if this end is the one that does. `None`: the peer will.
     pub fn join(&mut self, peer: Tag) -> Result<Option<u32>> {
-        if let Some(link) = self.links.iter_mut().find(|link| link.peer == peer && link.state == State::Up) {
-            link.users += 1;
-            return Ok(Some(link.id));
+        for link in self.links.iter_mut().filter(|link| link.peer == peer) {
+            // The peer may have closed it since the last look.
+            link.hear();
+            if link.state == State::Up {
+                link.users += 1;
+                return Ok(Some(link.id));
+            }
         }
         if self.links.len() >= LINKS_MAX {
             let what = format!("a link to a further peer: this HCA has {LINKS_MAX}");
@@ -141,7 +164,7 @@ impl Links {
 
     fn add(&mut self, peer: Tag, parts: Parts, users: u32) -> Result<u32> {
         let (tx, rx) = ring::ends(&parts.map, parts.first);
-        self.watch(parts.socket.as_fd())?;
+        self.sockets.watch(parts.socket.as_fd())?;
         let id = self.next_id;
         self.next_id += 1;
         self.links.push(Link { id, peer, tx, rx, socket: parts.socket, users, state: State::Up });
@@ -150,13 +173,7 @@ impl Links {
 
     fn remove(&mut self, at: usize) {
         let link = self.links.swap_remove(at);
-        // Gone from the epoll when the descriptor closes, but a child may hold a copy of it.
-        let _ = self.epoll.delete(link.socket.as_fd());
-    }
-
-    fn watch(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, fd.as_raw_fd() as u64);
-        self.epoll.add(fd, event).map_err(|errno| Error::from_errno("watching a link's socket", errno as i32))
+        self.sockets.unwatch(link.socket.as_fd());
     }
 
     #[inline]
@@ -242,15 +259,17 @@ impl Links {
     #[cold]
     fn look_now(&mut self, changes: &mut impl FnMut(Change)) {
         let mut events = [EpollEvent::empty(); 16];
-        let ready = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        let ready = self.sockets.0.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        let mut called = false;
         for event in &events[..ready] {
             let fd = event.data() as RawFd;
             match self.links.iter_mut().find(|link| link.socket.as_raw_fd() == fd) {
                 Some(link) => link.hear(),
-                None => self.accept(changes),
+                None => called = true,
             }
         }
-        if matches!(&self.rendezvous, Rendezvous::Shm(listener) if listener.expects()) {
+        // After the ends of old links were heard: a peer may be here again already.
+        if called {
             self.accept(changes);
         }
         while let Some(at) = self.links.iter().position(Link::is_over) {
@@ -265,11 +284,13 @@ impl Links {
 
     fn accept(&mut self, changes: &mut impl FnMut(Change)) {
         let Rendezvous::Shm(listener) = &mut self.rendezvous else { return };
+        listener.answer(&self.sockets);
+        // One a look. The next one keeps the descriptor readable.
+        let Some((peer, parts)) = listener.greet(&self.sockets) else { return };
         let unclaimed = self.links.iter().filter(|link| link.users == 0).count();
         // A stranger who knows the socket's name from /proc/net/unix can connect; it can use up no more than this.
         let full = unclaimed >= UNCLAIMED_MAX || self.links.len() >= LINKS_MAX;
-        let Some((peer, parts)) = listener.accept() else { return };
-        if full || self.links.iter().any(|link| link.peer == peer) {
+        if full || self.links.iter().any(|link| link.peer == peer && link.state == State::Up) {
             return;
         }
         if let Ok(link) = self.add(peer, parts, 0) {
@@ -297,7 +318,7 @@ impl Links {
 
     /// Readable when a peer woke this end, came or went.
     pub fn fd(&self) -> RawFd {
-        self.epoll.0.as_raw_fd()
+        self.sockets.0.0.as_raw_fd()
     }
 }
 
@@ -346,5 +367,62 @@ impl Link {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tags of two ends, whose sockets nobody else has; the second one connects.
+    fn tags() -> (Tag, Tag) {
+        let name = Tag::from(crate::base::Rng::from_kernel().u64() & !1);
+        (2 << 64 | name, 1 << 64 | name | 1)
+    }
+
+    fn would_wake(links: &Links) -> bool {
+        let mut poll = libc::pollfd { fd: links.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, which lives through the call.
+        (unsafe { libc::poll(&mut poll, 1, 0) }) == 1
+    }
+
+    fn changes(links: &mut Links) -> Vec<Change> {
+        let mut seen = Vec::new();
+        assert!(!links.arm());
+        links.look(Nanos(1), &mut |change| seen.push(change));
+        seen
+    }
+
+    #[test]
+    fn a_hello_that_comes_late_wakes_who_sleeps() {
+        let (own, peer) = tags();
+        let mut links = Links::between_processes(own).unwrap();
+        let mut caller = shm::Listener::open(peer).unwrap();
+        let call = shm::call(own).unwrap();
+        assert!(would_wake(&links), "somebody called");
+        assert_eq!(changes(&mut links), []);
+        assert!(!would_wake(&links), "and says nothing: no reason to stay awake");
+        shm::introduce(&call, &shm::make_rings().unwrap().0, own, peer).unwrap();
+        assert!(would_wake(&links), "the hello");
+        let linked = changes(&mut links);
+        assert!(matches!(linked[..], [Change::Linked { peer: who, .. }] if who == peer), "{linked:?}");
+        assert!(!would_wake(&links));
+        // Closed and made anew between two looks: the new one is taken, and is the one that is joined.
+        drop(call);
+        let Some(_parts) = caller.connect(own).unwrap() else { panic!("the lower tag connects") };
+        let again = changes(&mut links);
+        let [Change::Linked { link: new, .. }, Change::Gone { link: old }] = again[..] else { panic!("{again:?}") };
+        assert!(old != new && links.join(peer).unwrap() == Some(new));
+    }
+
+    #[test]
+    fn a_link_the_peer_has_closed_is_not_joined() {
+        let (own, peer) = tags();
+        let mut links = Links::between_processes(own).unwrap();
+        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap();
+        let linked = changes(&mut links);
+        assert!(matches!(linked[..], [Change::Linked { .. }]), "{linked:?}");
+        drop(parts);
+        assert_eq!(links.join(peer).unwrap(), None, "the peer makes the next one");
     }
 }

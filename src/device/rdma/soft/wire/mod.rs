@@ -20,6 +20,7 @@ use std::os::fd::RawFd;
 
 use super::memory::RawPayload;
 use crate::base::{Nanos, Result};
+use crate::device::rdma::joint::join;
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
 use crate::wire::frame::Encapsulation;
@@ -51,6 +52,7 @@ pub struct Arrival {
 }
 
 /// What happened to links.
+#[derive(Debug, PartialEq)]
 pub enum Change {
     /// The link with `peer` is there.
     Linked {
@@ -203,7 +205,7 @@ impl Wires {
     /// One wire of each family, or of one.
     pub fn new(links: Option<Links>, datagrams: Option<Datagrams>) -> Result<Wires> {
         let joint = match (&links, datagrams.as_ref().and_then(Datagrams::fd)) {
-            (Some(links), Some(datagrams)) => Some(join(links.fd(), datagrams)?),
+            (Some(links), Some(datagrams)) => Some(join([links.fd(), datagrams])?),
             _ => None,
         };
         Ok(Wires { links, datagrams, joint })
@@ -288,17 +290,4 @@ impl Wires {
     pub fn deadline(&self) -> Option<Nanos> {
         self.datagrams.as_ref().and_then(Datagrams::deadline)
     }
-}
-
-fn join(one: RawFd, other: RawFd) -> Result<nix::sys::epoll::Epoll> {
-    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-    use std::os::fd::BorrowedFd;
-    let error = |errno: nix::errno::Errno| crate::base::Error::from_errno("joining two wires' descriptors", errno as i32);
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(error)?;
-    for fd in [one, other] {
-        // SAFETY: both descriptors belong to wires that the caller holds and are open.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0)).map_err(error)?;
-    }
-    Ok(epoll)
 }

@@ -22,7 +22,7 @@ use nix::sys::socket::{
 };
 
 use super::Tag;
-use super::link::Parts;
+use super::link::{Parts, Sockets};
 use super::ring::{MAPPING_BYTES, SLOTS};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -30,8 +30,9 @@ use crate::base::{Error, Result};
 /// Magic and version, the rings' geometry, the tag of who is greeted, and the tag of who greets.
 const HELLO_LEN: usize = 56;
 const MAGIC: &[u8; 8] = b"basinrg1";
-/// Connections accepted whose hello has not come: a well-behaved peer's comes with its connection.
-const PENDING_MAX: usize = 8;
+/// Connections accepted whose hello has not come. A well-behaved peer's comes right behind its connection; one connection is taken
+/// a look, so strangers that say nothing push it out after this many looks, 13 ms, and no sooner.
+const PENDING_MAX: usize = 64;
 
 /// One HCA's abstract socket.
 pub struct Listener {
@@ -89,57 +90,44 @@ impl Listener {
         if self.own >= peer {
             return Ok(None);
         }
-        let socket = seqpacket()?;
-        connect(socket.as_raw_fd(), &name(peer)?).map_err(|errno| {
-            let error = os("reaching the peer's socket", errno);
-            match errno {
-                Errno::ECONNREFUSED => error.with_kind(ErrorKind::Failed).remedy("the peer has gone; start it again"),
-                Errno::EAGAIN => error.with_kind(ErrorKind::Busy).remedy("the peer does not answer: is it stopped?"),
-                _ => error,
-            }
-        })?;
-        let memfd = memfd_create(c"basin-rings", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
-            .map_err(|errno| os("creating a memfd", errno))?;
-        let memfd = File::from(memfd);
-        memfd.set_len(MAPPING_BYTES as u64).map_err(|error| Error::io("soft:shm: sizing the rings", &error))?;
-        fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))
-            .map_err(|errno| os("sealing the rings", errno))?;
-        let map = map(&memfd)?;
-        let hello = hello(peer, self.own);
-        let descriptors = [memfd.as_raw_fd()];
-        let control = [ControlMessage::ScmRights(&descriptors)];
-        let sent = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&hello)], &control, MsgFlags::MSG_NOSIGNAL, None);
-        sent.map_err(|errno| os("sending the rings to the peer", errno))?;
+        let (memfd, map) = make_rings()?;
+        let socket = call(peer)?;
+        introduce(&socket, &memfd, peer, self.own)?;
         Ok(Some(Parts { map, socket, first: true }))
     }
 
-    /// The next link another process made, if its hello is right; anything else is closed.
-    pub fn accept(&mut self) -> Option<(Tag, Parts)> {
+    /// Takes the next connection, whose hello is to wake this end if it is not there yet.
+    pub fn answer(&mut self, sockets: &Sockets) {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         if let Ok(fd) = accept4(self.socket.as_raw_fd(), flags) {
             // SAFETY: accept4 has just given this descriptor to us alone.
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
             if self.pending.len() == PENDING_MAX {
                 // The oldest has kept silent longest.
-                self.pending.remove(0);
+                sockets.unwatch(self.pending.remove(0).as_fd());
             }
-            self.pending.push(socket);
+            if sockets.watch(socket.as_fd()).is_ok() {
+                self.pending.push(socket);
+            }
         }
-        // The hello comes with the connection, or so close behind it that the next look finds it.
+    }
+
+    /// The next link another process made, if its hello is there and right; anything else is closed.
+    pub fn greet(&mut self, sockets: &Sockets) -> Option<(Tag, Parts)> {
         let mut at = 0;
         while at < self.pending.len() {
-            match greet(&self.pending[at], self.own) {
-                Greeting::Silent => at += 1,
-                Greeting::Wrong => drop(self.pending.remove(at)),
-                Greeting::Right(peer, map) => return Some((peer, Parts { map, socket: self.pending.remove(at), first: false })),
+            let greeting = greet(&self.pending[at], self.own);
+            if matches!(greeting, Greeting::Silent) {
+                at += 1;
+                continue;
+            }
+            let socket = self.pending.remove(at);
+            sockets.unwatch(socket.as_fd());
+            if let Greeting::Right(peer, map) = greeting {
+                return Some((peer, Parts { map, socket, first: false }));
             }
         }
         None
-    }
-
-    /// Whether a connection waits for its hello.
-    pub fn expects(&self) -> bool {
-        !self.pending.is_empty()
     }
 }
 
@@ -147,6 +135,41 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Rings of our own, and the file to pass on.
+pub(super) fn make_rings() -> Result<(File, Arc<MmapRaw>)> {
+    let memfd =
+        memfd_create(c"basin-rings", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(|errno| os("creating a memfd", errno))?;
+    let memfd = File::from(memfd);
+    memfd.set_len(MAPPING_BYTES as u64).map_err(|error| Error::io("soft:shm: sizing the rings", &error))?;
+    fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))
+        .map_err(|errno| os("sealing the rings", errno))?;
+    let map = map(&memfd)?;
+    Ok((memfd, map))
+}
+
+/// Connects to a peer's socket.
+pub(super) fn call(peer: Tag) -> Result<OwnedFd> {
+    let socket = seqpacket()?;
+    connect(socket.as_raw_fd(), &name(peer)?).map_err(|errno| {
+        let error = os("reaching the peer's socket", errno);
+        match errno {
+            Errno::ECONNREFUSED => error.with_kind(ErrorKind::Failed).remedy("the peer has gone; start it again"),
+            Errno::EAGAIN => error.with_kind(ErrorKind::Busy).remedy("the peer does not answer: is it stopped?"),
+            _ => error,
+        }
+    })?;
+    Ok(socket)
+}
+
+/// Passes the rings on, with a hello.
+pub(super) fn introduce(socket: &OwnedFd, memfd: &File, peer: Tag, own: Tag) -> Result<()> {
+    let hello = hello(peer, own);
+    let descriptors = [memfd.as_raw_fd()];
+    let control = [ControlMessage::ScmRights(&descriptors)];
+    let sent = sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(&hello)], &control, MsgFlags::MSG_NOSIGNAL, None);
+    sent.map(drop).map_err(|errno| os("sending the rings to the peer", errno))
 }
 
 enum Greeting {

@@ -3,7 +3,8 @@
 //! The ICRC covers the IP header, which a socket neither shows nor lets one write. A socket that never fragments
 //! (`IP_PMTUDISC_DO`) sends identification 0 and DF, so the header is known all the same: this end computes the ICRC over the
 //! header the kernel is going to write, and the receiving end over the one it must have had. Two of these ends verify every
-//! packet in full, and so does a NIC or rxe on the far side.
+//! packet in full, and so does a NIC or rxe on the far side. What such a peer sends over IPv4 has an identification of its own, which
+//! no socket shows: at RoCE's own port it is found from the ICRC ([`icrc::hidden_ident`]).
 //!
 //! Datagrams go and come in batches, a system call each. An idle poll must not cost one, so an empty socket is looked at again
 //! only after a pause; a sleeping core watches the socket instead.
@@ -18,6 +19,7 @@ use crate::device::rdma::soft::frame;
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
 use crate::wire::frame::Encapsulation;
+use crate::wire::{Malformed, icrc, ipv4, roce, udp};
 
 /// Datagrams in one system call.
 const BATCH: usize = 32;
@@ -27,6 +29,9 @@ const BUFFER_BYTES: usize = (4096 + frame::OVERHEAD_MAX).next_multiple_of(64);
 const SOCKET_BYTES: usize = 4 << 20;
 /// The pause after an empty look at the socket: a tenth of what a loopback round trip takes.
 const IDLE_PAUSE: Nanos = Nanos::from_micros(2);
+
+/// Take datagrams without checksum over IPv6 (linux/udp.h).
+const UDP_NO_CHECK6_RX: i32 = 102;
 
 /// A UDP socket as a wire.
 pub struct Udp {
@@ -88,6 +93,11 @@ impl Udp {
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         };
         set_option(&socket, level, option, probe).map_err(|error| Error::io(what("forbidding fragments on"), &error))?;
+        if address.is_ipv6() {
+            // RoCE's packets carry no UDP checksum, which IPv6 has to be told to allow (RFC 6935); the ICRC covers more.
+            set_option(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
+                .map_err(|error| Error::io(what("taking unsummed packets on"), &error))?;
+        }
         for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
             // The kernel gives what net.core.rmem_max allows; less only costs retransmissions.
             let _ = set_option(&socket, libc::SOL_SOCKET, option, SOCKET_BYTES as i32);
@@ -201,7 +211,7 @@ impl Udp {
             let bytes = &mut self.incoming.buffers[at][..front + len];
             // The header the datagram must have had, for the ICRC to be checked against.
             frame::path_between(src, self.address).emit(len as u16, 0, bytes);
-            match frame::open(bytes) {
+            match open(bytes, front, src, self.address) {
                 Ok(opened) => each(Arrival { from: From::Address(opened.src), repr: opened.repr, payload: opened.payload }),
                 Err(_) => self.dropped += 1,
             }
@@ -217,6 +227,21 @@ impl Udp {
 
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+}
+
+/// Judges a datagram of a socket at `to`, whose frame has made-up headers of `front` bytes.
+#[inline]
+fn open(bytes: &mut [u8], front: usize, from: SocketAddr, to: SocketAddr) -> Result<frame::Opened, Malformed> {
+    match frame::open(bytes) {
+        // A socket like ours sends identification 0; whoever else speaks RoCE does so at its own port.
+        Err(Malformed::Checksum) if to.is_ipv4() && to.port() == roce::UDP_PORT => {
+            let ip = front - udp::HEADER_LEN - ipv4::HEADER_LEN;
+            let ident = icrc::hidden_ident(&bytes[ip..]).ok_or(Malformed::Checksum)?;
+            frame::path_between(from, to).emit((bytes.len() - front) as u16, ident, bytes);
+            frame::open(bytes)
+        }
+        judged => judged,
     }
 }
 

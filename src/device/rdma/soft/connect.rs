@@ -1,0 +1,100 @@
+//! Connection management on the soft HCA: what [`cm`](crate::device::rdma::cm) asks of it.
+
+use std::net::SocketAddr;
+
+use super::hca::Soft;
+use super::wire::Datagrams;
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Psn, Qpn, Result};
+use crate::device::rdma::Transport;
+use crate::proto::rc::{self, Mtu};
+use crate::wire::cm::{Reply, Request};
+use crate::wire::roce::UDP_PORT;
+
+impl Soft {
+    /// Takes requests for `port`.
+    pub fn listen(&mut self, port: u16) -> Result<()> {
+        self.managed_address()?;
+        if self.management.listen(&self.ops, port) {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::Busy, format!("rdma_cm port {port}: this device has a listener there already"));
+        Err(error.remedy("choose another port"))
+    }
+
+    /// Asks the listener at `to` for a connection of a queue pair. Returns the connection's id.
+    pub fn ask(&mut self, index: u32, to: SocketAddr, data: &[u8]) -> Result<u32> {
+        let from = self.managed_address()?;
+        let local = self.endpoint(index);
+        if local.transport != Transport::Rc || self.slot(index).engine.state() != rc::State::Init {
+            let what = format!("queue pair {} cannot be connected by rdma_cm", Qpn(local.qpn));
+            return Err(Error::new(ErrorKind::Usage, what).remedy("make a new one of transport RC"));
+        }
+        if from.is_ipv4() != to.is_ipv4() {
+            return Err(Error::new(ErrorKind::Usage, format!("from {} to {}: different address families", from.ip(), to.ip())));
+        }
+        let config = &self.slot(index).config;
+        let (retries, rnr_retries) = (config.retries, config.rnr_retries);
+        let ack_timeout = rc::AckTimeout::at_least(config.ack_timeout).code();
+        let mut request = Request {
+            local: 0,
+            port: to.port(),
+            qpn: Qpn(local.qpn),
+            psn: Psn::new(local.psn),
+            responder_resources: local.reads,
+            initiator_depth: local.reads,
+            service: 0,
+            mtu: Mtu::ALL.iter().take_while(|mtu| mtu.bytes() <= local.mtu).count() as u8,
+            retries,
+            rnr_retries,
+            ack_timeout,
+            from: SocketAddr::new(from.ip(), 0),
+            to: to.ip(),
+            data: data.to_vec(),
+        };
+        // A number that is taken is drawn again; more than a few times means that there is no room.
+        for _ in 0..8 {
+            request.local = self.rng.u32();
+            let transaction = self.rng.u64();
+            if self.management.cm.connect(self.now, to.ip(), request.clone(), transaction) {
+                self.watch(request.local);
+                return Ok(request.local);
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "too many connections are being made").remedy("close some first"))
+    }
+
+    /// Agrees to a request.
+    pub fn accept(&mut self, id: u32, reply: Reply) {
+        self.management.cm.accept(self.now, id, reply);
+    }
+
+    /// Says that a connection that was agreed upon is ready.
+    pub fn ready(&mut self, id: u32) {
+        self.management.cm.ready(self.now, id);
+    }
+
+    /// Keeps what happens to a connection.
+    pub fn watch(&mut self, id: u32) {
+        self.management.watch(&self.ops, id);
+    }
+
+    /// Ends a connection.
+    pub fn disconnect_managed(&mut self, id: u32) {
+        self.management.cm.disconnect(self.now, id);
+    }
+
+    /// Ends a connection that nobody asks for any more.
+    pub fn forget(&mut self, id: u32) {
+        self.management.leave(self.now, id);
+    }
+
+    /// The address by which peers find this end: at RoCE's port, where they look.
+    fn managed_address(&self) -> Result<SocketAddr> {
+        let address = self.wires.datagrams.as_ref().map(Datagrams::address);
+        address.filter(|address| address.port() == UDP_PORT).ok_or_else(|| {
+            let what = format!("rdma_cm on {}: it is not at UDP port {UDP_PORT}", self.caps.name);
+            Error::new(ErrorKind::Unavailable, what).remedy("open soft:udp or soft:xdp at that port")
+        })
+    }
+}

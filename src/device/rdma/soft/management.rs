@@ -1,0 +1,172 @@
+//! Queue pair 1: the management datagrams that come and go, and who waits for what they say.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use super::memory::RawPayload;
+use super::wire::{Arrival, From, Peer, Wires};
+use crate::base::{Nanos, Psn, Rng};
+use crate::device::{Ops, Signal};
+use crate::mem::Ledger;
+use crate::proto::cm::{Cm, Event, packet};
+use crate::wire::cm::{LEN, Request, reason};
+use crate::wire::roce::UDP_PORT;
+
+/// Ways to peers that are kept.
+const PATHS_MAX: usize = 64;
+
+/// The manager of an HCA's connections.
+pub struct Management {
+    pub cm: Cm,
+    psn: Psn,
+    paths: VecDeque<(IpAddr, Peer)>,
+    listeners: BTreeMap<u16, Watch<(u32, Box<Request>)>>,
+    connections: BTreeMap<u32, Watch<Event>>,
+}
+
+/// What came, and who waits for it.
+pub struct Watch<T> {
+    pub signal: Rc<Signal>,
+    pub came: VecDeque<T>,
+}
+
+impl<T> Watch<T> {
+    fn new(ops: &Ops) -> Watch<T> {
+        Watch { signal: Rc::new(Signal::new(ops)), came: VecDeque::new() }
+    }
+
+    fn push(&mut self, item: T) {
+        self.came.push_back(item);
+        self.signal.raise();
+    }
+}
+
+impl Management {
+    pub fn new(rng: &mut Rng) -> Management {
+        Management {
+            cm: Cm::default(),
+            psn: Psn::new(rng.u32()),
+            paths: VecDeque::new(),
+            listeners: BTreeMap::new(),
+            connections: BTreeMap::new(),
+        }
+    }
+
+    /// Takes requests for `port`; false if somebody does already.
+    pub fn listen(&mut self, ops: &Ops, port: u16) -> bool {
+        let free = self.cm.listen(port);
+        if free {
+            self.listeners.insert(port, Watch::new(ops));
+        }
+        free
+    }
+
+    /// Takes no more of them; those that wait are refused.
+    pub fn unlisten(&mut self, port: u16) {
+        self.cm.unlisten(port);
+        for (id, _) in self.listeners.remove(&port).into_iter().flat_map(|watch| watch.came) {
+            self.cm.reject(id, reason::CONSUMER);
+        }
+    }
+
+    /// The next request for `port`; without one, what is raised when one comes.
+    pub fn next_request(&mut self, port: u16) -> Result<(u32, Box<Request>), Rc<Signal>> {
+        let watch = self.listeners.get_mut(&port).expect("a listener keeps its port");
+        watch.came.pop_front().ok_or_else(|| watch.signal.clone())
+    }
+
+    /// Keeps what happens to a connection from now on.
+    pub fn watch(&mut self, ops: &Ops, id: u32) {
+        self.connections.insert(id, Watch::new(ops));
+    }
+
+    /// Nobody asks for it any more; it ends if it has not.
+    pub fn leave(&mut self, now: Nanos, id: u32) {
+        self.cm.disconnect(now, id);
+        self.connections.remove(&id);
+    }
+
+    /// The next thing that happened to a connection; without one, what is raised then.
+    pub fn next_event(&mut self, id: u32) -> Result<Event, Rc<Signal>> {
+        let watch = self.connections.get_mut(&id).expect("a connection is watched");
+        watch.came.pop_front().ok_or_else(|| watch.signal.clone())
+    }
+
+    /// Takes a datagram for queue pair 1.
+    pub fn take(&mut self, now: Nanos, arrival: &Arrival, rng: &mut Rng) {
+        let From::Address(from) = arrival.from else { return };
+        if !crate::proto::cm::is_management(&arrival.repr) {
+            return;
+        }
+        let Some(mad) = copy(&arrival.payload) else { return };
+        self.cm.handle(now, from.ip(), &mad, rng.u32());
+        self.deal();
+    }
+
+    /// Whether something is to be sent.
+    pub fn wants_to_send(&self) -> bool {
+        self.cm.has_output()
+    }
+
+    /// Acts on time and sends what there is to send; true if it did anything.
+    pub fn poll(&mut self, now: Nanos, wires: &mut Wires, ledger: &Ledger) -> bool {
+        if now >= self.cm.next_timeout() {
+            self.cm.handle_timeout(now);
+            self.deal();
+        }
+        let mut sent = false;
+        while let Some((to, mad)) = self.cm.poll_transmit() {
+            let Some(peer) = self.path(wires, to) else { continue };
+            if !wires.room(&peer) {
+                // It is sent again, as if it had been lost on the way.
+                continue;
+            }
+            // SAFETY: the one span is `mad`, which lives until the call has copied it.
+            unsafe { wires.send(&peer, &packet(self.psn, &mad), ledger) };
+            self.psn = self.psn.advance(1);
+            sent = true;
+        }
+        sent
+    }
+
+    /// Gives events to those who wait for them.
+    fn deal(&mut self) {
+        while let Some(event) = self.cm.poll_event() {
+            match event {
+                Event::Requested(id, request) => match self.listeners.get_mut(&request.port) {
+                    Some(watch) => watch.push((id, request)),
+                    None => self.cm.reject(id, reason::INVALID_SERVICE_ID),
+                },
+                Event::Agreed(id, _) | Event::Established(id) | Event::Refused(id, _) | Event::Silent(id) | Event::Ended(id) => {
+                    if let Some(watch) = self.connections.get_mut(&id) {
+                        watch.push(event);
+                    }
+                }
+            }
+        }
+    }
+
+    fn path(&mut self, wires: &mut Wires, to: IpAddr) -> Option<Peer> {
+        if let Some((_, peer)) = self.paths.iter().find(|(known, _)| *known == to) {
+            return Some(*peer);
+        }
+        let peer = wires.path_to(SocketAddr::new(to, UDP_PORT)).ok()?;
+        if self.paths.len() == PATHS_MAX {
+            self.paths.pop_front();
+        }
+        self.paths.push_back((to, peer));
+        Some(peer)
+    }
+}
+
+/// A private copy: the payload may lie where its sender still writes.
+fn copy(payload: &RawPayload) -> Option<[u8; LEN]> {
+    let mut mad = [0; LEN];
+    if payload.len as usize != LEN {
+        return None;
+    }
+    // SAFETY: the payload is readable for its length until the packet is handled, and `mad` has that length.
+    unsafe { std::ptr::copy_nonoverlapping(payload.start, mad.as_mut_ptr(), LEN) };
+    Some(mad)
+}

@@ -1,0 +1,142 @@
+//! Completions: whose they are, and what ends with them.
+
+use rdma_mummy_sys::ibv_wc_status as wc;
+
+use super::ffi::{Completion, Cq};
+use super::hca::Verbs;
+use super::slot::{Sent, What};
+use crate::device::rdma::{HcaEvent, QpFault, QpState};
+use crate::device::{OpId, Outcome, Status, WcStatus};
+
+impl Verbs {
+    /// Takes completions, until there are none or the budget is spent.
+    #[inline]
+    pub(super) fn reap(&mut self, budget: usize) -> usize {
+        let (cq, mut taken) = (self.cq.clone(), 0);
+        let mut cq = cq.borrow_mut();
+        while taken < budget {
+            let count = cq.poll(|completion| self.complete(completion));
+            taken += count;
+            if count < Cq::BATCH {
+                break;
+            }
+        }
+        taken
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: Completion) {
+        let index = self.by_qpn.get(&completion.qpn).copied();
+        let Some((index, slot)) = index.and_then(|index| Some((index, self.slots[index as usize].as_mut()?))) else {
+            tracing::error!(qpn = completion.qpn, "a completion for a queue pair that was destroyed");
+            return;
+        };
+        let status = status(completion.status);
+        if slot.received.front() == Some(&completion.wr_id) {
+            slot.received.pop_front();
+            self.room += 1;
+            let id = OpId::from_bits(completion.wr_id);
+            // A fault would be a bug of ours or the device's, counted and logged by the table.
+            let _ = match status {
+                // The bytes of a WRITE went to a window; the receive got none.
+                None if completion.is_write => self.ops.complete_sized(id, received(0, completion.immediate)),
+                None => self.ops.complete_sized(id, received(completion.bytes, completion.immediate)),
+                // rxe says of a receive that is too short what the requester is told (rxe_resp.c, RESPST_ERR_LENGTH).
+                Some(WcStatus::RemoteInvalidRequest) => self.ops.complete(id, failed(WcStatus::LocalLength)),
+                Some(status) => self.ops.complete(id, failed(status)),
+            };
+            if let Some(status) = status {
+                self.fault(index, status, QpFault::PeerRequest);
+            }
+            return;
+        }
+        if !slot.sent.iter().any(|sent| sent.wr_id == completion.wr_id) {
+            // Counted and logged by the table: it ended already, or never was.
+            let _ = self.ops.complete(OpId::from_bits(completion.wr_id), failed(WcStatus::Fatal));
+            return;
+        }
+        // Those before it had no completion of their own: it says that they ended well.
+        while let Some(sent) = self.slot(index).sent.pop_front() {
+            let is_last = sent.wr_id == completion.wr_id;
+            self.ended(index, sent, status.filter(|_| is_last));
+            if is_last {
+                break;
+            }
+        }
+        if let Some(status) = status {
+            self.fault(index, status, QpFault::Request(status));
+        }
+    }
+
+    /// A send request ended.
+    #[inline]
+    pub(super) fn ended(&mut self, index: u32, sent: Sent, status: Option<WcStatus>) {
+        self.room += 1;
+        match sent.what {
+            What::Operation => {
+                self.slot(index).operations -= 1;
+                let outcome = status.map_or(Outcome::ok(sent.bytes), failed);
+                let _ = self.ops.complete(OpId::from_bits(sent.wr_id), outcome);
+            }
+            What::Bind(rkey, address) => self.grants.bound((rkey, address), status.is_none()),
+            What::Invalidate(rkey, address) => {
+                if !self.grants.invalidated((rkey, address), status.is_none()) {
+                    // A flushed invalidation proves nothing: the queue pair's end does.
+                    self.doomed.push(index);
+                }
+            }
+        }
+    }
+
+    /// A request failed: the queue pair is in the error state. A flush is the consequence of something else, which may be told by an event
+    /// or by a completion that is yet to come; when nothing is left that could tell it, it stays unsaid.
+    #[cold]
+    fn fault(&mut self, index: u32, status: WcStatus, fault: QpFault) {
+        if status != WcStatus::Flushed {
+            return self.fail(index, fault);
+        }
+        if self.slot(index).state == QpState::Connected {
+            self.slot(index).state = QpState::Error;
+            self.look_at_events();
+        }
+        if self.slot(index).pending() == 0 {
+            self.fail(index, QpFault::Unsaid);
+        }
+    }
+
+    /// A queue pair is in the error state, for this reason unless another one was told before.
+    #[cold]
+    pub(super) fn fail(&mut self, index: u32, fault: QpFault) {
+        let slot = self.slot(index);
+        slot.state = QpState::Error;
+        if !std::mem::replace(&mut slot.is_fault_told, true) {
+            let qpn = slot.qpn;
+            self.raise(HcaEvent::QpError { qpn, fault });
+        }
+    }
+}
+
+fn received(bytes: u32, immediate: Option<u32>) -> Outcome {
+    Outcome { immediate, ..Outcome::ok(bytes) }
+}
+
+pub(super) fn failed(status: WcStatus) -> Outcome {
+    Outcome::failed(Status::Rdma(status))
+}
+
+/// `enum ibv_wc_status` by the contract's names; `None` for success.
+fn status(status: u32) -> Option<WcStatus> {
+    Some(match status {
+        wc::IBV_WC_SUCCESS => return None,
+        wc::IBV_WC_LOC_LEN_ERR => WcStatus::LocalLength,
+        wc::IBV_WC_LOC_QP_OP_ERR | wc::IBV_WC_MW_BIND_ERR => WcStatus::LocalQpOperation,
+        wc::IBV_WC_LOC_PROT_ERR | wc::IBV_WC_LOC_ACCESS_ERR => WcStatus::LocalProtection,
+        wc::IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
+        wc::IBV_WC_BAD_RESP_ERR | wc::IBV_WC_REM_INV_REQ_ERR => WcStatus::RemoteInvalidRequest,
+        wc::IBV_WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
+        wc::IBV_WC_REM_OP_ERR => WcStatus::RemoteOperation,
+        wc::IBV_WC_RETRY_EXC_ERR => WcStatus::RetryExceeded,
+        wc::IBV_WC_RNR_RETRY_EXC_ERR => WcStatus::RnrRetryExceeded,
+        _ => WcStatus::Fatal,
+    })
+}

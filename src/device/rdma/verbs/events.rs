@@ -1,0 +1,132 @@
+//! What happens to a device beside completions: its port, its queue pairs, and its end.
+//!
+//! A device that is taken out fails everything it is asked from then on, also to destroy a queue pair. The kernel destroys them by
+//! itself and then removes the device from sysfs; only when it is gone from there has nothing of ours a user any more, and the leases
+//! come back.
+
+use std::rc::Rc;
+
+use super::ffi::Event;
+use super::hca::Verbs;
+use crate::base::Nanos;
+use crate::device::rdma::{HcaEvent, QpFault, QpState};
+use crate::device::{Signal, WcStatus};
+
+/// How often a core that does not sleep looks for events: a system call of about 0.2 µs.
+const LOOK: Nanos = Nanos::from_millis(1);
+/// How often the states of queue pairs with requests are asked for.
+const SURVEY: Nanos = Nanos::from_millis(500);
+/// Events not yet taken; older ones go first. A queue pair raises one in its life.
+const EVENTS_MAX: usize = 2048;
+
+impl Verbs {
+    /// The next event, if there is one.
+    pub fn take_event(&mut self) -> Option<HcaEvent> {
+        self.events.pop_front()
+    }
+
+    /// Raised with every event.
+    pub fn event_signal(&self) -> Rc<Signal> {
+        self.event_signal.clone()
+    }
+
+    /// A NIC counts its own.
+    pub fn frames_dropped(&self) -> u64 {
+        0
+    }
+
+    pub(super) fn raise(&mut self, event: HcaEvent) {
+        tracing::debug!(?event, "rdma event");
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+        self.event_signal.raise();
+    }
+
+    /// Looks at what no completion announces; true if there was something.
+    #[cold]
+    pub(super) fn look_around(&mut self, now: Nanos) -> bool {
+        self.next_look = now.saturating_add(LOOK);
+        let looked = self.look_at_events();
+        if self.has_windows_to_close() {
+            self.close_windows();
+        }
+        if now >= self.next_survey {
+            self.next_survey = now.saturating_add(SURVEY);
+            self.survey();
+        }
+        if self.is_lost && !self.by_qpn.is_empty() && self.device.is_removed() {
+            self.bury();
+            return true;
+        }
+        looked
+    }
+
+    /// Takes the asynchronous events; true if there were any.
+    pub(super) fn look_at_events(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.device.context.next_event() {
+            any = true;
+            match event {
+                Event::QpFatal(qpn) => self.fail_number(qpn, QpFault::Request(WcStatus::Fatal)),
+                Event::QpRequest(qpn) => self.fail_number(qpn, QpFault::PeerRequest),
+                Event::QpAccess(qpn) => self.fail_number(qpn, QpFault::PeerAccess),
+                Event::Port(port, is_up) if port == i32::from(self.device.port) => {
+                    self.raise(if is_up { HcaEvent::PortUp } else { HcaEvent::PortDown });
+                }
+                Event::CqError | Event::DeviceFatal => self.lose(),
+                Event::Port(..) => {}
+                Event::Other(number) => tracing::debug!(number, "an event of the RDMA device that changes nothing here"),
+            }
+        }
+        any
+    }
+
+    /// Finds queue pairs that the device took down without an event or a completion, or whose requests it does not flush: rxe loses
+    /// flushes now and then (seen with kernel 6.18, when a request of the peer is refused). Those are destroyed.
+    #[cold]
+    fn survey(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            let Some(slot) = self.slots[index as usize].as_mut().filter(|slot| slot.pending() > 0) else { continue };
+            let Some(qp) = &slot.qp else { continue };
+            if slot.state != QpState::Error {
+                if qp.is_in_error() {
+                    slot.state = QpState::Error;
+                }
+            } else if std::mem::replace(&mut slot.is_overdue, true) {
+                tracing::warn!(qpn = %slot.qpn, pending = slot.pending(), "the RDMA device does not flush a queue pair: it is destroyed");
+                self.fail(index, QpFault::Unsaid);
+                self.doomed.push(index);
+            }
+        }
+    }
+
+    fn fail_number(&mut self, qpn: u32, fault: QpFault) {
+        if let Some(&index) = self.by_qpn.get(&qpn) {
+            self.fail(index, fault);
+        }
+    }
+
+    /// The device fails: nothing more is asked of it but to destroy the queue pairs.
+    fn lose(&mut self) {
+        if std::mem::replace(&mut self.is_lost, true) {
+            return;
+        }
+        tracing::warn!(device = %self.device.name, "the RDMA device failed or is being removed");
+        // Not at once: completions may be in our hands.
+        self.doomed.extend(0..self.slots.len() as u32);
+        self.raise(HcaEvent::DeviceGone);
+    }
+
+    /// The kernel has removed the device and with it every queue pair.
+    pub(super) fn bury(&mut self) {
+        for index in 0..self.slots.len() as u32 {
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            // The library has nobody to ask: what it keeps of the queue pair stays.
+            std::mem::forget(slot.qp.take());
+            self.grants.forget_of(index);
+            self.flush(index);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Requests collected to be posted with one doorbell.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use rdma_mummy_sys as ibv;
+
+use super::memory::remote;
+use super::{Mr, Mw};
+
+/// A contiguous piece of registered memory.
+pub type Piece = ibv::ibv_sge;
+
+/// What a send request does.
+#[derive(Clone, Copy)]
+pub enum Verb<'a> {
+    Send,
+    SendImm(u32),
+    Write { address: u64, rkey: u32 },
+    WriteImm { address: u64, rkey: u32, immediate: u32 },
+    Read { address: u64, rkey: u32 },
+    Bind { mw: &'a Mw, mr: &'a Mr, address: u64, len: u64, rkey: u32, reads: bool, writes: bool },
+    Invalidate { rkey: u32 },
+}
+
+macro_rules! batch {
+    ($(#[$doc:meta])* $name:ident of $wr:ty) => {
+        $(#[$doc])*
+        pub struct $name {
+            requests: Vec<$wr>,
+            pieces: Vec<Piece>,
+        }
+
+        impl $name {
+            /// Room for `depth` requests, before it has to grow.
+            pub fn new(depth: usize) -> $name {
+                $name { requests: Vec::with_capacity(depth), pieces: Vec::with_capacity(2 * depth) }
+            }
+
+            /// How many requests wait in it.
+            #[inline]
+            pub fn len(&self) -> usize {
+                self.requests.len()
+            }
+
+            /// Forgets them.
+            pub fn clear(&mut self) {
+                self.requests.clear();
+                self.pieces.clear();
+            }
+
+            /// Points each request to its pieces and to the next one; the first, if there is one.
+            pub(super) fn link(&mut self) -> Option<*mut $wr> {
+                let count = self.requests.len();
+                let (requests, mut pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+                for at in 0..count {
+                    // SAFETY: `at` is within the table, and the pieces of all requests are in their table, in the same order.
+                    unsafe {
+                        let request = requests.add(at);
+                        (*request).sg_list = pieces;
+                        (*request).next = if at + 1 < count { request.add(1) } else { null_mut() };
+                        pieces = pieces.add((*request).num_sge as usize);
+                    }
+                }
+                (count > 0).then_some(requests)
+            }
+
+            /// What became of a batch that was posted from its first request on; empties it.
+            pub(super) fn outcome(&mut self, rc: c_int, bad: *mut $wr) -> (usize, Option<i32>) {
+                let count = self.requests.len();
+                let first = self.requests.as_ptr() as usize;
+                self.clear();
+                if rc == 0 {
+                    return (count, None);
+                }
+                // The first that was refused; the ones before it were taken.
+                let taken = (bad as usize).checked_sub(first).map_or(0, |bytes| bytes / size_of::<$wr>());
+                (taken.min(count), Some(rc))
+            }
+        }
+    };
+}
+
+batch! {
+    /// Send requests to be posted at once.
+    SendBatch of ibv::ibv_send_wr
+}
+batch! {
+    /// Receives to be posted at once.
+    RecvBatch of ibv::ibv_recv_wr
+}
+
+impl SendBatch {
+    /// Adds a request. An `inline` one's bytes are copied when it is posted.
+    #[inline]
+    pub fn push(&mut self, wr_id: u64, verb: Verb<'_>, pieces: &[Piece], signaled: bool, inline: bool) {
+        // SAFETY: a request is numbers, pointers and unions of them, for which all-zero is a value.
+        let mut wr = unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() };
+        let flag = |set: bool, flag: ibv::ibv_send_flags| if set { flag.0 } else { 0 };
+        wr.send_flags = flag(signaled, ibv::ibv_send_flags::IBV_SEND_SIGNALED) | flag(inline, ibv::ibv_send_flags::IBV_SEND_INLINE);
+        (wr.wr_id, wr.num_sge) = (wr_id, pieces.len() as c_int);
+        let to = |remote_addr, rkey| ibv::wr_t { rdma: ibv::rdma_t { remote_addr, rkey } };
+        let value = |number: u32| ibv::imm_data_invalidated_rkey_union_t { imm_data: number };
+        match verb {
+            Verb::Send => wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND,
+            Verb::SendImm(immediate) => {
+                wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+                wr.imm_data_invalidated_rkey_union = value(immediate.to_be());
+            }
+            Verb::Write { address, rkey } => {
+                (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_RDMA_WRITE, to(address, rkey));
+            }
+            Verb::WriteImm { address, rkey, immediate } => {
+                (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, to(address, rkey));
+                wr.imm_data_invalidated_rkey_union = value(immediate.to_be());
+            }
+            Verb::Read { address, rkey } => (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_RDMA_READ, to(address, rkey)),
+            Verb::Bind { mw, mr, address, len, rkey, reads, writes } => {
+                wr.opcode = ibv::ibv_wr_opcode::IBV_WR_BIND_MW;
+                let bind_info =
+                    ibv::ibv_mw_bind_info { mr: mr.raw.as_ptr(), addr: address, length: len, mw_access_flags: remote(reads, writes) };
+                wr.bind_mw_tso_union = ibv::bind_mw_tso_union_t { bind_mw: ibv::bind_mw_t { mw: mw.raw.as_ptr(), rkey, bind_info } };
+            }
+            Verb::Invalidate { rkey } => {
+                wr.opcode = ibv::ibv_wr_opcode::IBV_WR_LOCAL_INV;
+                wr.imm_data_invalidated_rkey_union = ibv::imm_data_invalidated_rkey_union_t { invalidated_rkey: rkey };
+            }
+        }
+        self.requests.push(wr);
+        self.pieces.extend_from_slice(pieces);
+    }
+
+    /// The last request raises a completion, whatever was said when it was added.
+    #[inline]
+    pub fn signal_last(&mut self) {
+        if let Some(last) = self.requests.last_mut() {
+            last.send_flags |= ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
+        }
+    }
+}
+
+impl RecvBatch {
+    /// Adds a receive.
+    #[inline]
+    pub fn push(&mut self, wr_id: u64, pieces: &[Piece]) {
+        self.requests.push(ibv::ibv_recv_wr { wr_id, next: null_mut(), sg_list: null_mut(), num_sge: pieces.len() as c_int });
+        self.pieces.extend_from_slice(pieces);
+    }
+}

@@ -1,0 +1,232 @@
+//! What peers may touch: windows of type 2, each bound to one queue pair; or, where the device has none, small memory regions.
+//!
+//! A device may judge a request by the registration behind a window and not by the window's own bounds: rxe does (rxe_resp.c, check_rkey;
+//! the conformance suite's `refused_access` shows it). There each window gets a registration of its own, as long as itself.
+//!
+//! A window is bound and invalidated by requests on its queue pair's send queue, in their turn. A grant is known by key and address
+//! together: a device may give out a key again, but the chunks stay with the window until it is closed.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::ffi::{Mr, Mw, Pd, Rights, Verb};
+use super::hca::Verbs;
+use super::slot::What;
+use crate::base::Rkey;
+use crate::device::Ops;
+use crate::device::rdma::qp::{Gate, Granted};
+use crate::device::rdma::{Access, QpState};
+use crate::mem::Run;
+
+/// The key of what cannot be touched: an empty window, or one of a queue pair that is down. Devices do not judge the key of a request
+/// for no bytes (InfiniBand specification C9-88).
+const NO_KEY: Rkey = Rkey(0);
+
+/// A grant's key and address.
+pub type Key = (u32, u64);
+
+/// The grants of a device.
+pub struct Grants {
+    by_key: HashMap<Key, Grant>,
+    /// Windows bound to nothing.
+    free: Vec<Mw>,
+    /// Grants are windows bound to queue pairs, not memory regions.
+    pub has_windows: bool,
+    /// The device holds peers to a window's bounds.
+    has_bounds: bool,
+    /// Numbers the windows' requests, below every operation's id.
+    serial: u32,
+    /// Windows to invalidate when there is room: queue pair and key.
+    closing: VecDeque<(u32, Key)>,
+}
+
+struct Grant {
+    /// The queue pair's place in the table.
+    index: u32,
+    holder: Option<Holder>,
+    gate: Option<Rc<Gate>>,
+}
+
+enum Holder {
+    /// With its own registration, where the device looks at that instead of the window.
+    Window(Mw, Option<Mr>),
+    Region(Mr),
+}
+
+impl Grants {
+    pub fn new(has_windows: bool, has_bounds: bool) -> Grants {
+        Grants { by_key: HashMap::new(), free: Vec::new(), has_windows, has_bounds, serial: 0, closing: VecDeque::new() }
+    }
+
+    /// A binding ended; one that failed has taken the queue pair down.
+    pub fn bound(&mut self, key: Key, well: bool) {
+        let Some(grant) = self.by_key.get_mut(&key) else { return };
+        if let Some(Holder::Window(mw, _)) = grant.holder.as_mut().filter(|_| well) {
+            mw.bound(key.0);
+        }
+        if let Some(gate) = grant.gate.take() {
+            gate.open();
+        }
+    }
+
+    /// An invalidation ended; false when it did not succeed, and the window may be open still.
+    pub fn invalidated(&mut self, key: Key, well: bool) -> bool {
+        if !well {
+            return !self.by_key.contains_key(&key);
+        }
+        let Some(mut grant) = self.by_key.remove(&key) else { return true };
+        if let Some(Holder::Window(mw, own)) = grant.holder.take() {
+            self.free.push(mw);
+            drop(own);
+        }
+        if let Some(gate) = grant.gate.take() {
+            gate.open();
+        }
+        true
+    }
+
+    /// Frees what the grants of a queue pair are made of, before it is destroyed: some devices keep it while a window is bound to it.
+    pub fn free_of(&mut self, index: u32) {
+        self.closing.retain(|(of, _)| *of != index);
+        for grant in self.by_key.values_mut().filter(|grant| grant.index == index) {
+            grant.holder = match grant.holder.take() {
+                // Not freed, its queue pair's end closes it.
+                Some(Holder::Window(mw, own)) => {
+                    let _ = mw.free();
+                    drop(own);
+                    None
+                }
+                // Any queue pair of the device reaches it.
+                Some(Holder::Region(mr)) => mr.free().err().map(Holder::Region),
+                None => None,
+            };
+        }
+    }
+
+    /// The device is gone, and with it what the grants of a queue pair are made of.
+    pub fn forget_of(&mut self, index: u32) {
+        for grant in self.by_key.values_mut().filter(|grant| grant.index == index) {
+            drop(grant.holder.take());
+        }
+    }
+
+    /// A queue pair was destroyed: its grants are closed.
+    pub fn closed_with(&mut self, index: u32) {
+        self.by_key.retain(|_, grant| {
+            let is_closed = grant.index == index && grant.holder.is_none();
+            if let Some(gate) = grant.gate.take_if(|_| is_closed) {
+                gate.open();
+            }
+            !is_closed
+        });
+    }
+
+    fn holder(&mut self, pd: &Rc<Pd>) -> Option<Mw> {
+        self.free.pop().or_else(|| Mw::new(pd).ok())
+    }
+}
+
+impl Verbs {
+    /// Begins to grant the peer of a queue pair access to a run; `None` when there is no room, or it is not connected.
+    pub fn grant(&mut self, index: u32, run: &Run, access: Access) -> Option<Granted> {
+        if !run.region().same(self.memory.region()) {
+            return None;
+        }
+        let nothing = Some(Granted { rkey: NO_KEY, opening: None });
+        match self.slot(index).state {
+            QpState::Init => return None,
+            QpState::Error => return nothing,
+            QpState::Connected if run.is_empty() => return nothing,
+            QpState::Connected => {}
+        }
+        let (address, len) = (run.address(), run.len());
+        let (reads, writes) = (access.reads(), access.writes());
+        if !self.grants.has_windows {
+            let rights = Rights::peer(reads, writes);
+            let mr = Mr::new(&self.pd, self.memory.region(), address, u64::from(len), rights).ok()?;
+            let rkey = mr.rkey;
+            self.grants.by_key.insert((rkey, address), Grant { index, holder: Some(Holder::Region(mr)), gate: None });
+            return Some(Granted { rkey: Rkey(rkey), opening: None });
+        }
+        if !has_room(self.room, self.slots[index as usize].as_ref()?) {
+            return None;
+        }
+        let own = if self.grants.has_bounds && self.memory.find(address, len).is_some() {
+            None
+        } else {
+            Some(Mr::new(&self.pd, self.memory.region(), address, u64::from(len), Rights::local(true)).ok()?)
+        };
+        let mr = own.as_ref().or_else(|| self.memory.find(address, len))?;
+        let mw = self.grants.holder(&self.pd)?;
+        let rkey = mw.next_rkey();
+        let serial = self.grants.next_serial();
+        let slot = self.slots[index as usize].as_mut()?;
+        let verb = Verb::Bind { mw: &mw, mr, address, len: u64::from(len), rkey, reads, writes };
+        Verbs::post_window(slot, serial, What::Bind(rkey, address), verb);
+        self.list_window(index);
+        let gate = Gate::new(&self.ops);
+        let grant = Grant { index, holder: Some(Holder::Window(mw, own)), gate: Some(gate.clone()) };
+        self.grants.by_key.insert((rkey, address), grant);
+        Some(Granted { rkey: Rkey(rkey), opening: Some(gate) })
+    }
+
+    /// Begins to end a grant; what to wait for until it has ended.
+    pub fn revoke(&mut self, rkey: Rkey, address: u64) -> Option<Rc<Gate>> {
+        let key = (rkey.0, address);
+        let gate = new_gate(&self.ops, self.grants.by_key.get_mut(&key)?);
+        let index = self.grants.by_key[&key].index;
+        if matches!(self.grants.by_key[&key].holder, Some(Holder::Region(_))) {
+            let grant = self.grants.by_key.get_mut(&key)?;
+            if let Some(Holder::Region(mr)) = grant.holder.take() {
+                grant.holder = mr.free().err().map(Holder::Region);
+            }
+            if grant.holder.is_none() {
+                self.grants.by_key.remove(&key);
+                gate.open();
+            }
+        } else if self.slot(index).state == QpState::Connected {
+            self.grants.closing.push_back((index, key));
+            self.close_windows();
+        } else {
+            self.end(index);
+        }
+        Some(gate)
+    }
+
+    /// Asks for the invalidations that wait for room.
+    pub(super) fn close_windows(&mut self) {
+        for _ in 0..self.grants.closing.len() {
+            let Some((index, key)) = self.grants.closing.pop_front() else { return };
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            if !has_room(self.room, slot) {
+                self.grants.closing.push_back((index, key));
+                continue;
+            }
+            let serial = self.grants.next_serial();
+            Verbs::post_window(slot, serial, What::Invalidate(key.0, key.1), Verb::Invalidate { rkey: key.0 });
+            self.list_window(index);
+        }
+    }
+
+    /// Whether windows wait for room to be closed.
+    #[inline]
+    pub(super) fn has_windows_to_close(&self) -> bool {
+        !self.grants.closing.is_empty()
+    }
+}
+
+impl Grants {
+    fn next_serial(&mut self) -> u64 {
+        self.serial = self.serial.wrapping_add(1);
+        u64::from(self.serial)
+    }
+}
+
+/// The send queue takes another window's request, and the completion queue its end.
+fn has_room(room: u32, slot: &super::slot::Slot) -> bool {
+    room > 0 && (slot.sent.len() as u32 - slot.operations) < slot.windows
+}
+
+fn new_gate(ops: &Ops, grant: &mut Grant) -> Rc<Gate> {
+    grant.gate.insert(Gate::new(ops)).clone()
+}

@@ -1,0 +1,330 @@
+//! The data path: what is posted is collected, and a poll gives it to the device and takes completions.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+
+use arrayvec::ArrayVec;
+
+use super::device::Device;
+use super::ffi::{Cq, Pd, Piece, Verb};
+use super::grants::Grants;
+use super::memory::Memory;
+use super::slot::{Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What};
+use crate::base::{Nanos, Rng};
+use crate::device::rdma::qp::Posted;
+use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState};
+use crate::device::{OpId, Ops, Progress, Queue, Signal, WcStatus};
+use crate::proto::rc::SendOp;
+use crate::proto::ud::Destination;
+
+/// Pieces of memory in one request, where the device takes as many.
+pub const PIECES_MAX: usize = 16;
+/// Completions taken in one poll: what the other queues of the core wait at most, some 10 µs.
+const REAP_BUDGET: usize = 128;
+
+/// A verbs device as one core uses it. Fields are dropped in this order: what is made of something before it.
+pub struct Verbs {
+    pub(super) ops: Ops,
+    pub(super) rng: Rng,
+    pub(super) caps: Rc<Caps>,
+    pub(super) max_send_depth: u32,
+    pub(super) max_recv_depth: u32,
+    /// By number in this table; a closed one leaves its place to the next.
+    pub(super) slots: Vec<Option<Slot>>,
+    pub(super) by_qpn: HashMap<u32, u32>,
+    pub(super) grants: Grants,
+    /// Queue pairs with something to post, each once.
+    pub(super) listed: VecDeque<u32>,
+    /// Requests the completion queue has room for.
+    pub(super) room: u32,
+    /// Queue pairs to destroy after the completions at hand are taken.
+    pub(super) doomed: Vec<u32>,
+    pub(super) events: VecDeque<HcaEvent>,
+    pub(super) event_signal: Rc<Signal>,
+    /// When to look for asynchronous events again.
+    pub(super) next_look: Nanos,
+    /// When to ask for the states of the queue pairs again.
+    pub(super) next_survey: Nanos,
+    /// The device failed or is going away.
+    pub(super) is_lost: bool,
+    pub(super) is_quiescing: bool,
+    /// The completion queue was asked for an event that has not come.
+    is_armed: bool,
+    pub(super) joint: nix::sys::epoll::Epoll,
+    pub(super) memory: Memory,
+    pub(super) cq: Rc<RefCell<Cq>>,
+    pub(super) pd: Rc<Pd>,
+    pub(super) device: Device,
+}
+
+impl Verbs {
+    #[allow(clippy::too_many_arguments, reason = "called once, by open")]
+    pub(super) fn assemble(
+        ops: Ops,
+        rng: Rng,
+        caps: Caps,
+        depths: (u32, u32),
+        room: u32,
+        grants: Grants,
+        joint: nix::sys::epoll::Epoll,
+        memory: Memory,
+        cq: Rc<RefCell<Cq>>,
+        pd: Rc<Pd>,
+        device: Device,
+    ) -> Verbs {
+        Verbs {
+            event_signal: Rc::new(Signal::new(&ops)),
+            ops,
+            rng,
+            caps: Rc::new(caps),
+            max_send_depth: depths.0,
+            max_recv_depth: depths.1,
+            slots: Vec::new(),
+            by_qpn: HashMap::new(),
+            grants,
+            listed: VecDeque::new(),
+            room,
+            doomed: Vec::new(),
+            events: VecDeque::new(),
+            next_look: Nanos::ZERO,
+            next_survey: Nanos::ZERO,
+            is_lost: false,
+            is_quiescing: false,
+            is_armed: false,
+            joint,
+            memory,
+            cq,
+            pd,
+            device,
+        }
+    }
+
+    #[inline]
+    pub(super) fn slot(&mut self, index: u32) -> &mut Slot {
+        self.slots[index as usize].as_mut().expect("a queue pair handle keeps its slot")
+    }
+
+    #[inline]
+    fn list(&mut self, index: u32) {
+        let slot = self.slots[index as usize].as_mut().expect("a queue pair handle keeps its slot");
+        if !slot.is_listed {
+            slot.is_listed = true;
+            self.listed.push_back(index);
+        }
+    }
+
+    /// The core's in-flight table.
+    #[inline]
+    pub fn ops(&self) -> &Ops {
+        &self.ops
+    }
+
+    /// Posts a send request for operation `id` at the next poll. `remote_len` is what the peer's memory holds at most; `to` is for
+    /// datagrams, which are not sent here.
+    #[inline]
+    pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32, to: Option<Destination>) -> Posted {
+        let mut pieces = ArrayVec::new();
+        let bytes = match self.pieces(id, &mut pieces) {
+            Ok(bytes) if bytes <= remote_len.min(self.caps.max_message_bytes) => bytes,
+            Ok(_) => return Posted::Never(WcStatus::LocalLength),
+            Err(status) => return Posted::Never(status),
+        };
+        let room = self.room;
+        let slot = self.slot(index);
+        match slot.state {
+            QpState::Connected => {}
+            QpState::Init => return Posted::Never(WcStatus::LocalQpOperation),
+            QpState::Error => return Posted::Never(WcStatus::Flushed),
+        }
+        if slot.operations == slot.config.send_depth || room == 0 {
+            return Posted::Full;
+        }
+        let verb = match op {
+            SendOp::Send => Verb::Send,
+            SendOp::SendImm(immediate) => Verb::SendImm(immediate),
+            SendOp::Write(at) => Verb::Write { address: at.va, rkey: at.rkey.0 },
+            SendOp::WriteImm(at, immediate) => Verb::WriteImm { address: at.va, rkey: at.rkey.0, immediate },
+            SendOp::Read(at) => Verb::Read { address: at.va, rkey: at.rkey.0 },
+            SendOp::Atomic(..) | SendOp::SendInvalidate(_) => return Posted::Never(WcStatus::LocalQpOperation),
+        };
+        if to.is_some() {
+            return Posted::Never(WcStatus::LocalQpOperation);
+        }
+        let reads = matches!(op, SendOp::Read(_));
+        let inline = !reads && bytes > 0 && bytes <= slot.inline_bytes;
+        if inline {
+            slot.config.ledger.note(bytes);
+        }
+        slot.push(Sent { wr_id: id.to_bits(), bytes, what: What::Operation }, verb, &pieces, reads || bytes > UNSIGNALED_BYTES, inline);
+        slot.operations += 1;
+        self.room -= 1;
+        self.list(index);
+        Posted::Taken
+    }
+
+    /// Posts a receive for operation `id` at the next poll.
+    #[inline]
+    pub fn post_recv(&mut self, index: u32, id: OpId) -> Posted {
+        let mut pieces = ArrayVec::new();
+        if let Err(status) = self.pieces(id, &mut pieces) {
+            return Posted::Never(status);
+        }
+        let room = self.room;
+        let slot = self.slot(index);
+        if slot.state == QpState::Error {
+            return Posted::Never(WcStatus::Flushed);
+        }
+        if slot.received.len() == slot.config.recv_depth as usize || room == 0 {
+            return Posted::Full;
+        }
+        slot.recvs.push(id.to_bits(), &pieces);
+        slot.received.push_back(id.to_bits());
+        self.room -= 1;
+        self.list(index);
+        Posted::Taken
+    }
+
+    /// The memory of an operation as the device is told of it, and its length in bytes.
+    #[inline]
+    fn pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
+        let (most, mut bytes) = (self.caps.max_sge as usize, 0u64);
+        self.ops.try_pieces(id, |address, len| {
+            bytes += u64::from(len);
+            self.memory.each_piece(address, len, WcStatus::LocalProtection, |piece| {
+                if pieces.len() == most {
+                    return Err(WcStatus::LocalLength);
+                }
+                pieces.push(piece);
+                Ok(())
+            })
+        })?;
+        u32::try_from(bytes).map_err(|_| WcStatus::LocalLength)
+    }
+
+    /// A window's request, at the next poll. The send queue has room for one of each window of the queue pair.
+    pub(super) fn post_window(slot: &mut Slot, wr_id: u64, what: What, verb: Verb<'_>) {
+        slot.push(Sent { wr_id, bytes: 0, what }, verb, &[], true, false);
+    }
+
+    pub(super) fn list_window(&mut self, index: u32) {
+        self.room -= 1;
+        self.list(index);
+    }
+
+    /// Gives the device what was collected, with one doorbell for each queue.
+    #[inline]
+    fn post_collected(&mut self) -> usize {
+        let mut posted = 0;
+        while let Some(index) = self.listed.pop_front() {
+            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+            slot.is_listed = false;
+            let Some(qp) = slot.qp.as_mut() else { continue };
+            posted += slot.recvs.len() + slot.sends.len();
+            // SAFETY: each receive's memory is a lease in the op table, which gives it to nobody until it is completed: in `complete`,
+            // after the device's completion, or in `flush`, after the queue pair was destroyed.
+            let (taken, refused) = unsafe { qp.post_recv(&mut slot.recvs) };
+            if let Some(errno) = refused {
+                self.refused(index, errno, None, Some(taken));
+                continue;
+            }
+            slot.sends.signal_last();
+            slot.unsignaled = 0;
+            // SAFETY: as above. Windows and registrations named by requests are freed only after the batch was posted or cleared.
+            let (taken, refused) = unsafe { qp.post_send(&mut slot.sends) };
+            if let Some(errno) = refused {
+                self.refused(index, errno, Some(taken), None);
+            }
+        }
+        posted
+    }
+
+    /// The device refused what its limits allow. There is no telling what else it holds, so the queue pair ends.
+    #[cold]
+    fn refused(&mut self, index: u32, errno: i32, sends: Option<usize>, recvs: Option<usize>) {
+        let slot = self.slot(index);
+        tracing::error!(qpn = %slot.qpn, errno, ?sends, ?recvs, "the RDMA device refused a request");
+        self.fail(index, QpFault::Request(WcStatus::LocalQpOperation));
+        self.doomed.push(index);
+    }
+
+    #[cold]
+    fn destroy_doomed(&mut self) {
+        while let Some(index) = self.doomed.pop() {
+            self.end(index);
+        }
+    }
+}
+
+impl Slot {
+    /// Adds a send request to the batch. It has a completion of its own if it `must`, or many before it have none.
+    #[inline]
+    fn push(&mut self, sent: Sent, verb: Verb<'_>, pieces: &[Piece], must: bool, inline: bool) {
+        let signaled = must || self.unsignaled + 1 >= UNSIGNALED_MAX;
+        self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+        self.sends.push(sent.wr_id, verb, pieces, signaled, inline);
+        self.sent.push_back(sent);
+    }
+}
+
+impl Queue for Verbs {
+    fn name(&self) -> String {
+        format!("rdma {}", self.caps.name)
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> Progress {
+        let looked = now >= self.next_look && self.look_around(now);
+        let posted = if self.listed.is_empty() { 0 } else { self.post_collected() };
+        let taken = self.reap(REAP_BUDGET);
+        if !self.doomed.is_empty() {
+            self.destroy_doomed();
+        }
+        Progress::from_work(looked || posted > 0 || taken > 0)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        // Nothing announces that the kernel has taken a lost device out, or what the survey finds.
+        if self.is_lost && !self.by_qpn.is_empty() {
+            return Some(self.next_look);
+        }
+        self.slots.iter().flatten().any(|slot| slot.pending() > 0).then_some(self.next_survey)
+    }
+
+    fn arm(&mut self, now: Nanos) -> Progress {
+        // An event that came is taken, or the descriptor stays readable and nobody sleeps.
+        while self.is_armed && self.cq.borrow_mut().take_event() {
+            self.is_armed = false;
+        }
+        if !self.is_armed && !self.is_lost {
+            self.is_armed = self.cq.borrow_mut().request_event();
+        }
+        self.next_look = now;
+        // What came between the last poll and the request raises no event: look once more.
+        self.poll(now)
+    }
+
+    fn event_fd(&self) -> Option<RawFd> {
+        Some(self.joint.0.as_raw_fd())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.iter().flatten().map(Slot::pending).sum()
+    }
+
+    fn quiesce(&mut self, _now: Nanos) {
+        self.is_quiescing = true;
+        self.end_all();
+    }
+}
+
+impl Drop for Verbs {
+    /// Nothing touches the leases once the queue pairs are destroyed, so all of them are given back.
+    fn drop(&mut self) {
+        self.end_all();
+        if self.is_lost && self.device.is_removed() {
+            self.bury();
+        }
+    }
+}

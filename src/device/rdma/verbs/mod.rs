@@ -1,0 +1,31 @@
+//! RDMA devices of the kernel, through libibverbs, which is loaded when the first is opened.
+//!
+//! | file | part |
+//! | --- | --- |
+//! | [`ffi`] | the library's objects, with owners |
+//! | [`device`] | a device by name, its port, its address, its limits |
+//! | [`memory`] | the region registered in pieces |
+//! | [`hca`] | the data path: requests posted in batches |
+//! | [`complete`] | completions taken in batches, and what ends with each |
+//! | [`slot`] | a queue pair: what is posted to it and in which order it completes |
+//! | [`control`] | queue pairs made, connected and destroyed |
+//! | [`grants`] | windows opened to peers and closed |
+//! | [`events`] | what happens beside completions, and a device that goes away |
+//!
+//! Nothing is posted between polls: [`Qp`](super::Qp) fills batches, the poll rings the doorbell once for each. A queue completes in
+//! order, so in a batch of small requests only the last raises a completion, and those before it end with it.
+//!
+//! A queue pair ends by being destroyed. That is the one proof every device gives that it has let go of what was posted, so leases
+//! and windows come back then and not before, whatever became of their requests.
+
+mod complete;
+mod control;
+mod device;
+mod events;
+mod ffi;
+mod grants;
+mod hca;
+mod memory;
+mod slot;
+
+pub use hca::Verbs;

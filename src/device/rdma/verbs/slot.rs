@@ -1,0 +1,94 @@
+//! A queue pair of the device: what is to be posted to it, what was, and in which order it ends.
+
+use std::collections::VecDeque;
+
+use super::ffi::{QueuePair, RecvBatch, SendBatch};
+use crate::base::{Psn, Qpn};
+use crate::device::rdma::{QpConfig, QpState};
+
+/// Requests in a row without a completion of their own, at most: they end when one behind them does.
+pub const UNSIGNALED_MAX: u32 = 16;
+/// Bytes of a request that may go without a completion of its own: longer ones would keep those before them waiting.
+pub const UNSIGNALED_BYTES: u32 = 4096;
+
+/// A send request that was given to the device, or will be at the next poll.
+#[derive(Clone, Copy)]
+pub struct Sent {
+    pub wr_id: u64,
+    pub bytes: u32,
+    pub what: What,
+}
+
+/// Whose request it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// An operation's.
+    Operation,
+    /// A window is bound: rkey and address.
+    Bind(u32, u64),
+    /// A window is closed: rkey and address.
+    Invalidate(u32, u64),
+}
+
+/// A queue pair.
+pub struct Slot {
+    /// `None` once it is destroyed.
+    pub qp: Option<QueuePair>,
+    pub qpn: Qpn,
+    pub psn: Psn,
+    pub state: QpState,
+    pub config: QpConfig,
+    /// Bytes of a message it takes inline.
+    pub inline_bytes: u32,
+    /// Requests to post at the next poll, and those of them in [`Slot::sent`]'s tail.
+    pub sends: SendBatch,
+    pub recvs: RecvBatch,
+    /// Everything that has no completion yet, oldest first: each queue completes in order.
+    pub sent: VecDeque<Sent>,
+    pub received: VecDeque<u64>,
+    /// Windows' requests it takes at once.
+    pub windows: u32,
+    /// Operations among those sent; the others are the windows'.
+    pub operations: u32,
+    /// Requests since the last one with a completion of its own.
+    pub unsignaled: u32,
+    /// On the list of those with something to post.
+    pub is_listed: bool,
+    /// Its change to the error state was told.
+    pub is_fault_told: bool,
+    /// Its requests were still pending at the last survey, in the error state.
+    pub is_overdue: bool,
+    /// The handle is gone; the device does not let go.
+    pub is_closing: bool,
+}
+
+impl Slot {
+    /// A queue pair that is not connected.
+    pub fn new(qp: QueuePair, psn: Psn, config: QpConfig, inline_bytes: u32, windows: u32) -> Slot {
+        let (sends, recvs) = ((config.send_depth + windows) as usize, config.recv_depth as usize);
+        Slot {
+            qpn: Qpn(qp.number()),
+            qp: Some(qp),
+            psn,
+            state: QpState::Init,
+            inline_bytes,
+            sends: SendBatch::new(sends),
+            recvs: RecvBatch::new(recvs),
+            sent: VecDeque::with_capacity(sends),
+            received: VecDeque::with_capacity(recvs),
+            config,
+            windows,
+            operations: 0,
+            unsignaled: 0,
+            is_listed: false,
+            is_fault_told: false,
+            is_overdue: false,
+            is_closing: false,
+        }
+    }
+
+    /// Requests that have no completion yet.
+    pub fn pending(&self) -> usize {
+        self.sent.len() + self.received.len()
+    }
+}

@@ -1,0 +1,116 @@
+//! What every program here needs: a region and a soft HCA at RoCE's own port.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Options, silent};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result, Rng, limits};
+use crate::device::packet::Link;
+use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName};
+use crate::mem::{Region, RegionConfig, Run, Slab};
+use crate::reactor::Core;
+use crate::wire::roce;
+
+/// Receives, sends and windows of the largest message, and packets: 64 of each at 1 MiB would be the whole of it.
+const REGION_BYTES: u64 = 128 << 20;
+
+/// A core's memory and its HCA.
+pub struct Station {
+    pub core: Core,
+    pub slab: Slab,
+    pub hca: Hca,
+    address: SocketAddr,
+}
+
+impl Station {
+    /// Opens the interface and the device the options name.
+    pub fn open(core: &Core, options: &Options) -> Result<Station> {
+        if !matches!(options.rdma, RdmaName::SoftUdp | RdmaName::SoftXdp) {
+            let what = format!("{} does not speak RoCEv2 with other programs", options.rdma);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("use soft:udp, or soft:xdp as root"));
+        }
+        let link = Link::find(&options.interface)?;
+        let address = choose_address(&link, options)?;
+        let region = Region::map(&RegionConfig { chunk_bytes: limits::CHUNK_SIZES[1], ..RegionConfig::new(REGION_BYTES) })?;
+        let mut env = HcaEnv {
+            address: Some(address),
+            link_mtu: Some(link.mtu),
+            udp_port: roce::UDP_PORT,
+            ..HcaEnv::new(core.ops().clone(), region.clone(), Rng::from_kernel())
+        };
+        if options.rdma == RdmaName::SoftXdp {
+            attach_packets(core, &region, &link, &mut env)?;
+        }
+        let slab = Slab::new(&region, region.undealt())?;
+        core.adopt_slab(&slab);
+        if env.inlet.is_some() {
+            env.slab = Some(slab.clone());
+        }
+        let hca = Hca::open(env, &options.rdma)?;
+        core.attach(hca.queue());
+        Ok(Station { core: core.clone(), slab, hca, address: SocketAddr::new(address, roce::UDP_PORT) })
+    }
+
+    /// Where RoCE packets reach it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The path MTU both ends can use at most, in bytes.
+    pub fn path_mtu(&self, options: &Options) -> u32 {
+        let most = self.hca.caps().path_mtu_max;
+        options.path_mtu.map_or(most, |asked| asked.min(most))
+    }
+
+    /// What a queue pair is made for: timing for a peer under emulation, who may take half a second for a turn.
+    pub fn qp_config(&self, options: &Options) -> QpConfig {
+        QpConfig { path_mtu: options.path_mtu, ack_timeout: Nanos::from_millis(250), ..QpConfig::default() }
+    }
+
+    /// A run of `len` bytes, each of them `byte`.
+    pub fn filled(&self, len: u32, byte: u8) -> Result<Run> {
+        let mut run = self.slab.run(len)?;
+        run.as_mut_slice().fill(byte);
+        Ok(run)
+    }
+
+    /// Waits for the other program's next step.
+    pub async fn patiently<T>(&self, what: &str, step: impl Future<Output = Result<T>>) -> Result<T> {
+        self.core.timeout(super::PATIENCE, step).await.map_err(|_| silent(&what))?
+    }
+}
+
+fn choose_address(link: &Link, options: &Options) -> Result<IpAddr> {
+    let near = |host| link.address_for(host);
+    let has = |address: IpAddr| link.addresses.iter().any(|&(own, _)| own == address);
+    match (options.address, options.host) {
+        (Some(address), _) if !has(address) => {
+            let own: Vec<String> = link.addresses.iter().map(|(address, _)| address.to_string()).collect();
+            let what = format!("{} has no address {address}", link.name);
+            Err(Error::new(ErrorKind::Usage, what).remedy(format!("name one of: {}", own.join(", "))))
+        }
+        (Some(address), _) => Ok(address),
+        (None, host) => host.and_then(near).or_else(|| link.addresses.first().map(|&(address, _)| address)).ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("{} has no IP address", link.name))
+                .remedy(format!("ip addr add … dev {}", link.name))
+        }),
+    }
+}
+
+#[cfg(feature = "xdp")]
+fn attach_packets(core: &Core, region: &Region, link: &Link, env: &mut HcaEnv) -> Result<()> {
+    use crate::device::packet::{Interface, InterfaceConfig, Port, PortConfig, Splitter};
+    let interface = Interface::open(region, &InterfaceConfig::new(&link.name, &[roce::UDP_PORT]))?;
+    let config = PortConfig::new(0);
+    let slab = Slab::new(region, config.receive_chunks)?;
+    core.adopt_slab(&slab);
+    let port = Port::open(core.ops(), &slab, &interface, &config)?;
+    core.attach(port.queue());
+    env.inlet = Some(Splitter::new(core.ops(), port).inlet(&[roce::UDP_PORT]));
+    Ok(())
+}
+
+#[cfg(not(feature = "xdp"))]
+fn attach_packets(_: &Core, _: &Region, _: &Link, _: &mut HcaEnv) -> Result<()> {
+    crate::device::packet::require()
+}

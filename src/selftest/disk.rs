@@ -1,0 +1,100 @@
+//! NVMe passthrough.
+
+use super::memory::round_trip;
+use super::stand::Stand;
+use super::{Devices, Ended, Found, check, skip};
+use crate::base::Lba;
+use crate::base::units::human_bytes;
+use crate::device::block::{BackendKind, Disk, DiskConfig, Durability};
+use crate::mem::PageKind;
+
+const PAGES: [PageKind; 2] = [PageKind::Huge2M, PageKind::Plain];
+
+/// The `number`th disk, if there is one.
+pub fn config(devices: &Devices, number: usize) -> Result<DiskConfig, Ended> {
+    let Some(path) = devices.disks.get(number) else { return skip(format!("{number} disks were given: --disk")) };
+    let force_device = devices.overwrite.then(|| path.to_string_lossy().into_owned());
+    Ok(DiskConfig { force_device, ..DiskConfig::new(path) })
+}
+
+/// Opens a disk and attaches its queue to the core.
+pub fn open(stand: &Stand, config: &DiskConfig) -> Result<Disk, Ended> {
+    let disk = Disk::open(stand.core.uring(), stand.core.ops(), config)?;
+    disk.queue().map(|queue| stand.core.attach(queue));
+    Ok(disk)
+}
+
+/// Does `work` on the first disk, which must be an NVMe namespace.
+fn on_nvme<W>(devices: &Devices, busy_poll: bool, work: impl FnOnce(Stand, Disk) -> W + 'static) -> Found
+where
+    W: Future<Output = Result<Disk, Ended>> + 'static,
+{
+    let config = DiskConfig { busy_poll, ..config(devices, 0)? };
+    Stand::run(8 << 20, &PAGES, move |stand| async move {
+        let disk = open(&stand, &config)?;
+        if disk.info().backend != BackendKind::Nvme {
+            return skip(format!("{} is no NVMe namespace with a generic device", config.path.display()));
+        }
+        let disk = work(stand, disk).await?;
+        Ok(disk.info().summary())
+    })
+}
+
+pub fn passthrough(devices: &Devices) -> Found {
+    on_nvme(devices, false, |stand, disk| async move {
+        check(disk.info().fixed_buffers, || disk.info().notes.join("; "))?;
+        round_trip(&stand, &disk, Durability::AtFlush).await?;
+        Ok(disk)
+    })
+}
+
+pub fn iopoll(devices: &Devices) -> Found {
+    on_nvme(devices, true, |stand, disk| async move {
+        round_trip(&stand, &disk, Durability::AtFlush).await?;
+        Ok(disk)
+    })
+}
+
+pub fn flush(devices: &Devices) -> Found {
+    on_nvme(devices, false, |stand, disk| async move {
+        round_trip(&stand, &disk, Durability::AtFlush).await?;
+        disk.flush().await.map_err(|failed| disk.explain("flushing", Lba(0), failed))?;
+        Ok(disk)
+    })
+}
+
+pub fn force_unit_access(devices: &Devices) -> Found {
+    on_nvme(devices, false, |stand, disk| async move {
+        if !disk.info().supports_fua {
+            return skip("the namespace takes no FUA");
+        }
+        round_trip(&stand, &disk, Durability::Now).await?;
+        Ok(disk)
+    })
+}
+
+pub fn deallocate(devices: &Devices) -> Found {
+    on_nvme(devices, false, |stand, disk| async move {
+        if !disk.info().supports_discard {
+            return skip("the namespace takes no deallocation");
+        }
+        let lba = Lba(u64::from((64 << 10) / disk.info().block_bytes));
+        disk.discard(lba, lba.0).await.map_err(|failed| disk.explain("discarding", lba, failed))?;
+        // What was discarded can be written again.
+        round_trip(&stand, &disk, Durability::AtFlush).await?;
+        Ok(disk)
+    })
+}
+
+pub fn namespaces(devices: &Devices) -> Found {
+    let configs = [config(devices, 0)?, config(devices, 1)?];
+    Stand::run(8 << 20, &PAGES, move |stand| async move {
+        let mut found = Vec::new();
+        let disks = configs.iter().map(|config| open(&stand, config)).collect::<Result<Vec<_>, _>>()?;
+        for disk in &disks {
+            round_trip(&stand, disk, Durability::AtFlush).await?;
+            found.push(format!("{} of {}-byte blocks", human_bytes(disk.info().capacity_bytes), disk.info().block_bytes));
+        }
+        Ok(found.join(", "))
+    })
+}

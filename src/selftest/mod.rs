@@ -1,0 +1,116 @@
+//! Kernel features checked by using them: `basin selftest`, which reports as the kernel's own tests do (KTAP).
+//!
+//! A test that finds its feature missing, or that was given no device, is skipped with the reason; one that finds it there and not
+//! working is not ok. What a test does to a device is said at [`Devices`].
+
+mod disk;
+mod ktap;
+mod lab;
+mod memory;
+mod packet;
+mod rdma;
+mod stand;
+mod threefold;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::base::Error;
+use crate::base::error::ErrorKind;
+
+pub use ktap::Counts;
+
+/// The devices tests may use. Without one its tests are skipped.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    /// Network interface: AF_XDP sockets are opened on queue 0, and one frame to its own address is sent.
+    pub interface: Option<String>,
+    /// RDMA device, or `soft`: queue pairs are connected to each other.
+    pub rdma: Option<String>,
+    /// Disks. Their first MiB behind the header is overwritten, if nothing is on them or `overwrite`.
+    pub disks: Vec<PathBuf>,
+    /// What is on the disks may be lost.
+    pub overwrite: bool,
+}
+
+/// How a test that is not ok ended.
+enum Ended {
+    Skipped(String),
+    Failed(String),
+}
+
+impl From<Error> for Ended {
+    /// What the machine cannot give is no failure of it.
+    fn from(error: Error) -> Ended {
+        let text = format!("{error:#}");
+        if error.kind() == ErrorKind::Unavailable { Ended::Skipped(text) } else { Ended::Failed(text) }
+    }
+}
+
+/// What a test found, in a few words.
+type Found = Result<String, Ended>;
+
+fn check(holds: bool, what: impl FnOnce() -> String) -> Result<(), Ended> {
+    if holds { Ok(()) } else { Err(Ended::Failed(what())) }
+}
+
+fn skip<T>(why: impl Into<String>) -> Result<T, Ended> {
+    Err(Ended::Skipped(why.into()))
+}
+
+struct Test {
+    name: &'static str,
+    run: fn(&Devices) -> Found,
+}
+
+const fn test(name: &'static str, run: fn(&Devices) -> Found) -> Test {
+    Test { name, run }
+}
+
+/// Every test, in the order they run.
+const TESTS: &[Test] = &[
+    // A region of 64 MiB, one of 1 GiB, each on pages of its kind.
+    test("region_2m_pages", memory::two_mib_pages),
+    test("region_1g_pages", memory::one_gib_pages),
+    // The core's ring, and a file written and read through registered memory.
+    test("uring_defer_taskrun", memory::ring),
+    test("uring_fixed_buffers", memory::fixed_buffers),
+    // An AF_XDP socket in every mode, as the kernel says afterwards, and a frame sent through it.
+    test("xsk_skb", packet::skb),
+    test("xsk_native", packet::native),
+    test("xsk_zero_copy", packet::zero_copy),
+    test("xsk_multi_buffer", packet::multi_buffer),
+    // Two queue pairs of one device, connected.
+    test("rdma_mr", rdma::registration),
+    test("rdma_mr_2m_pages", rdma::registration_of_huge_pages),
+    test("rdma_rc", rdma::reliable_connection),
+    test("rdma_windows", rdma::windows),
+    // Passthrough where the disk is an NVMe namespace.
+    test("nvme_passthrough_fixed_buffers", disk::passthrough),
+    test("nvme_iopoll", disk::iopoll),
+    test("nvme_flush", disk::flush),
+    test("nvme_fua", disk::force_unit_access),
+    test("nvme_deallocate", disk::deallocate),
+    test("nvme_namespaces", disk::namespaces),
+    // One region is RDMA memory, packet memory and storage memory at once, and the same bytes go through all three.
+    test("region_threefold_64m", threefold::of_64_mib),
+    test("region_threefold_1g", threefold::of_1_gib),
+];
+
+/// Names of all tests.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    TESTS.iter().map(|test| test.name)
+}
+
+/// Runs the tests whose name holds one of `only`, or all, and writes a line for each as it ends.
+///
+/// # Errors
+/// `out` takes no more.
+pub fn run(devices: &Devices, only: &[String], out: &mut dyn Write) -> io::Result<Counts> {
+    let chosen: Vec<&Test> = TESTS.iter().filter(|test| only.is_empty() || only.iter().any(|part| test.name.contains(part))).collect();
+    let mut report = ktap::Report::begin(out, chosen.len())?;
+    for test in chosen {
+        report.tell(test.name, (test.run)(devices))?;
+    }
+    report.end()
+}

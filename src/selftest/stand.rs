@@ -1,0 +1,54 @@
+//! A core with a region, for one test.
+
+use std::future::Future;
+
+use super::{Devices, Ended, Found, check, skip};
+use crate::base::{Nanos, Rng};
+use crate::device::packet::Link;
+use crate::device::rdma::{Hca, HcaEnv, RdmaName};
+use crate::mem::{PageKind, Region, RegionConfig, Slab};
+use crate::reactor::{Core, CoreConfig};
+
+/// How long devices have to let go of memory when a test has ended.
+const DRAIN: Nanos = Nanos::from_secs(10);
+
+/// What a test works with. Clones are the same.
+#[derive(Clone)]
+pub struct Stand {
+    pub core: Core,
+    pub region: Region,
+    pub slab: Slab,
+}
+
+impl Stand {
+    /// Runs `work` on a core of its own with a region of `bytes` on `pages`, registered for storage. Ends only when every chunk is
+    /// back, and fails if one is not.
+    pub fn run<W>(bytes: u64, pages: &[PageKind], work: impl FnOnce(Stand) -> W) -> Found
+    where
+        W: Future<Output = Found> + 'static,
+    {
+        let core = Core::new(CoreConfig::default())?;
+        let region = Region::map(&RegionConfig { pages: pages.to_vec(), ..RegionConfig::new(bytes) })?;
+        let slab = Slab::new(&region, region.chunks())?;
+        core.adopt_slab(&slab);
+        core.uring().register_region(&region)?;
+        let found = core.run(work(Stand { core: core.clone(), region, slab: slab.clone() }))?;
+        let report = core.shut_down(DRAIN);
+        let census = slab.census();
+        check(report.stuck == 0 && census.free == census.total, || format!("a device kept memory: {census}"))?;
+        found
+    }
+
+    /// The RDMA device, attached to the core.
+    pub fn hca(&self, devices: &Devices) -> Result<Hca, Ended> {
+        let Some(name) = &devices.rdma else { return skip("no RDMA device was given: --rdma") };
+        let name: RdmaName = name.parse()?;
+        let link = devices.interface.as_deref().map(Link::find).transpose()?;
+        let address = link.as_ref().and_then(|link| link.addresses.first()).map(|&(address, _)| address);
+        let mut env = HcaEnv::new(self.core.ops().clone(), self.region.clone(), Rng::from_kernel());
+        (env.address, env.link_mtu) = (address, link.map(|link| link.mtu));
+        let hca = Hca::open(env, &name)?;
+        self.core.attach(hca.queue());
+        Ok(hca)
+    }
+}

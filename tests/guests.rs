@@ -1,0 +1,126 @@
+//! Whole runs between guests, and between a guest and this machine: verbs on the kernel's rxe, NVMe passthrough, zero-copy AF_XDP.
+//! Starts guests of the VM lab; says SKIPPED where QEMU is not installed.
+
+#![cfg(feature = "xdp")]
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+mod packet_net;
+
+const FLOWS: [&str; 5] = ["network-to-storage", "rdma-to-storage", "network-to-rdma", "storage-to-rdma", "rdma-to-rdma"];
+
+/// Shell: a server on the guest's interface, RDMA device and 512-byte namespace. `$1` is run once it is ready; its words follow.
+const SERVER: &str = r#"
+serve() {
+    for path in /sys/class/nvme/*/nvme*n*; do
+        grep -q basin0 $path/../serial && [ "$(cat $path/nsid)" = 1 ] && disk=/dev/${path##*/}
+    done
+    unified-rdma-test eth0 rxe0 $disk server > /tmp/server.log 2>&1 & server=$!
+    until grep -q ^ready /tmp/server.log; do kill -0 $server || break; sleep 0.1; done
+    "$@"
+    until grep -q ' chunks: ' /tmp/server.log; do kill -0 $server || break; sleep 0.1; done
+    kill $server; wait $server; echo "server ended with $?"; cat /tmp/server.log
+}
+"#;
+
+/// `cargo xtask vm …`, in a network namespace of its own if `script` says what is to be done there. All that was printed.
+fn lab(arguments: &[&str], script: Option<&str>) -> Option<String> {
+    if Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
+        packet_net::skip("QEMU is not installed");
+        return None;
+    }
+    let xtask = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../debug/xtask");
+    let mut command = match script {
+        None => Command::new(&xtask),
+        Some(script) => {
+            let mut command = Command::new("unshare");
+            command.args(["--net", "sh", "-c", script]).arg(&xtask);
+            command
+        }
+    };
+    let output = command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("xtask starts");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    eprintln!("{text}");
+    Some(text)
+}
+
+/// The rows in what was printed, in the order of the flows.
+fn rows(text: &str) -> Vec<Value> {
+    let parsed = text.lines().filter_map(|line| serde_json::from_str::<Value>(&line[line.find('{')?..]).ok());
+    let rows: Vec<Value> = parsed.filter(|value| value["flow"].is_string()).collect();
+    assert_eq!(rows.iter().map(|row| row["flow"].as_str().unwrap_or_default()).collect::<Vec<_>>(), FLOWS);
+    rows
+}
+
+/// What was asked for was done. The wire between guests may lose a datagram; RDMA mends that.
+fn is_complete(row: &Value) -> bool {
+    let (done, lost) = (row["operations"].as_u64().unwrap_or(0), row["lost"].as_u64().unwrap_or(0));
+    let most = if row["flow"].as_str().is_some_and(|flow| flow.starts_with("network-")) { 40 } else { 0 };
+    done + lost == 200 && lost <= most
+}
+
+#[test]
+fn all_flows_between_two_guests_copy_nothing_in_user_space_and_nothing_on_the_server() {
+    let server = format!("{SERVER} serve touch $BASIN_PAIR/ready");
+    let client = "unified-rdma-test eth0 rxe0 /tmp/none $BASIN_PEER --count 200 --json";
+    let Some(text) = lab(&["vm", "pair", "--timeout", "240", "--server", &server, "--client", client], None) else { return };
+    for row in rows(&text) {
+        let flow = row["flow"].as_str().unwrap_or_default();
+        assert_eq!((&row["verified"], &row["bytes_copied_user"]), (&true.into(), &0.into()), "{row}");
+        assert!(is_complete(&row), "{row}");
+        // The kernel's copies are those of the client's UDP socket, and every byte is one of them.
+        assert_eq!(row["bytes_copied_kernel_server"], 0, "{row}");
+        let (copied, bytes) = (row["bytes_copied_kernel"].as_u64(), row["bytes"].as_u64());
+        assert_eq!(copied >= bytes, flow.starts_with("network-"), "{row}");
+        if flow.starts_with("network-") {
+            assert_eq!(row["packet_mode"], "zero-copy", "{row}");
+        }
+        if flow.contains("rdma") {
+            assert_eq!(row["rdma_backend"], "verbs:rxe0", "{row}");
+        }
+        if flow.contains("storage") {
+            assert_eq!(row["block_mode"], "nvme", "{row}");
+        }
+    }
+    assert!(text.contains("server ended with 0") && text.contains("20480 chunks: 20480 free"), "{text}");
+}
+
+#[test]
+fn a_client_whose_power_is_cut_costs_the_server_nothing() {
+    // Not before the flow is under way, however long everything takes to start.
+    let begun = r#"touch $BASIN_PAIR/ready; until grep -q ' rc, ' /tmp/server.log; do sleep 0.1; done; touch $BASIN_PAIR/serving"#;
+    let server = format!("{SERVER} serve sh -c \"{}\"", begun.replace('$', "\\$"));
+    let client = "(until [ -e $BASIN_PAIR/serving ]; do sleep 0.1; done; sleep 2; echo b > /proc/sysrq-trigger) &
+                  unified-rdma-test eth0 rxe0 /tmp/none $BASIN_PEER --flow rdma-to-storage --seconds 600";
+    let Some(text) = lab(&["vm", "pair", "--timeout", "240", "--server", &server, "--client", client], None) else { return };
+    let line = text.lines().find(|line| line.contains(" chunks: ")).unwrap_or_default();
+    assert!(line.contains("20480 chunks: 20480 free") && line.contains("0 quarantined"), "{line}");
+    assert!(!line.contains("is done"), "or the power was not cut in time: {line}");
+    assert!(text.contains("server ended with 0"), "{text}");
+}
+
+/// Needs root, for a tap in a namespace of its own.
+#[test]
+fn the_soft_hca_here_and_the_kernels_in_a_guest() {
+    let ready = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-{}", std::process::id()));
+    let (program, ready_name) = (env!("CARGO_BIN_EXE_unified-rdma-test"), ready.display().to_string());
+    let host = format!(
+        "ip link set lo up; ip tuntap add tap0 mode tap || exit 77; ip addr add 10.9.0.1/24 dev tap0; ip link set tap0 up
+         \"$0\" \"$@\" & guest=$!
+         until [ -e {ready_name} ]; do kill -0 $guest || exit 1; sleep 0.2; done
+         timeout 120 {program} tap0 soft:xdp /tmp/none 10.9.0.2 --count 200 --json
+         wait $guest"
+    );
+    let guest = format!("{SERVER} serve touch {ready_name}");
+    let arguments = ["vm", "run", "--timeout", "240", "--net", "tap=tap0,addr=10.9.0.2/24", "--", &guest];
+    let text = lab(&arguments, Some(&host));
+    let _ = std::fs::remove_file(&ready);
+    let Some(text) = text else { return };
+    for row in rows(&text) {
+        assert!(row["verified"] == true && is_complete(&row), "{row}");
+    }
+    assert!(text.contains("server ended with 0") && text.contains("20480 chunks: 20480 free"), "{text}");
+}

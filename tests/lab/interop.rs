@@ -1,0 +1,265 @@
+//! `basin rdma-peer`, our soft HCA, against the kernel's rxe and the stock programs on it: both roles, IPv4 and IPv6, over a UDP socket
+//! and over AF_XDP, with and without loss.
+//!
+//! A veth pair is the wire. Its one end has rxe; the other is in a network namespace, where UDP port 4791 is ours.
+
+use super::guest::{command, finish, in_lab, read, run, start};
+use super::rdma::{gid, listening};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const OURS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(10, 79, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 1))];
+const STOCK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(10, 79, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 2))];
+const DEVICE: &str = "rxe_peer";
+const LIMIT: Duration = Duration::from_secs(120);
+const PORT: u16 = 18_515;
+const INSIDE: &str = "ip netns exec peer ";
+
+/// The wire, made once.
+fn wire() {
+    static MADE: OnceLock<()> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let lines = [
+            "ip netns add peer".to_owned(),
+            "ip link add stock numrxqueues 1 numtxqueues 1 type veth peer name ours numrxqueues 1 numtxqueues 1".to_owned(),
+            "ip link set ours netns peer".to_owned(),
+            format!("ip address add {}/24 dev stock", STOCK[0]),
+            format!("ip address add {}/64 dev stock nodad", STOCK[1]),
+            "ip link set stock up".to_owned(),
+            format!("{INSIDE}ip address add {}/24 dev ours", OURS[0]),
+            format!("{INSIDE}ip address add {}/64 dev ours nodad", OURS[1]),
+            format!("{INSIDE}ip link set lo up"),
+            format!("{INSIDE}ip link set ours up"),
+            format!("rdma link add {DEVICE} type rxe netdev stock"),
+            // Neighbours are known before the first packet.
+            format!("{INSIDE}ping -c 1 {}", STOCK[0]),
+            format!("{INSIDE}ping -c 1 {}", STOCK[1]),
+        ];
+        lines.iter().for_each(|line| drop(run(line, LIMIT)));
+    });
+}
+
+/// Loses packets both ways while it lives. Frames sent by AF_XDP do not meet the queueing discipline.
+struct Loss;
+
+impl Loss {
+    fn of(percent: u32) -> Loss {
+        run(&format!("tc qdisc add dev stock root netem loss {percent}%"), LIMIT);
+        run(&format!("{INSIDE}tc qdisc add dev ours root netem loss {percent}%"), LIMIT);
+        Loss
+    }
+}
+
+impl Drop for Loss {
+    fn drop(&mut self) {
+        run("tc qdisc del dev stock root", LIMIT);
+        run(&format!("{INSIDE}tc qdisc del dev ours root"), LIMIT);
+    }
+}
+
+/// One program, with its words for the GID index and for the rest.
+struct Program {
+    name: &'static str,
+    gid: &'static str,
+    /// Options of both programs: ours are spelt out.
+    stock: String,
+    ours: String,
+}
+
+fn pingpong(name: &'static str, size: u32, iterations: u32) -> Program {
+    Program { name, gid: "-g", stock: format!("-s {size} -n {iterations}"), ours: format!("--size {size} --iterations {iterations}") }
+}
+
+fn perftest(name: &'static str, iterations: u32) -> Program {
+    Program { name, gid: "-x", stock: format!("-n {iterations}"), ours: format!("--iterations {iterations}") }
+}
+
+impl Program {
+    fn ours(&self, device: &str, family: usize) -> String {
+        let basin = env!("CARGO_BIN_EXE_basin");
+        format!("{INSIDE}{basin} rdma-peer ours {device} {} {} --address {} --once", self.name, self.ours, OURS[family])
+    }
+
+    fn stock(&self, family: usize) -> String {
+        let address = match STOCK[family] {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        format!("{} -d {DEVICE} {} {} {}", self.name, self.gid, gid(DEVICE, address), self.stock)
+    }
+
+    /// The stock program's client against our server.
+    fn serve(&self, device: &str, family: usize) {
+        let ours = self.ours(device, family);
+        let server = start(&ours);
+        listening(INSIDE, PORT);
+        // The programs meet over IPv4 whatever the packets are: perftest knows no other.
+        let client = run(&format!("{} {}", self.stock(family), OURS[0]), LIMIT);
+        self.judge(&finish(server, &ours, LIMIT), &client);
+    }
+
+    /// Our client against the stock program's server.
+    fn call(&self, device: &str, family: usize) {
+        let stock = self.stock(family);
+        let server = start(&stock);
+        listening("", PORT);
+        let client = run(&format!("{} {}", self.ours(device, family), STOCK[0]), LIMIT);
+        self.judge(&client, &finish(server, &stock, LIMIT));
+    }
+
+    fn judge(&self, ours: &str, stock: &str) {
+        assert!(ours.contains("done     "), "{}: {ours}", self.name);
+        // ibv_rc_pingpong says so when it was asked to look (-c), and ends well all the same.
+        assert!(!stock.contains("invalid data"), "{}: {stock}", self.name);
+    }
+
+    fn both_ways(&self, device: &str) {
+        if !in_lab() {
+            return;
+        }
+        wire();
+        for family in 0..2 {
+            self.serve(device, family);
+            self.call(device, family);
+        }
+    }
+}
+
+#[test]
+fn rc_pingpong() {
+    let program = pingpong("ibv_rc_pingpong", 5000, 100);
+    Program { stock: format!("{} -c", program.stock), ..program }.both_ways("soft:udp");
+}
+
+#[test]
+fn rc_pingpong_over_af_xdp() {
+    let program = pingpong("ibv_rc_pingpong", 4096, 100);
+    Program { stock: format!("{} -c", program.stock), ..program }.both_ways("soft:xdp");
+}
+
+#[test]
+fn uc_pingpong() {
+    let program = pingpong("ibv_uc_pingpong", 4096, 50);
+    Program { stock: format!("{} -c", program.stock), ..program }.both_ways("soft:udp");
+}
+
+#[test]
+fn uc_pingpong_over_af_xdp() {
+    pingpong("ibv_uc_pingpong", 3000, 50).both_ways("soft:xdp");
+}
+
+#[test]
+fn ud_pingpong() {
+    pingpong("ibv_ud_pingpong", 1024, 50).both_ways("soft:udp");
+}
+
+#[test]
+fn ud_pingpong_over_af_xdp() {
+    pingpong("ibv_ud_pingpong", 1000, 50).both_ways("soft:xdp");
+}
+
+#[test]
+fn write_bw() {
+    perftest("ib_write_bw", 50).both_ways("soft:udp");
+}
+
+#[test]
+fn write_bw_over_af_xdp() {
+    perftest("ib_write_bw", 50).both_ways("soft:xdp");
+}
+
+#[test]
+fn read_bw() {
+    perftest("ib_read_bw", 50).both_ways("soft:udp");
+}
+
+#[test]
+fn read_bw_over_af_xdp() {
+    perftest("ib_read_bw", 50).both_ways("soft:xdp");
+}
+
+#[test]
+fn send_bw() {
+    perftest("ib_send_bw", 50).both_ways("soft:udp");
+}
+
+#[test]
+fn send_bw_over_af_xdp() {
+    perftest("ib_send_bw", 50).both_ways("soft:xdp");
+}
+
+#[test]
+fn atomic_bw() {
+    perftest("ib_atomic_bw", 200).both_ways("soft:udp");
+}
+
+#[test]
+fn atomic_bw_over_af_xdp() {
+    perftest("ib_atomic_bw", 200).both_ways("soft:xdp");
+}
+
+/// `rping` both ways, over each family. By rdma_cm there is no TCP port to wait for: our server says when it waits, and the kernel
+/// shows who listens.
+fn rping(device: &str) {
+    if !in_lab() {
+        return;
+    }
+    wire();
+    run("modprobe rdma_ucm", LIMIT);
+    for family in 0..2 {
+        let basin = env!("CARGO_BIN_EXE_basin");
+        let ours = format!("{INSIDE}{basin} rdma-peer ours {device} rping --size 3000 --iterations 20 --address {} --once", OURS[family]);
+        let said = std::env::temp_dir().join("rping-peer");
+        let output = std::fs::File::create(&said).expect("a file in /tmp");
+        let server = command(&ours).stdout(output).stderr(Stdio::piped()).spawn().expect("our server starts");
+        until("our server waits", || read(&said).contains("waiting"));
+        run(&format!("rping -c -a {} -S 3000 -C 20 -V", OURS[family]), LIMIT);
+        finish(server, &ours, LIMIT);
+        assert!(read(&said).contains("every line as expected"), "{}", read(&said));
+
+        let stock = format!("rping -s -a {} -S 3000 -C 20", STOCK[family]);
+        let server = start(&stock);
+        until("rping listens", || run("rdma resource show cm_id", LIMIT).contains("LISTEN"));
+        let client = run(&ours.replace("rping ", &format!("rping {} ", STOCK[family])), LIMIT);
+        assert!(client.contains("every line as expected"), "{client}");
+        finish(server, &stock, LIMIT);
+    }
+}
+
+fn until(what: &str, mut true_now: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !true_now() {
+        assert!(Instant::now() < deadline, "{what}: not in {} s", LIMIT.as_secs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn rping_by_rdma_cm() {
+    rping("soft:udp");
+}
+
+#[test]
+fn rping_by_rdma_cm_over_af_xdp() {
+    rping("soft:xdp");
+}
+
+/// Every packet that is lost is sent again; atomics are still executed once.
+#[test]
+fn reliable_connections_with_loss() {
+    if !in_lab() {
+        return;
+    }
+    wire();
+    let _loss = Loss::of(2);
+    for program in [pingpong("ibv_rc_pingpong", 4096, 100), perftest("ib_write_bw", 20), perftest("ib_read_bw", 20)] {
+        program.serve("soft:udp", 0);
+        program.call("soft:udp", 0);
+    }
+    for program in [perftest("ib_send_bw", 20), perftest("ib_atomic_bw", 100)] {
+        program.serve("soft:udp", 1);
+        program.call("soft:udp", 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! `unified-rdma-test` on the kernel's RDMA device, both ends in the guest.
+
+use super::guest::{command, finish, in_lab, read, run};
+use std::fs::File;
+use std::time::Duration;
+
+const TOOL: &str = env!("CARGO_BIN_EXE_unified-rdma-test");
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Runs `flows` between two ends on `device`, and gives the client's rows.
+fn rows(interface: &str, device: &str, address: &str, port: u16, flows: &[&str]) -> Vec<serde_json::Value> {
+    let disk = tempfile::tempdir().expect("a directory");
+    let ends = format!("{TOOL} {interface} {device} {}", disk.path().join("disk.img").display());
+    let line = format!("{ends} server --once --port {port} --disk-size 128M");
+    // The client waits for it.
+    let log = disk.path().join("server.log");
+    let server = command(&line).stderr(File::create(&log).expect("a log")).spawn().expect("it starts");
+    let flows: String = flows.iter().map(|flow| format!(" --flow {flow}")).collect();
+    let text = run(&format!("{ends} {address} --port {port} --json --depth 8 --count 100{flows}"), LIMIT);
+    finish(server, &line, LIMIT);
+    let said = read(&log);
+    assert!(said.contains("0 owned, 0 in flight, 0 published, 0 quarantined"), "{said}");
+    text.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).expect("a row is JSON")).collect()
+}
+
+/// Every row is verified, over this backend, and nothing was copied by CPU.
+fn assert_moved(rows: &[serde_json::Value], flows: usize, backend: &str) {
+    assert_eq!(rows.len(), flows, "{rows:?}");
+    for row in rows {
+        assert_eq!(
+            (row["verified"].as_bool(), row["bytes_copied_user"].as_u64(), row["lost"].as_u64()),
+            (Some(true), Some(0), Some(0)),
+            "{row}"
+        );
+        assert!(row["rdma_backend"].is_null() && row["flow"] == "network-to-storage" || row["rdma_backend"] == backend, "{row}");
+    }
+}
+
+#[test]
+fn rdma_flows_copy_nothing() {
+    if !in_lab() {
+        return;
+    }
+    let flows = ["rdma-to-storage", "storage-to-rdma", "rdma-to-rdma"];
+    assert_moved(&rows("eth0", "rxe0", "10.0.2.15", 9101, &flows), 3, "verbs:rxe0");
+}
+
+#[test]
+fn all_flows_run_over_loopback() {
+    if !in_lab() {
+        return;
+    }
+    run("ip link set lo up", LIMIT);
+    run("rdma link add rxelo type rxe netdev lo", LIMIT);
+    let rows = rows("lo", "rxelo", "127.0.0.1", 9102, &["all"]);
+    run("rdma link delete rxelo", LIMIT);
+    assert_moved(&rows, 5, "verbs:rxelo");
+}
+
+#[test]
+fn a_wrong_device_port_or_address_is_named_with_those_there_are() {
+    if !in_lab() {
+        return;
+    }
+    for (device, more, expected) in
+        [("rxe9", "", "found: rxe0"), ("rxe0:2", "", "its ports are 1 to 1"), ("rxe0", "--gid-index 77", "10.0.2.15 RoCE v2 eth0")]
+    {
+        let line = format!("{TOOL} eth0 {device} /tmp/none.img 10.0.2.15 {more}");
+        let output = command(&line).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{line}: {said}");
+    }
+}

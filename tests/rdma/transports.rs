@@ -1,0 +1,241 @@
+//! What is beyond the connection that everything else uses: atomics, SEND with invalidate, UC, UD, and connections by rdma_cm.
+
+use basin::device::rdma::{Access, Change, QpConfig, QpState, Remote, Transport};
+use basin::device::sim::network::Faults;
+use basin::device::{Status, WcStatus};
+use basin::mem::Run;
+use futures::future::{FutureExt, join};
+
+use super::cases::{assert_refused, revoke, status};
+use super::world::{End, Wire, World, pattern};
+
+fn is_lossy(wire: Wire) -> bool {
+    matches!(wire, Wire::Sim { faults, .. } if faults.lose_ppm > 0)
+}
+
+fn number(run: &Run) -> u64 {
+    u64::from_ne_bytes(run.as_slice()[..8].try_into().unwrap())
+}
+
+pub fn atomics(wire: Wire) {
+    let mut world = World::new(wire);
+    let (a, b) = world.connected(&QpConfig::default());
+    let mut numbers = world.b.slab.run(64).unwrap();
+    numbers.as_mut_slice().fill(0);
+    let window = world.b.run_alone(b.grant(numbers, Access::ATOMIC)).unwrap();
+    let remote = Remote::of(&window).part(8, 8).unwrap();
+    let mut found = |change| {
+        let run = world.a.slab.run(8).unwrap();
+        number(&world.run(a.atomic(run, remote, change)).unwrap())
+    };
+    for expected in 0..50 {
+        assert_eq!(found(Change::Add(1)), expected, "each is executed once");
+    }
+    assert_eq!(found(Change::Swap { compare: 7, swap: 9 }), 50);
+    assert_eq!(found(Change::Swap { compare: 50, swap: 9 }), 50);
+    let numbers = revoke(&world.b, window);
+    assert_eq!(u64::from_ne_bytes(numbers.as_slice()[8..16].try_into().unwrap()), 9);
+    assert!(numbers.as_slice()[..8].iter().chain(&numbers.as_slice()[16..]).all(|&byte| byte == 0));
+    drop(numbers);
+
+    // Eight bytes here, and leave to do it there.
+    let failed = world.run(a.atomic(world.a.slab.run(16).unwrap(), Remote { len: 64, ..remote }, Change::Add(1))).unwrap_err();
+    assert_eq!(status(&failed), WcStatus::LocalLength);
+    drop(failed);
+    let window = world.b.run_alone(b.grant(world.b.slab.run(64).unwrap(), Access::READ | Access::WRITE)).unwrap();
+    let failed = world.run(a.atomic(world.a.slab.run(8).unwrap(), Remote::of(&window), Change::Add(1))).unwrap_err();
+    assert_refused(wire, &failed, WcStatus::RemoteAccess);
+    drop((failed, revoke(&world.b, window), a, b));
+    world.assert_balanced();
+}
+
+pub fn send_with_invalidate(wire: Wire) {
+    let mut world = World::new(wire);
+    let (a, b) = world.connected(&QpConfig::default());
+    let window = world.b.run_alone(b.grant(world.b.slab.run(4096).unwrap(), Access::WRITE)).unwrap();
+    let remote = Remote::of(&window);
+    drop(world.run(a.write(world.a.filled(4096, 1), remote, None)).unwrap());
+    let received = b.recv(world.b.slab.run(100).unwrap());
+    let sent = a.submit_send_invalidate(world.a.filled(100, 2), remote.rkey).unwrap();
+    let (sent, received) = world.run(join(sent, received));
+    drop(sent.into_result().unwrap());
+    assert!(received.unwrap().run.as_slice() == pattern(100, 2));
+    // The window is shut before its owner has done anything.
+    let failed = world.run(a.write(world.a.filled(4096, 3), remote, None)).unwrap_err();
+    assert_refused(wire, &failed, WcStatus::RemoteAccess);
+    drop(failed);
+    let memory = revoke(&world.b, window);
+    assert!(memory.as_slice() == pattern(4096, 1));
+    drop((memory, a, b));
+    world.assert_balanced();
+}
+
+/// Sends `count` messages of `size` bytes and counts those that arrived, each as it was sent.
+fn some_arrive(world: &mut World, transport: Transport, size: u32, count: u64) -> usize {
+    let (a, b) = world.connected(&QpConfig { transport, ..QpConfig::default() });
+    let mut receives: Vec<_> = (0..count).map(|_| Box::pin(b.recv(world.b.slab.run(size.max(1)).unwrap()))).collect();
+    for salt in 0..count {
+        drop(world.run(a.send(world.a.filled(size, salt), Some(salt as u32))).unwrap());
+        world.step();
+    }
+    world.settle();
+    let mut arrived = Vec::new();
+    receives.retain_mut(|receive| match receive.now_or_never() {
+        None => true,
+        Some(received) => {
+            let received = received.unwrap();
+            let salt = received.immediate.unwrap();
+            assert!(received.run.as_slice() == pattern(size as usize, u64::from(salt)), "message {salt} arrives as it was");
+            arrived.push(salt);
+            false
+        }
+    });
+    assert_eq!((a.state(), b.state()), (QpState::Connected, QpState::Connected), "a loss is no failure");
+    if transport == Transport::Uc {
+        assert!(arrived.is_sorted_by(|one, next| one < next), "in order, and once: {arrived:?}");
+    }
+    // What did not come ends with the queue pair.
+    b.close();
+    for receive in receives {
+        if let Some(Err(failed)) = receive.now_or_never() {
+            assert_eq!(failed.outcome.status, Status::Rdma(WcStatus::Flushed));
+        }
+    }
+    drop(a);
+    arrived.len()
+}
+
+pub fn unreliable_connection(wire: Wire) {
+    let mut world = World::new(wire);
+    for size in [0, 1, 1024, 9000] {
+        let arrived = some_arrive(&mut world, Transport::Uc, size, 64);
+        assert!(arrived == 64 || is_lossy(wire) && arrived > 0, "{arrived} of 64 messages of {size} bytes");
+    }
+    let (a, b) = world.connected(&QpConfig { transport: Transport::Uc, ..QpConfig::default() });
+    let window = world.b.run_alone(b.grant(world.b.slab.run(9000).unwrap(), Access::WRITE | Access::READ)).unwrap();
+    let remote = Remote::of(&window);
+    for salt in 0..8 {
+        let told = b.recv(world.b.slab.run(1).unwrap());
+        drop(world.run(a.write(world.a.filled(9000, salt), remote, Some(1))).unwrap());
+        world.settle();
+        if is_lossy(wire) {
+            break;
+        }
+        assert_eq!(world.run(told).unwrap().immediate, Some(1));
+    }
+    if !is_lossy(wire) {
+        let failed = world.run(a.read(world.a.slab.run(100).unwrap(), remote)).unwrap_err();
+        assert_eq!(status(&failed), WcStatus::LocalQpOperation, "UC has no READ");
+        drop(failed);
+        let memory = revoke(&world.b, window);
+        assert!(memory.as_slice() == pattern(9000, 7));
+        drop(memory);
+    } else {
+        drop(revoke(&world.b, window));
+    }
+    drop((a, b));
+    world.assert_balanced();
+}
+
+pub fn datagrams(wire: Wire) {
+    let mut world = World::new(wire);
+    for size in [0, 1, 1000] {
+        let arrived = some_arrive(&mut world, Transport::Ud, size, 64);
+        assert!(arrived == 64 || is_lossy(wire) && arrived > 0, "{arrived} of 64 datagrams of {size} bytes");
+    }
+    let config = QpConfig { transport: Transport::Ud, ..QpConfig::default() };
+    let (a, b) = world.connected(&config);
+    let failed = world.run(a.send(world.a.filled(5000, 1), None)).unwrap_err();
+    assert_eq!(status(&failed), WcStatus::LocalLength, "no datagram is longer than the path's MTU");
+    drop(failed);
+    // One queue pair, two peers: `b` is the one it was connected to.
+    let other = world.b.hca.create_qp(&config).unwrap();
+    world.b.enter();
+    other.connect(&a.local()).unwrap();
+    world.a.enter();
+    let to_other = a.address(&other.local()).unwrap();
+    let (mut first, mut second) = (Box::pin(b.recv(world.b.slab.run(100).unwrap())), Box::pin(other.recv(world.b.slab.run(100).unwrap())));
+    let mut came = 0;
+    for _ in 0..20 {
+        let sent = a.submit_send_to(world.a.filled(100, 5), &to_other, None).unwrap();
+        drop(world.run(sent).into_result().unwrap());
+        world.settle();
+        if let Some(received) = second.as_mut().now_or_never() {
+            assert!(received.unwrap().run.as_slice() == pattern(100, 5));
+            came += 1;
+            break;
+        }
+    }
+    assert_eq!(came, 1, "one of twenty arrives on any wire");
+    assert!(first.as_mut().now_or_never().is_none(), "it was for the other");
+    drop((a, b, other));
+    drop((first.now_or_never(), second));
+    world.assert_balanced();
+}
+
+/// Right numbers from another address are nobody's: no packet of a stranger moves a connection.
+pub fn a_stranger() {
+    let mut world = World::new(Wire::Sim { seed: 1, faults: Faults::NONE });
+    let (a, b) = world.connected(&QpConfig::default());
+    let window = world.b.run_alone(b.grant(world.b.filled(4096, 1), Access::all())).unwrap();
+    let mut receive = Box::pin(b.recv(world.b.slab.run(100).unwrap()));
+    // With the peer's seed it draws the peer's numbers: what it sends is what the peer is about to send, but for where from.
+    let stranger = End::plugged(world.network.as_ref().unwrap(), 2, "10.0.0.3");
+    let qp = stranger.hca.create_qp(&QpConfig::default()).unwrap();
+    assert_eq!((qp.local().qpn, qp.local().psn), (a.local().qpn, a.local().psn));
+    qp.connect(&b.local()).unwrap();
+    let sends: Vec<_> =
+        [qp.submit_write(stranger.filled(4096, 2), Remote::of(&window), None), qp.submit_send(stranger.filled(100, 3), None)]
+            .into_iter()
+            .map(|posted| posted.ok().unwrap())
+            .collect();
+    for _ in 0..200 {
+        let now = world.now();
+        let _ = stranger.queue.borrow_mut().poll(now);
+        world.step();
+    }
+    assert!(receive.as_mut().now_or_never().is_none());
+    let memory = revoke(&world.b, window);
+    assert!(memory.as_slice() == pattern(4096, 1));
+    drop(memory);
+    // And the connection goes on.
+    let (sent, received) = world.run(join(a.send(world.a.filled(100, 4), None), receive));
+    drop(sent.unwrap());
+    assert!(received.unwrap().run.as_slice() == pattern(100, 4));
+    drop((qp, sends, a, b));
+}
+
+/// Both roles of rdma_cm, on a wire with RoCE's own port.
+pub fn connection_management(wire: Wire) {
+    let mut world = World::new(wire);
+    let mut there = world.b.hca.create_qp(&QpConfig::default()).unwrap().local().address.unwrap();
+    let listener = world.b.hca.listen(7174).unwrap();
+    assert!(world.b.hca.listen(7174).is_err(), "one listener for a port");
+    let (a, b) = (world.a.hca.create_qp(&QpConfig::default()).unwrap(), world.b.hca.create_qp(&QpConfig::default()).unwrap());
+    there.set_port(7174);
+    let passive = async {
+        let request = listener.request().await;
+        assert_eq!(&request.data()[..6], b"hello\0");
+        request.accept(&b, b"welcome").await.unwrap()
+    };
+    let (active, passive) = world.run(join(a.connect_to(there, b"hello"), passive));
+    let active = active.unwrap();
+    assert_eq!(&active.data()[..8], b"welcome\0");
+    let received = b.recv(world.b.slab.run(5000).unwrap());
+    let (sent, received) = world.run(join(a.send(world.a.filled(5000, 3), None), received));
+    drop(sent.unwrap());
+    assert!(received.unwrap().run.as_slice() == pattern(5000, 3));
+    // One end leaves; the other is told.
+    world.run(join(active.disconnect(), passive.ended()));
+
+    // A port where nobody listens, and a program that does not want to.
+    let lonely = world.a.hca.create_qp(&QpConfig::default()).unwrap();
+    let mut nobody = there;
+    nobody.set_port(7175);
+    let error = world.run(lonely.connect_to(nobody, b"")).err().unwrap();
+    assert!(error.to_string().contains("nobody listens") || is_lossy(wire), "{error}");
+    let (refused, ()) = world.run(join(lonely.connect_to(there, b""), async { listener.request().await.reject() }));
+    assert!(refused.is_err_and(|error| error.to_string().contains("refused")));
+    drop((a, b, lonely, listener, passive));
+    world.assert_balanced();
+}

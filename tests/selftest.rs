@@ -1,0 +1,52 @@
+//! `basin selftest` as a whole program. Also in the VM lab, where everything it knows is there.
+
+use std::process::Command;
+
+/// Result lines by test name, and the exit code.
+fn selftest(arguments: &[&str]) -> (Vec<(String, String)>, Option<i32>) {
+    let output = Command::new(env!("CARGO_BIN_EXE_basin")).arg("selftest").args(arguments).output().expect("the binary starts");
+    let text = String::from_utf8(output.stdout).expect("KTAP is text");
+    eprintln!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("KTAP version 1"));
+    let plan: usize = lines.next().and_then(|line| line.strip_prefix("1..")?.parse().ok()).expect("a plan");
+    let mut results = Vec::new();
+    for line in lines.filter(|line| !line.starts_with('#')) {
+        let (verdict, rest) = line.split_once(|c: char| c.is_ascii_digit()).expect("a result has a number");
+        let name = rest.trim_start_matches(|c: char| c.is_ascii_digit()).split_whitespace().next().expect("and a name");
+        let verdict = if line.contains("# SKIP ") { "skip" } else { verdict.trim() };
+        results.push((name.to_owned(), verdict.to_owned()));
+    }
+    assert_eq!(results.len(), plan, "as many results as were planned");
+    (results, output.status.code())
+}
+
+#[test]
+fn what_works_anywhere_is_ok_and_the_rest_says_why_not() {
+    if std::env::var_os("BASIN_LAB").is_some() {
+        return;
+    }
+    let (results, code) = selftest(&["--rdma", "soft:udp"]);
+    assert_eq!(code, Some(0), "{results:?}");
+    for (name, verdict) in &results {
+        let must = ["uring_defer_taskrun", "uring_fixed_buffers", "rdma_mr", "rdma_rc", "rdma_windows"].contains(&name.as_str());
+        assert!(verdict == "ok" || verdict == "skip" && !must, "{name}: {verdict}");
+    }
+    let (one, code) = selftest(&["rdma_rc", "--rdma", "soft"]);
+    assert_eq!((one, code), (vec![("rdma_rc".into(), "ok".into())], Some(0)), "two queue pairs of one HCA");
+    let (wrong, code) = selftest(&["rdma_mr", "--rdma", "no-such-device0"]);
+    assert_eq!((wrong[0].1.as_str(), code), ("not ok", Some(1)), "a wrong name is no missing feature");
+}
+
+#[test]
+fn everything_is_ok_in_the_lab() {
+    if std::env::var_os("BASIN_LAB").is_none() {
+        return;
+    }
+    let (results, code) = selftest(&[]);
+    assert_eq!(code, Some(0));
+    for (name, verdict) in results {
+        // 1 GiB pages must be reserved when a kernel starts.
+        assert!(verdict == "ok" || name == "region_1g_pages", "{name}: {verdict}");
+    }
+}
