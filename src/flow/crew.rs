@@ -1,8 +1,10 @@
 //! The tasks of one flow: they end together, and the first failure ends the flow. A flow that ends without waiting for them takes
 //! them with it.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
 
 use crate::base::error::ErrorKind;
@@ -13,8 +15,9 @@ use crate::reactor::{Core, Task};
 /// slab when the devices are done with it, but a window that one holds open is lost: revoke it, or wait for all.
 #[derive(Default)]
 pub struct Crew {
-    tasks: Vec<Task<Result<()>>>,
-    failure: Option<Error>,
+    tasks: Vec<Task<()>>,
+    /// The first in time: what fails after it may be its consequence.
+    failure: Rc<RefCell<Option<Error>>>,
 }
 
 impl Crew {
@@ -28,6 +31,12 @@ impl Crew {
     /// # Errors
     /// The core's task table is full.
     pub fn add(&mut self, core: &Core, work: impl Future<Output = Result<()>> + 'static) -> Result<()> {
+        let failure = self.failure.clone();
+        let work = async move {
+            if let Err(error) = work.await {
+                failure.borrow_mut().get_or_insert(error);
+            }
+        };
         let task = core.try_spawn(work).map_err(|_| {
             let what = format!("more than {} tasks on one core", core.config().tasks);
             Error::new(ErrorKind::Unavailable, what).remedy("wait for other clients to end, or ask for a smaller --depth")
@@ -39,33 +48,26 @@ impl Crew {
     /// Waits until one has failed or all have ended.
     pub async fn ended(&mut self) {
         poll_fn(|cx| {
-            if self.failure.is_some() {
-                return Poll::Ready(());
-            }
             let Crew { tasks, failure } = self;
             tasks.retain_mut(|task| match Pin::new(task).poll(cx) {
                 Poll::Pending => true,
-                Poll::Ready(Ok(Ok(()))) => false,
-                Poll::Ready(Ok(Err(error))) => {
-                    failure.get_or_insert(error);
-                    false
-                }
+                Poll::Ready(Ok(())) => false,
                 Poll::Ready(Err(panic)) => {
-                    failure.get_or_insert(Error::new(ErrorKind::Failed, panic.to_string()));
+                    failure.borrow_mut().get_or_insert(Error::new(ErrorKind::Failed, panic.to_string()));
                     false
                 }
             });
-            if self.failure.is_some() || self.tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            if self.has_failed() || self.tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    /// Whether one has failed, as far as [`Crew::ended`] has seen.
+    /// Whether one has failed.
     pub fn has_failed(&self) -> bool {
-        self.failure.is_some()
+        self.failure.borrow().is_some()
     }
 
-    /// The failure [`Crew::ended`] has seen; [`Crew::finish`] tells it no more.
+    /// The first failure; [`Crew::finish`] tells it no more.
     pub fn take_failure(&mut self) -> Option<Error> {
         self.failure.take()
     }
@@ -75,12 +77,11 @@ impl Crew {
     /// # Errors
     /// The first failure.
     pub async fn finish(mut self) -> Result<()> {
-        let mut first = None;
-        while !self.tasks.is_empty() || self.failure.is_some() {
+        let mut first = self.take_failure();
+        while !self.tasks.is_empty() {
             self.ended().await;
-            if let Some(error) = self.failure.take() {
-                first.get_or_insert(error);
-            }
+            let next = self.take_failure();
+            first = first.or(next);
         }
         first.map_or(Ok(()), Err)
     }
@@ -116,6 +117,7 @@ pub async fn either<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Ou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Nanos;
     use crate::reactor::CoreConfig;
 
     #[test]
@@ -141,5 +143,30 @@ mod tests {
             crew.finish().await
         };
         assert!(core.run(main).unwrap().is_ok());
+    }
+
+    #[test]
+    fn the_failure_told_is_the_first_in_time() {
+        let core = match Core::new(CoreConfig::default()) {
+            Ok(core) => core,
+            Err(error) => return eprintln!("SKIPPED: {error}"),
+        };
+        let handle = core.clone();
+        let main = async move {
+            let mut crew = Crew::new();
+            for after in [5, 1, 3] {
+                let core = handle.clone();
+                crew.add(&handle, async move {
+                    core.sleep(Nanos::from_millis(after)).await;
+                    Err(Error::new(ErrorKind::Failed, format!("after {after}")))
+                })
+                .unwrap();
+            }
+            // Nobody looks before all have failed.
+            handle.sleep(Nanos::from_millis(20)).await;
+            assert!(crew.has_failed());
+            crew.finish().await.unwrap_err().to_string()
+        };
+        assert_eq!(core.run(main).unwrap(), "after 1");
     }
 }

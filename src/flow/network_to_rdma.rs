@@ -43,18 +43,18 @@ async fn forward(qp: Rc<Pair>, inbox: Rc<Inbox<Datagram>>, depth: u32, forwarded
         if sends.len() == depth as usize
             && let Some(oldest) = sends.pop_front()
         {
-            sent(oldest, &forwarded).await?;
+            sent(&qp, oldest, &forwarded).await?;
         }
         sends.push_back(qp.send(buf, Some(sequence as u32)));
     }
     for rest in sends {
-        sent(rest, &forwarded).await?;
+        sent(&qp, rest, &forwarded).await?;
     }
     Ok(())
 }
 
-async fn sent(send: impl Future<Output = std::result::Result<Buf, Failed<Buf>>>, forwarded: &Cell<u64>) -> Result<()> {
-    send.await.map(drop).map_err(|failed| failed.into_error("forwarding a datagram"))?;
+async fn sent(qp: &Pair, send: impl Future<Output = std::result::Result<Buf, Failed<Buf>>>, forwarded: &Cell<u64>) -> Result<()> {
+    send.await.map(drop).map_err(|failed| qp.explain("forwarding a datagram", failed))?;
     forwarded.set(forwarded.get() + 1);
     Ok(())
 }
@@ -160,8 +160,7 @@ impl Client {
             run.set_len(self.plan.size_bytes);
             let Ok(received) = self.qp.recv(run).await else {
                 // The queue pair is closed at the end; before that something is wrong.
-                let gone = || Error::new(ErrorKind::Failed, "the queue pair went down before everything came out");
-                return if self.sending.get() { Err(gone()) } else { Ok(()) };
+                return if self.sending.get() { Err(self.qp.went_down("before everything came out")) } else { Ok(()) };
             };
             run = received.run;
             // The window is far below 2³² datagrams, so the low half of a sequence number names its place.

@@ -413,6 +413,12 @@ impl Pair {
         self.state() != QpState::Error
     }
 
+    /// The error of a task whose queue pair went down while it waited.
+    pub fn went_down(&self, when: &str) -> Error {
+        let why = self.fault().map_or(String::new(), |fault| format!(": {fault}"));
+        Error::new(ErrorKind::Failed, format!("the queue pair went down {when}{why}"))
+    }
+
     /// Ends a grant.
     pub async fn revoke(&self, window: Window) -> Run {
         self.hca.revoke(window).await

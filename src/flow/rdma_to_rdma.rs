@@ -69,7 +69,7 @@ impl Member {
 
     fn post(&mut self, mut run: Run) -> Result<()> {
         run.set_view(0, self.segment_bytes);
-        let posted = self.left.submit_recv(run).map_err(|refused| ops::refused(refused).into_error("posting a receive"))?;
+        let posted = self.left.submit_recv(run).map_err(|refused| self.left.explain("posting a receive", ops::refused(refused)))?;
         self.posted.push_back(posted);
         Ok(())
     }
@@ -128,9 +128,11 @@ impl Member {
         let empty = self.segments.swap_remove(out);
         let sending = self.right.send(empty, None);
         let incoming = self.posted.pop_front().expect("receives for two rounds are posted");
-        let received =
-            incoming.await.into_result().map_err(|failed| failed.into_error(format!("receiving from rank {}", self.segment_at(-1))))?;
-        let sent = sending.await.map_err(|failed| failed.into_error(format!("sending to rank {}", self.segment_at(1))))?;
+        let received = incoming
+            .await
+            .into_result()
+            .map_err(|failed| self.left.explain(format!("receiving from rank {}", self.segment_at(-1)), failed))?;
+        let sent = sending.await.map_err(|failed| self.right.explain(format!("sending to rank {}", self.segment_at(1)), failed))?;
         // swap_remove moved the last segment into the gap; put both back in their places.
         self.segments.push(sent);
         let last = self.segments.len() - 1;

@@ -165,7 +165,7 @@ impl Server {
         self.acknowledging.set(self.acknowledging.get() + 1);
         let sent = self.qp.send(buf, None).await;
         self.acknowledging.set(self.acknowledging.get() - 1);
-        sent.map(drop).map_err(|failed| failed.into_error("acknowledging"))
+        sent.map(drop).map_err(|failed| self.qp.explain("acknowledging", failed))
     }
 
     /// Reads back what is stored and compares it with what was to be sent.
@@ -264,7 +264,7 @@ impl Client {
             let begun = self.node.core().now();
             // Sequence numbers travel in 32 bits; the server counts no further either.
             let immediate = Some(sequence as u32);
-            let what = |failed: crate::device::Failed<Run>| failed.into_error(format!("message {sequence}"));
+            let what = |failed: crate::device::Failed<Run>| self.qp.explain(format!("message {sequence}"), failed);
             run = if is_write(sequence, depth) {
                 let Grant { address, rkey, len } = self.windows.borrow()[slot as usize];
                 self.qp.write(run, Remote { address, rkey, len }, immediate).await.map_err(what)?
@@ -272,7 +272,7 @@ impl Client {
                 self.qp.send(run, immediate).await.map_err(what)?
             };
             let Some(ack) = self.acks[slot as usize].pop().await else {
-                return Err(Error::new(ErrorKind::Failed, "the queue pair went down before the acknowledgement came"));
+                return Err(self.qp.went_down(&format!("before message {sequence} was acknowledged")));
             };
             if ack.rkey.get() != 0 {
                 self.windows.borrow_mut()[slot as usize] = Grant { address: ack.address.get(), rkey: ack.rkey.get(), len: ack.len.get() };

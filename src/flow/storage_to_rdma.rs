@@ -205,9 +205,9 @@ impl Client {
             let asked = self.qp.send(buf, None).await;
             let answered = if asked.is_ok() { self.arrived[slot as usize].pop().await } else { None };
             run = self.qp.revoke(window).await;
-            buf = asked.map_err(|failed| failed.into_error(format!("asking for block {block}")))?;
+            buf = asked.map_err(|failed| self.qp.explain(format!("asking for block {block}"), failed))?;
             if answered.is_none() {
-                return Err(Error::new(ErrorKind::Failed, format!("the queue pair went down before block {block} came")));
+                return Err(self.qp.went_down(&format!("before block {block} came")));
             }
             self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(size_bytes));
             Pattern::new(seed, block)

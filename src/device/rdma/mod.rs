@@ -34,6 +34,7 @@ pub mod strays;
 mod verbs;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
@@ -171,6 +172,10 @@ impl HcaEnv {
     }
 }
 
+/// How much longer than [`QpConfig::ack_timeout`] each try of a device waits that does not back off: with six retries of 67 ms it is
+/// patient for four seconds, the soft HCA for eight. A peer on a busy machine is silent for half a second now and then.
+pub const NIC_PATIENCE: u64 = 8;
+
 /// What a queue pair is made for.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
@@ -182,7 +187,8 @@ pub struct QpConfig {
     pub recv_depth: u32,
     /// A path MTU in bytes below the wire's largest.
     pub path_mtu: Option<u32>,
-    /// How long to wait for an answer, at least, before sending again; doubles at each try.
+    /// How long to wait for an answer, at least, before sending again; doubles at each try. A NIC's tries are all alike:
+    /// each waits [eight times](NIC_PATIENCE) as long.
     pub ack_timeout: Nanos,
     /// Tries without an answer before giving up, 0 to 7.
     pub retries: u8,
@@ -238,8 +244,22 @@ pub enum QpFault {
     PeerAccess,
     /// The peer sent what the protocol or a posted receive does not allow.
     PeerRequest,
+    /// The process at the other end is gone.
+    PeerGone,
     /// The device moved it to the error state and did not say why, as rxe does when the peer is at fault.
     Unsaid,
+}
+
+impl fmt::Display for QpFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QpFault::Request(status) => write!(f, "a request before it failed: {status}"),
+            QpFault::PeerAccess => f.write_str("the peer asked for memory it was not granted"),
+            QpFault::PeerRequest => f.write_str("the peer sent what the protocol or a posted receive does not allow"),
+            QpFault::PeerGone => f.write_str("the process at the other end is gone"),
+            QpFault::Unsaid => f.write_str("the device did not say why; the peer may know"),
+        }
+    }
 }
 
 impl From<rc::Fault> for QpFault {

@@ -11,10 +11,9 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 
 use super::soft::Soft;
-use super::{Access, Backend, QpEndpoint, QpState, on};
-#[cfg(feature = "verbs")]
-use crate::base::{Error, error::ErrorKind};
-use crate::base::{Qpn, Result, Rkey};
+use super::{Access, Backend, QpEndpoint, QpFault, QpState, on};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Qpn, Result, Rkey};
 use crate::device::ops::{Refused, refused};
 use crate::device::{Failed, Op, Ops, Outcome, Signal, Status, WcStatus};
 use crate::mem::payload::Lease;
@@ -102,6 +101,24 @@ impl Qp {
     /// The state.
     pub fn state(&self) -> QpState {
         on!(&self.backend, hca => hca.borrow().state(self.index))
+    }
+
+    /// Why it is in the error state, as far as that is known; `None` also when this end asked for it.
+    pub fn fault(&self) -> Option<QpFault> {
+        on!(&self.backend, hca => hca.borrow().fault(self.index))
+    }
+
+    /// A request's failure as an error for a person: `what` says what was tried. A flushed request is the consequence of something
+    /// else, which is named.
+    #[cold]
+    pub fn explain<L>(&self, what: impl Into<String>, failed: Failed<L>) -> Error {
+        let what = what.into();
+        match self.fault() {
+            Some(fault) if failed.outcome.status == Status::Rdma(WcStatus::Flushed) => {
+                Error::new(ErrorKind::Failed, format!("{what}: flushed, its effect at the peer is unknown: {fault}"))
+            }
+            _ => failed.into_error(what),
+        }
     }
 
     /// SENDs a lease's view to the peer's next posted receive.

@@ -13,7 +13,7 @@ use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::Ops;
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpState, RdmaName, Transport, endpoint};
+use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpFault, QpState, RdmaName, Transport, endpoint};
 use crate::device::sim::network::Port;
 use crate::mem::{Region, Run};
 use crate::proto::rc::{self, Mtu};
@@ -275,6 +275,11 @@ impl Soft {
             Some(rc::State::Reset | rc::State::Init) => QpState::Init,
             Some(rc::State::Error) | None => QpState::Error,
         }
+    }
+
+    /// Why a queue pair is in the error state, unless this end asked for it.
+    pub fn fault(&self, index: u32) -> Option<QpFault> {
+        self.slots[index as usize].as_ref()?.fault()
     }
 
     /// The HCA's limits.

@@ -14,7 +14,7 @@ use super::memory::{Grants, Reach};
 use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::qp::Posted;
-use crate::device::rdma::{Caps, HcaEvent, QpConfig, Strays};
+use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Strays};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
 use crate::proto::rc::{self, RecvWr, Refusal, SendOp, SendWr, Sge, Sges};
@@ -48,6 +48,8 @@ pub(super) struct Slot {
     listed: bool,
     /// Its change to the error state was told.
     fault_told: bool,
+    /// The process at the other end of its link is gone.
+    is_peer_gone: bool,
     /// The first PSN it will send.
     pub(super) psn: Psn,
     pub(super) config: QpConfig,
@@ -289,10 +291,10 @@ impl Soft {
     fn tell_fault(&mut self, index: u32) {
         let slot = self.slot(index);
         slot.fault_told = true;
-        let (qpn, fault) = (slot.qpn, slot.engine.fault());
         // Asked for by this end: whoever asked knows.
-        if let Some(fault) = fault.filter(|fault| *fault != rc::Fault::Asked) {
-            self.raise(HcaEvent::QpError { qpn, fault: fault.into() });
+        if let Some(fault) = slot.fault() {
+            let qpn = slot.qpn;
+            self.raise(HcaEvent::QpError { qpn, fault });
         }
     }
 
@@ -356,6 +358,7 @@ impl Soft {
                 Change::Gone { link } if slot.peer == Peer::Link(link) => {
                     slot.peer = Peer::Nobody;
                     slot.engine.fail();
+                    slot.is_peer_gone = true;
                     slot.fault_told = true;
                     let qpn = slot.qpn;
                     self.list(index);
@@ -394,7 +397,16 @@ impl Slot {
     pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig) -> Slot {
         let ledger = config.ledger.clone();
         let (peer, to, addresses) = (Peer::Nobody, None, Vec::new());
-        Slot { qpn, engine, peer, to, addresses, qkey, ledger, listed: false, fault_told: false, psn, config }
+        Slot { qpn, engine, peer, to, addresses, qkey, ledger, listed: false, fault_told: false, is_peer_gone: false, psn, config }
+    }
+
+    /// Why it is in the error state, unless this end asked for it.
+    #[cold]
+    pub(super) fn fault(&self) -> Option<QpFault> {
+        if self.is_peer_gone {
+            return Some(QpFault::PeerGone);
+        }
+        self.engine.fault().filter(|fault| *fault != rc::Fault::Asked).map(QpFault::from)
     }
 
     /// The way of a packet. Without the link it would take it is lost, as a datagram may be.

@@ -46,7 +46,7 @@ impl Verbs {
                 Some(status) => self.ops.complete(id, failed(status)),
             };
             if let Some(status) = status {
-                self.fault(index, status, QpFault::PeerRequest);
+                self.settle_fault(index, status, QpFault::PeerRequest);
             }
             return;
         }
@@ -64,7 +64,7 @@ impl Verbs {
             }
         }
         if let Some(status) = status {
-            self.fault(index, status, QpFault::Request(status));
+            self.settle_fault(index, status, QpFault::Request(status));
         }
     }
 
@@ -91,7 +91,7 @@ impl Verbs {
     /// A request failed: the queue pair is in the error state. A flush is the consequence of something else, which may be told by an event
     /// or by a completion that is yet to come; when nothing is left that could tell it, it stays unsaid.
     #[cold]
-    fn fault(&mut self, index: u32, status: WcStatus, fault: QpFault) {
+    fn settle_fault(&mut self, index: u32, status: WcStatus, fault: QpFault) {
         if status != WcStatus::Flushed {
             return self.fail(index, fault);
         }
@@ -110,6 +110,7 @@ impl Verbs {
         let slot = self.slot(index);
         slot.state = QpState::Error;
         if !std::mem::replace(&mut slot.is_fault_told, true) {
+            slot.fault = Some(fault);
             let qpn = slot.qpn;
             self.raise(HcaEvent::QpError { qpn, fault });
         }

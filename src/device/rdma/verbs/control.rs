@@ -14,10 +14,10 @@ use super::hca::{PIECES_MAX, Verbs};
 use super::memory::Memory;
 use super::slot::Slot;
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Psn, Result};
+use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::endpoint::{self, FabricOffer, QpEndpoint, Route};
 use crate::device::rdma::joint::join;
-use crate::device::rdma::{Caps, HcaEnv, QpConfig, QpState, Transport};
+use crate::device::rdma::{Caps, HcaEnv, NIC_PATIENCE, QpConfig, QpFault, QpState, Transport};
 use crate::device::{OpId, WcStatus};
 use crate::proto::rc::{AckTimeout, Mtu, RnrTimer};
 use crate::wire::roce::UDP_PORT;
@@ -188,7 +188,7 @@ impl Verbs {
         attr.rq_psn = remote.psn;
         attr.max_dest_rd_atomic = reads;
         attr.min_rnr_timer = RnrTimer::new(config.rnr_timer).code();
-        attr.timeout = AckTimeout::at_least(config.ack_timeout).code();
+        attr.timeout = AckTimeout::at_least(Nanos(config.ack_timeout.0.saturating_mul(NIC_PATIENCE))).code();
         attr.retry_cnt = config.retries.min(7);
         attr.rnr_retry = config.rnr_retries.min(7);
         attr.sq_psn = psn.get();
@@ -308,6 +308,11 @@ impl Verbs {
     /// The state of a queue pair.
     pub fn state(&self, index: u32) -> QpState {
         self.slots[index as usize].as_ref().map_or(QpState::Error, |slot| slot.state)
+    }
+
+    /// Why a queue pair is in the error state, as far as that was told.
+    pub fn fault(&self, index: u32) -> Option<QpFault> {
+        self.slots[index as usize].as_ref()?.fault
     }
 
     /// The device's limits.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::ffi::{QueuePair, RecvBatch, SendBatch};
 use crate::base::{Psn, Qpn};
-use crate::device::rdma::{QpConfig, QpState};
+use crate::device::rdma::{QpConfig, QpFault, QpState};
 
 /// Requests in a row without a completion of their own, at most: they end when one behind them does.
 pub const UNSIGNALED_MAX: u32 = 16;
@@ -54,8 +54,10 @@ pub struct Slot {
     pub unsignaled: u32,
     /// On the list of those with something to post.
     pub is_listed: bool,
-    /// Its change to the error state was told.
+    /// Its change to the error state was told, or this end asked for it.
     pub is_fault_told: bool,
+    /// Why it changed to the error state, when that was told.
+    pub fault: Option<QpFault>,
     /// Its requests were still pending at the last survey, in the error state.
     pub is_overdue: bool,
     /// The handle is gone; the device does not let go.
@@ -82,6 +84,7 @@ impl Slot {
             unsignaled: 0,
             is_listed: false,
             is_fault_told: false,
+            fault: None,
             is_overdue: false,
             is_closing: false,
         }
