@@ -8,16 +8,18 @@ use std::net::UdpSocket;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use basin::device::kernel_copies::{Copied, KernelCopies};
+use basin::device::packet::{InterfaceConfig, PacketMode};
 use basin::mem::{PageKind, Region, RegionConfig, Slab};
 
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use packet_net::{FAR, NEAR, PORT, World};
 
 mod packet_net;
 
 /// One test: the sum is the process's.
 #[test]
 fn what_is_copied_is_counted_and_nothing_else() {
-    packet_net::in_namespaces(1, |_| {
+    packet_net::in_namespaces(1, |far| {
         packet_net::ip("link set lo up");
         let copies = match KernelCopies::open() {
             Ok(copies) => copies,
@@ -65,5 +67,34 @@ fn what_is_copied_is_counted_and_nothing_else() {
         direct.read_exact_at(run.as_mut_slice(), 0).unwrap();
         let on_tmpfs = statfs(&storage).unwrap().filesystem_type() == TMPFS_MAGIC;
         assert_eq!(since(before), (0, 0, 0, if on_tmpfs { 2 * 8192 } else { 0 }));
+        // AF_XDP in copy mode: each frame once, in and out, with its headers; of a socket that is not watched, nothing.
+        const FRAMES: u64 = 300;
+        const FRAME: u64 = 14 + 20 + 8 + 1000;
+        let world = World::open(&InterfaceConfig::new("near", &[PORT]));
+        assert_eq!(world.port.mode(), PacketMode::NativeCopy, "a veth has no other");
+        for is_watched in [false, true] {
+            if is_watched {
+                copies.watch_socket(world.port.cookie()).unwrap();
+            }
+            let packets = if is_watched { FRAMES * FRAME } else { 0 };
+            let before = copies.read().unwrap();
+            far.run(|| {
+                let socket = UdpSocket::bind((FAR, 0)).unwrap();
+                (0..FRAMES).for_each(|_| assert_eq!(socket.send_to(&[3; 1000], (NEAR, PORT)).unwrap(), 1000));
+            });
+            let mut received = Vec::with_capacity(1024);
+            let came = world.poll_until(|| {
+                world.port.receive(&mut received, 64).unwrap();
+                received.len() as u64 == FRAMES
+            });
+            assert!(came, "{} of {FRAMES} came: {:?}", received.len(), world.port.stats());
+            // What the far end's socket took is this process's, too.
+            assert_eq!(since(before), (packets, FRAMES * 1000, 0, 0));
+            let before = copies.read().unwrap();
+            received.into_iter().for_each(|frame| world.port.post(frame).unwrap());
+            assert!(world.poll_until(|| world.port.stats().unwrap().sending == 0), "{:?}", world.port.stats());
+            assert_eq!(since(before), (packets, 0, 0, 0));
+        }
+        world.close();
     });
 }

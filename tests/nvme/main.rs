@@ -129,6 +129,70 @@ fn what_is_written_by_passthrough_is_what_the_kernel_reads_and_nothing_bounces()
     }
 }
 
+/// The count of bounced bytes does count: passthrough into memory that begins at an address the controller cannot take.
+#[test]
+#[cfg(feature = "xdp")]
+fn memory_that_does_not_suit_the_controller_bounces_and_is_counted() {
+    let Ok(copies) = KernelCopies::open().map_err(|error| skipped(&error.to_string())) else { return };
+    for namespace in namespaces() {
+        let world = World::new();
+        let disk = namespace.open(&world, DiskConfig::new(&namespace.generic));
+        let mut run = world.slab.run(4096).unwrap();
+        run.as_mut_slice().fill(7);
+        drop(world.run(&disk, disk.write(Lba(0), run, Durability::Now)).unwrap());
+        drop(disk);
+        let device = fs::File::open(&namespace.generic).unwrap();
+        let nsid = fs::read_to_string(Path::new("/sys/block").join(namespace.block.file_name().unwrap()).join("nsid")).unwrap();
+        let run = &mut world.slab.run(8192).unwrap();
+        // A controller takes addresses of whole dwords.
+        for (offset, bounced) in [(0, 0), (4, 0), (2, 4096), (0, 0)] {
+            let memory = &mut run.as_mut_slice()[offset..offset + 4096];
+            memory.fill(0);
+            let before = copies.read().unwrap().bounces;
+            read_by_ioctl(&device, nsid.trim().parse().unwrap(), 4096 / namespace.lba_bytes, memory);
+            assert!(memory.iter().all(|&byte| byte == 7), "offset {offset}");
+            assert_eq!(copies.read().unwrap().bounces - before, bounced, "offset {offset}");
+        }
+    }
+}
+
+/// Reads the first blocks of a namespace into `memory` by `NVME_IOCTL_IO_CMD` (linux/nvme_ioctl.h).
+#[cfg(feature = "xdp")]
+fn read_by_ioctl(device: &fs::File, nsid: u32, blocks: u32, memory: &mut [u8]) {
+    /// `struct nvme_passthru_cmd`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Passthru {
+        opcode: u8,
+        flags: u8,
+        rsvd1: u16,
+        nsid: u32,
+        cdw2: u32,
+        cdw3: u32,
+        metadata: u64,
+        addr: u64,
+        metadata_len: u32,
+        data_len: u32,
+        /// cdw10 to cdw15.
+        cdw: [u32; 6],
+        timeout_ms: u32,
+        result: u32,
+    }
+    const READ: u8 = 2;
+    let request = nix::request_code_readwrite!(b'N', 0x43, size_of::<Passthru>());
+    let mut command = Passthru {
+        opcode: READ,
+        nsid,
+        addr: memory.as_mut_ptr() as u64,
+        data_len: memory.len() as u32,
+        cdw: [0, 0, blocks - 1, 0, 0, 0],
+        ..Passthru::default()
+    };
+    // SAFETY: the command and the memory it names live through the call, which ends when the device is done with both.
+    let status = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(device), request, &raw mut command) };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// Every operation ends, whatever became of it, and what is acknowledged is there; the controller is well again, and so is the disk.
 #[test]
 fn a_controller_reset_under_load() {
