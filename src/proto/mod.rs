@@ -8,7 +8,7 @@
 //! | [`ud`] | unreliable datagrams |
 //! | [`cm`] | connection management, both roles |
 //!
-//! UC and UD share `rc`'s work requests, completions and receive queue.
+//! UC and UD share `rc`'s work requests, completions and receive queue, and all that is not what a packet means (`unreliable`).
 
 #![allow(clippy::result_large_err, reason = "a refusal gives back the request that was posted")]
 
@@ -17,6 +17,7 @@ pub mod rc;
 mod sends;
 pub mod uc;
 pub mod ud;
+mod unreliable;
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,11 @@
 //!
 //! The caller's part is as for [`rc::Qp`](super::rc::Qp), and there are no timeouts.
 
-use super::rc::receives::Receives;
 use super::rc::requester::opcode_of;
 use super::rc::responder::has_right_length;
-use super::rc::{Access, Completion, Config, Counters, Memory, Mtu, RecvWr, Refusal, Refused, SendOp, SendWr, State, Transmit, WcOp};
-use super::sends::Sends;
-use crate::base::error::ErrorKind;
-use crate::base::{Error, Psn, Qpn, Result, Rkey};
+use super::rc::{Access, Config, Memory, Mtu, Refused, SendOp, SendWr, State, Transmit, WcOp};
+use super::unreliable::{self, Kind};
+use crate::base::{Psn, Qpn, Result, Rkey};
 use crate::wire::roce::{Opcode, Operation, PKEY_DEFAULT, Repr, Reth, Transport};
 
 /// Packets so far behind the expected one are copies of what came, or late: dropped, so that no message arrives twice. What is
@@ -51,121 +49,51 @@ enum Drop {
     Refused,
 }
 
-/// One end of an unreliable connection.
+/// What a connection keeps beside its queues.
 #[derive(Debug)]
-pub struct Qp {
-    qpn: Qpn,
-    state: State,
+pub struct Connection {
     path: Path,
-    sends: Sends<()>,
-    next_psn: Psn,
-    receives: Receives,
     expected: Psn,
     message: Message,
-    counters: Counters,
 }
+
+impl Kind for Connection {
+    type Beside = ();
+}
+
+/// One end of an unreliable connection.
+pub type Qp = unreliable::Qp<Connection>;
 
 impl Qp {
     /// A queue pair in state Init, where receives may be posted.
     pub fn new(config: &Config) -> Qp {
         let psn = Psn::new(0);
-        Qp {
-            qpn: config.qpn,
-            state: State::Init,
-            path: Path { dest_qp: Qpn(0), mtu: Mtu::B256, recv_psn: psn, send_psn: psn },
-            sends: Sends::new(config.send_wrs),
-            next_psn: psn,
-            receives: Receives::new(config.recv_wrs),
-            expected: psn,
-            message: Message::None,
-            counters: Counters::default(),
-        }
+        let path = Path { dest_qp: Qpn(0), mtu: Mtu::B256, recv_psn: psn, send_psn: psn };
+        Qp::over(config, Connection { path, expected: psn, message: Message::None })
     }
 
     /// Init to ready-to-send.
     pub fn connect(&mut self, path: Path) -> Result<()> {
-        if self.state != State::Init {
-            let what = format!("queue pair {} cannot be connected in state {:?}", self.qpn, self.state);
-            return Err(Error::new(ErrorKind::Usage, what).remedy("make a new one"));
-        }
-        self.state = State::Rts;
-        self.next_psn = path.send_psn;
-        self.expected = path.recv_psn;
-        self.path = path;
+        self.make_ready(path.send_psn)?;
+        self.kind = Connection { path, expected: path.recv_psn, message: Message::None };
         Ok(())
-    }
-
-    /// The state.
-    #[inline]
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// What happened so far. Messages lost on the way show as gaps, those without a receive as such.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// To the error state: everything posted completes as flushed.
-    pub fn fail(&mut self) {
-        self.state = State::Error;
-        self.sends.flush();
-        self.receives.flush();
     }
 
     /// Posts a SEND or WRITE.
     #[inline]
     pub fn post_send(&mut self, wr: SendWr) -> std::result::Result<(), Refused<SendWr>> {
-        if self.state != State::Rts {
-            return Err(Refused { wr, why: Refusal::State(self.state) });
-        }
-        if matches!(wr.op, SendOp::Read(_) | SendOp::Atomic(..) | SendOp::SendInvalidate(_)) {
-            return Err(Refused { wr, why: Refusal::Unsupported });
-        }
-        self.sends.post(wr, (), super::rc::MESSAGE_MAX_BYTES)
-    }
-
-    /// Posts a receive.
-    #[inline]
-    pub fn post_recv(&mut self, wr: RecvWr) -> std::result::Result<(), Refused<RecvWr>> {
-        if self.state == State::Error {
-            return Err(Refused { wr, why: Refusal::State(self.state) });
-        }
-        self.receives.post(wr)
-    }
-
-    /// The next send request that ended.
-    #[inline]
-    pub fn poll_send(&mut self) -> Option<Completion> {
-        self.sends.poll_completion()
-    }
-
-    /// The next receive that ended.
-    #[inline]
-    pub fn poll_recv(&mut self) -> Option<Completion> {
-        self.receives.poll_completion()
-    }
-
-    /// Sends posted and not gone out.
-    #[inline]
-    pub fn sends_pending(&self) -> u32 {
-        self.sends.pending()
-    }
-
-    /// Receives posted and not filled.
-    #[inline]
-    pub fn recvs_pending(&self) -> u32 {
-        self.receives.pending()
+        let takes = !matches!(wr.op, SendOp::Read(_) | SendOp::Atomic(..) | SendOp::SendInvalidate(_));
+        self.post(wr, takes, (), super::rc::MESSAGE_MAX_BYTES)
     }
 
     /// The next packet to send. Its payload must be read before the next call into the engine.
     #[inline]
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        let piece = self.sends.next(self.path.mtu.bytes())?;
+        let piece = self.sends.next(self.kind.path.mtu.bytes())?;
         let (rc, ext) = opcode_of(&piece.wr.op, piece.message_len, piece.first, piece.last);
         // The same operations stand in the same order in both transports.
         let opcode = Opcode::try_from(u8::from(rc) | 0x20).expect("SEND and WRITE exist in UC");
-        let mut repr = Repr::new(opcode, self.path.dest_qp, self.next_psn);
+        let mut repr = Repr::new(opcode, self.kind.path.dest_qp, self.next_psn);
         repr.ext = ext;
         repr.payload_len = piece.len;
         repr.solicited = piece.last && piece.wr.solicited;
@@ -184,7 +112,7 @@ impl Qp {
             return;
         }
         self.counters.packets_in += 1;
-        let ahead = packet.psn.since(self.expected);
+        let ahead = packet.psn.since(self.kind.expected);
         if (-LATE..0).contains(&ahead) {
             self.counters.duplicates += 1;
             return;
@@ -192,9 +120,9 @@ impl Qp {
         if ahead != 0 {
             // The receive of a message that is lost in the middle waits for the next one.
             self.counters.gaps += 1;
-            self.message = Message::None;
+            self.kind.message = Message::None;
         }
-        self.expected = packet.psn.advance(1);
+        self.kind.expected = packet.psn.advance(1);
         let taken = match packet.opcode.operation() {
             Operation::Send => self.on_send(packet, payload, memory),
             _ => self.on_write(packet, payload, memory),
@@ -203,11 +131,11 @@ impl Qp {
             Ok(()) => {}
             Err(Drop::NoReceive) => {
                 self.counters.unreceived += 1;
-                self.message = Message::None;
+                self.kind.message = Message::None;
             }
             Err(Drop::Refused) => {
                 self.counters.dropped += 1;
-                self.message = Message::None;
+                self.kind.message = Message::None;
             }
         }
     }
@@ -215,19 +143,19 @@ impl Qp {
     #[inline]
     fn on_send<M: Memory>(&mut self, packet: &Repr, payload: &M::Payload, memory: &mut M) -> std::result::Result<(), Drop> {
         let position = packet.opcode.position();
-        let filled = match (position.begins(), self.message) {
+        let filled = match (position.begins(), self.kind.message) {
             // A first packet ends what was under way: its last was lost.
             (true, _) => 0,
             (false, Message::Send { filled }) => filled,
             (false, _) => return Err(Drop::Refused),
         };
         let capacity = self.receives.capacity().ok_or(Drop::NoReceive)?;
-        if !has_right_length(packet, position, self.path.mtu.bytes()) || packet.payload_len > capacity - filled {
+        if !has_right_length(packet, position, self.kind.path.mtu.bytes()) || packet.payload_len > capacity - filled {
             return Err(Drop::Refused);
         }
         self.receives.place(payload, filled, packet.payload_len, memory);
         let filled = filled + packet.payload_len;
-        self.message = if position.ends() { Message::None } else { Message::Send { filled } };
+        self.kind.message = if position.ends() { Message::None } else { Message::Send { filled } };
         if position.ends() {
             self.receives.complete(packet, WcOp::Recv, filled);
         }
@@ -237,7 +165,7 @@ impl Qp {
     #[inline]
     fn on_write<M: Memory>(&mut self, packet: &Repr, payload: &M::Payload, memory: &mut M) -> std::result::Result<(), Drop> {
         let position = packet.opcode.position();
-        let (rkey, va, left, len) = match (packet.ext.reth(), self.message) {
+        let (rkey, va, left, len) = match (packet.ext.reth(), self.kind.message) {
             (Some(Reth { va, rkey, len }), _) => {
                 if len > 0 {
                     memory.check(rkey, va, len, Access::Write).map_err(|_| Drop::Refused)?;
@@ -248,7 +176,7 @@ impl Qp {
             (None, _) => return Err(Drop::Refused),
         };
         let fits = if position.ends() { packet.payload_len == left } else { packet.payload_len < left };
-        if !fits || !has_right_length(packet, position, self.path.mtu.bytes()) {
+        if !fits || !has_right_length(packet, position, self.kind.path.mtu.bytes()) {
             return Err(Drop::Refused);
         }
         if packet.opcode.has_immediate() && self.receives.pending() == 0 {
@@ -259,7 +187,7 @@ impl Qp {
             memory.place(addr, payload, 0, packet.payload_len);
         }
         let (va, left) = (va.wrapping_add(u64::from(packet.payload_len)), left - packet.payload_len);
-        self.message = if position.ends() { Message::None } else { Message::Write { rkey, va, left, len } };
+        self.kind.message = if position.ends() { Message::None } else { Message::Write { rkey, va, left, len } };
         if packet.opcode.has_immediate() {
             self.receives.complete(packet, WcOp::RecvWriteImm, len);
         }

@@ -4,11 +4,9 @@
 //! or overtaken. Where a datagram goes is said with each request: the peer's queue pair and Q_Key, and a number that the caller's
 //! wire knows the way by.
 
-use super::rc::receives::Receives;
-use super::rc::{Completion, Config, Counters, Memory, Mtu, RecvWr, Refusal, Refused, SendOp, SendWr, State, Transmit, WcOp};
-use super::sends::Sends;
-use crate::base::error::ErrorKind;
-use crate::base::{Error, Psn, Qpn, Result};
+use super::rc::{Config, Memory, Mtu, Refused, SendOp, SendWr, State, Transmit, WcOp};
+use super::unreliable::{self, Kind};
+use crate::base::{Psn, Qpn, Result};
 use crate::wire::roce::{Deth, Ext, Opcode, PKEY_DEFAULT, Repr, Transport};
 
 /// Where a datagram goes.
@@ -22,112 +20,44 @@ pub struct Destination {
     pub way: u32,
 }
 
-/// A datagram queue pair.
+/// What datagrams keep beside their queues.
 #[derive(Debug)]
-pub struct Qp {
-    qpn: Qpn,
-    state: State,
+pub struct Datagrams {
     qkey: u32,
     mtu: Mtu,
-    sends: Sends<Destination>,
-    next_psn: Psn,
-    receives: Receives,
-    counters: Counters,
 }
+
+impl Kind for Datagrams {
+    type Beside = Destination;
+}
+
+/// A datagram queue pair.
+pub type Qp = unreliable::Qp<Datagrams>;
 
 impl Qp {
     /// A queue pair in state Init that takes datagrams with `qkey`.
     pub fn new(config: &Config, qkey: u32) -> Qp {
-        Qp {
-            qpn: config.qpn,
-            state: State::Init,
-            qkey,
-            mtu: Mtu::B256,
-            sends: Sends::new(config.send_wrs),
-            next_psn: Psn::new(0),
-            receives: Receives::new(config.recv_wrs),
-            counters: Counters::default(),
-        }
+        Qp::over(config, Datagrams { qkey, mtu: Mtu::B256 })
     }
 
     /// Init to ready-to-send. No datagram is longer than `mtu`.
     pub fn ready(&mut self, mtu: Mtu, psn: Psn) -> Result<()> {
-        if self.state != State::Init {
-            let what = format!("queue pair {} cannot be made ready in state {:?}", self.qpn, self.state);
-            return Err(Error::new(ErrorKind::Usage, what).remedy("make a new one"));
-        }
-        self.state = State::Rts;
-        (self.mtu, self.next_psn) = (mtu, psn);
+        self.make_ready(psn)?;
+        self.kind.mtu = mtu;
         Ok(())
-    }
-
-    /// The state.
-    #[inline]
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// What happened so far.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    /// To the error state: everything posted completes as flushed.
-    pub fn fail(&mut self) {
-        self.state = State::Error;
-        self.sends.flush();
-        self.receives.flush();
     }
 
     /// Posts a SEND of at most the path MTU.
     #[inline]
     pub fn post_send(&mut self, wr: SendWr, to: Destination) -> std::result::Result<(), Refused<SendWr>> {
-        if self.state != State::Rts {
-            return Err(Refused { wr, why: Refusal::State(self.state) });
-        }
-        if !matches!(wr.op, SendOp::Send | SendOp::SendImm(_)) {
-            return Err(Refused { wr, why: Refusal::Unsupported });
-        }
-        self.sends.post(wr, to, self.mtu.bytes())
-    }
-
-    /// Posts a receive.
-    #[inline]
-    pub fn post_recv(&mut self, wr: RecvWr) -> std::result::Result<(), Refused<RecvWr>> {
-        if self.state == State::Error {
-            return Err(Refused { wr, why: Refusal::State(self.state) });
-        }
-        self.receives.post(wr)
-    }
-
-    /// The next send request that ended.
-    #[inline]
-    pub fn poll_send(&mut self) -> Option<Completion> {
-        self.sends.poll_completion()
-    }
-
-    /// The next receive that ended.
-    #[inline]
-    pub fn poll_recv(&mut self) -> Option<Completion> {
-        self.receives.poll_completion()
-    }
-
-    /// Sends posted and not gone out.
-    #[inline]
-    pub fn sends_pending(&self) -> u32 {
-        self.sends.pending()
-    }
-
-    /// Receives posted and not filled.
-    #[inline]
-    pub fn recvs_pending(&self) -> u32 {
-        self.receives.pending()
+        let takes = matches!(wr.op, SendOp::Send | SendOp::SendImm(_));
+        self.post(wr, takes, to, self.kind.mtu.bytes())
     }
 
     /// The next packet to send, and its way. Its payload must be read before the next call into the engine.
     #[inline]
     pub fn poll_transmit(&mut self) -> Option<(Transmit, u32)> {
-        let piece = self.sends.next(self.mtu.bytes())?;
+        let piece = self.sends.next(self.kind.mtu.bytes())?;
         let (to, deth) = (*piece.with, Deth { qkey: piece.with.qkey, src_qp: self.qpn });
         let (opcode, ext) = match piece.wr.op {
             SendOp::SendImm(imm) => (Opcode::UdSendOnlyImm, Ext::DethImm(deth, imm)),
@@ -151,7 +81,7 @@ impl Qp {
             return;
         };
         let ours = packet.opcode.transport() == Transport::Ud && packet.dest_qp == self.qpn && packet.pkey | 0x8000 == PKEY_DEFAULT;
-        if !ours || self.state != State::Rts || deth.qkey != self.qkey {
+        if !ours || self.state != State::Rts || deth.qkey != self.kind.qkey {
             self.counters.dropped += 1;
             return;
         }

@@ -77,6 +77,12 @@ fn perftest(name: &'static str, iterations: u32) -> Program {
 }
 
 impl Program {
+    /// The stock program looks at what arrived; only the pingpongs of connections can.
+    fn checked(mut self) -> Program {
+        self.stock.push_str(" -c");
+        self
+    }
+
     fn ours(&self, device: &str, family: usize) -> String {
         let basin = env!("CARGO_BIN_EXE_basin");
         format!("{INSIDE}{basin} rdma-peer ours {device} {} {} --address {} --once", self.name, self.ours, OURS[family])
@@ -127,77 +133,33 @@ impl Program {
     }
 }
 
-#[test]
-fn rc_pingpong() {
-    let program = pingpong("ibv_rc_pingpong", 5000, 100);
-    Program { stock: format!("{} -c", program.stock), ..program }.both_ways("soft:udp");
+/// A test for each line: its name, the device of our end, and the program.
+macro_rules! both_ways {
+    ($($test:ident: $device:literal, $program:expr;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $program.both_ways($device);
+            }
+        )*
+    };
 }
 
-#[test]
-fn rc_pingpong_over_af_xdp() {
-    let program = pingpong("ibv_rc_pingpong", 4096, 100);
-    Program { stock: format!("{} -c", program.stock), ..program }.both_ways("soft:xdp");
-}
-
-#[test]
-fn uc_pingpong() {
-    let program = pingpong("ibv_uc_pingpong", 4096, 50);
-    Program { stock: format!("{} -c", program.stock), ..program }.both_ways("soft:udp");
-}
-
-#[test]
-fn uc_pingpong_over_af_xdp() {
-    pingpong("ibv_uc_pingpong", 3000, 50).both_ways("soft:xdp");
-}
-
-#[test]
-fn ud_pingpong() {
-    pingpong("ibv_ud_pingpong", 1024, 50).both_ways("soft:udp");
-}
-
-#[test]
-fn ud_pingpong_over_af_xdp() {
-    pingpong("ibv_ud_pingpong", 1000, 50).both_ways("soft:xdp");
-}
-
-#[test]
-fn write_bw() {
-    perftest("ib_write_bw", 50).both_ways("soft:udp");
-}
-
-#[test]
-fn write_bw_over_af_xdp() {
-    perftest("ib_write_bw", 50).both_ways("soft:xdp");
-}
-
-#[test]
-fn read_bw() {
-    perftest("ib_read_bw", 50).both_ways("soft:udp");
-}
-
-#[test]
-fn read_bw_over_af_xdp() {
-    perftest("ib_read_bw", 50).both_ways("soft:xdp");
-}
-
-#[test]
-fn send_bw() {
-    perftest("ib_send_bw", 50).both_ways("soft:udp");
-}
-
-#[test]
-fn send_bw_over_af_xdp() {
-    perftest("ib_send_bw", 50).both_ways("soft:xdp");
-}
-
-#[test]
-fn atomic_bw() {
-    perftest("ib_atomic_bw", 200).both_ways("soft:udp");
-}
-
-#[test]
-fn atomic_bw_over_af_xdp() {
-    perftest("ib_atomic_bw", 200).both_ways("soft:xdp");
+both_ways! {
+    rc_pingpong: "soft:udp", pingpong("ibv_rc_pingpong", 5000, 100).checked();
+    rc_pingpong_over_af_xdp: "soft:xdp", pingpong("ibv_rc_pingpong", 4096, 100).checked();
+    uc_pingpong: "soft:udp", pingpong("ibv_uc_pingpong", 4096, 50).checked();
+    uc_pingpong_over_af_xdp: "soft:xdp", pingpong("ibv_uc_pingpong", 3000, 50);
+    ud_pingpong: "soft:udp", pingpong("ibv_ud_pingpong", 1024, 50);
+    ud_pingpong_over_af_xdp: "soft:xdp", pingpong("ibv_ud_pingpong", 1000, 50);
+    write_bw: "soft:udp", perftest("ib_write_bw", 50);
+    write_bw_over_af_xdp: "soft:xdp", perftest("ib_write_bw", 50);
+    read_bw: "soft:udp", perftest("ib_read_bw", 50);
+    read_bw_over_af_xdp: "soft:xdp", perftest("ib_read_bw", 50);
+    send_bw: "soft:udp", perftest("ib_send_bw", 50);
+    send_bw_over_af_xdp: "soft:xdp", perftest("ib_send_bw", 50);
+    atomic_bw: "soft:udp", perftest("ib_atomic_bw", 200);
+    atomic_bw_over_af_xdp: "soft:xdp", perftest("ib_atomic_bw", 200);
 }
 
 /// `rping` both ways, over each family. By rdma_cm there is no TCP port to wait for: our server says when it waits, and the kernel
@@ -239,10 +201,6 @@ fn until(what: &str, mut true_now: impl FnMut() -> bool) {
 #[test]
 fn rping_by_rdma_cm() {
     rping("soft:udp");
-}
-
-#[test]
-fn rping_by_rdma_cm_over_af_xdp() {
     rping("soft:xdp");
 }
 

@@ -28,6 +28,7 @@ mod joint;
 pub mod name;
 pub mod port;
 pub mod qp;
+mod slots;
 mod soft;
 pub mod strays;
 #[cfg(feature = "verbs")]

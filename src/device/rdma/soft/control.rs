@@ -13,7 +13,7 @@ use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::Ops;
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpFault, QpState, RdmaName, Transport, endpoint};
+use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpFault, QpState, RdmaName, Transport, endpoint, slots};
 use crate::device::sim::network::Port;
 use crate::mem::{Region, Run};
 use crate::proto::rc::{self, Mtu};
@@ -108,18 +108,7 @@ impl Soft {
         // The top bit would ask for a privileged Q_Key (InfiniBand specification 10.2.5).
         let qkey = config.qkey.unwrap_or_else(|| self.rng.u32() >> 1);
         let slot = Slot::new(qpn, Engine::new(qpn, config, qkey)?, psn, qkey, config.clone());
-        let index = match self.slots.iter().position(Option::is_none) {
-            Some(free) => {
-                self.slots[free] = Some(slot);
-                free
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
-        } as u32;
-        self.by_qpn.insert(qpn.0, index);
-        Ok(index)
+        Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
     }
 
     /// What a peer must know to connect.

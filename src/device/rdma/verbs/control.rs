@@ -17,7 +17,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::endpoint::{self, FabricOffer, QpEndpoint, Route};
 use crate::device::rdma::joint::join;
-use crate::device::rdma::{Caps, HcaEnv, NIC_PATIENCE, QpConfig, QpFault, QpState, Transport};
+use crate::device::rdma::{Caps, HcaEnv, NIC_PATIENCE, QpConfig, QpFault, QpState, Transport, slots};
 use crate::device::{OpId, WcStatus};
 use crate::proto::rc::{AckTimeout, Mtu, RnrTimer};
 use crate::wire::roce::UDP_PORT;
@@ -116,18 +116,7 @@ impl Verbs {
         // Asked for 0 a device may still take some; inline only where it was asked for.
         let slot = Slot::new(qp, psn, config.clone(), inline_bytes.min(config.inline_bytes), windows);
         let qpn = slot.qpn;
-        let index = match self.slots.iter().position(Option::is_none) {
-            Some(free) => {
-                self.slots[free] = Some(slot);
-                free
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
-        } as u32;
-        self.by_qpn.insert(qpn.0, index);
-        Ok(index)
+        Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
     }
 
     /// What a peer must know to connect.
