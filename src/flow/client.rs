@@ -172,8 +172,10 @@ async fn connect(core: &Core, address: SocketAddr, say: &Say) -> Result<Channel>
 }
 
 async fn run_flow(node: &Node, channel: &mut Channel, plan: &Plan, server: SocketAddr) -> Result<Row> {
-    if plan.flow.uses_rdma() {
-        node.hca()?;
+    if plan.flow.uses_rdma()
+        && let Err(error) = plan.carried(&node.hca()?.caps())
+    {
+        return Ok(Row::skipped(plan.flow, plan.transport, format!("{error:#}")));
     }
     channel.send(&Message::Begin(plan.clone())).await?;
     if let Some(reason) = channel.declined().await? {

@@ -45,6 +45,8 @@ pub struct Plan {
     pub peers: u32,
     /// How the client names its own RDMA device: both ends of a pair must agree on the wire.
     pub rdma: String,
+    /// How long the client waits for an answer, in milliseconds, before it counts the operation as lost; on transports that may lose.
+    pub lost_after_ms: u64,
 }
 
 /// An open window, as the peer is told of it.

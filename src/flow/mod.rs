@@ -16,6 +16,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub mod answers;
 pub mod client;
 pub mod commit;
 pub mod control;
@@ -36,7 +37,10 @@ pub mod report;
 pub mod server;
 pub mod setup;
 pub mod storage_to_rdma;
+pub mod transport;
 pub mod window;
+
+pub use transport::Transport;
 
 /// One of the five flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -99,38 +103,5 @@ impl FromStr for FlowKind {
             let names: Vec<_> = FlowKind::ALL.iter().map(|flow| flow.name()).collect();
             format!("'{text}' is not a flow: {} or all", names.join(", "))
         })
-    }
-}
-
-/// An RDMA transport service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// Reliable connection.
-    #[default]
-    Rc,
-    /// Unreliable connection: no READ, may lose.
-    Uc,
-    /// Unreliable datagram: SEND only, up to the path MTU, may lose.
-    Ud,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Transport::Rc => "rc",
-            Transport::Uc => "uc",
-            Transport::Ud => "ud",
-        })
-    }
-}
-
-impl From<Transport> for crate::device::rdma::Transport {
-    fn from(transport: Transport) -> crate::device::rdma::Transport {
-        match transport {
-            Transport::Rc => crate::device::rdma::Transport::Rc,
-            Transport::Uc => crate::device::rdma::Transport::Uc,
-            Transport::Ud => crate::device::rdma::Transport::Ud,
-        }
     }
 }

@@ -3,6 +3,9 @@
 //! A datagram arrives in a UMEM chunk; the same chunk, viewed on the content behind the datagram header, is sent to the peer
 //! with the sequence number as immediate value. The test's client is both ends: it sends the datagrams and is the RDMA peer
 //! they come out at.
+//!
+//! A datagram may be lost on its way to the server, and on transports that lose messages behind it too. One that a whole window has
+//! overtaken is lost, and so is one that does not come out for too long.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,6 +17,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::Failed;
 use crate::device::socket::UdpSocket;
+use crate::flow::answers::{SILENCE, silence};
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
 use crate::flow::hub::{Datagram, Pace};
@@ -23,9 +27,6 @@ use crate::flow::report::{Meter, Row};
 use crate::flow::window::{Credit, Inbox};
 use crate::mem::Buf;
 use crate::wire::native::datagram;
-
-/// How long the client waits for a datagram to come out before it counts it as lost.
-const LOST_AFTER: Nanos = Nanos::from_secs(2);
 
 /// How long the server waits for the last acknowledgements: longer than all retries of a queue pair take, 8.5 seconds.
 const ACKNOWLEDGED_WITHIN: Nanos = Nanos::from_secs(10);
@@ -91,6 +92,10 @@ struct Client {
     /// When the datagram in each place of the window was sent, until it came out.
     places: RefCell<Vec<Option<(u64, Nanos)>>>,
     lost: Cell<u64>,
+    /// Came out after they were counted as lost, or once more.
+    late: Cell<u64>,
+    /// When one last came out.
+    heard: Cell<Nanos>,
     meter: RefCell<Meter>,
     sending: Cell<bool>,
 }
@@ -106,8 +111,8 @@ impl Client {
         let mut sends = VecDeque::with_capacity(SENDS);
         let mut sequence = 0;
         while clock.goes_on(sequence) {
-            while self.node.core().timeout(LOST_AFTER, self.credit.take()).await.is_err() {
-                self.write_off();
+            while self.node.core().timeout(self.plan.lost_after(), self.credit.take()).await.is_err() {
+                self.write_off()?;
             }
             let mut buf = self.node.buf().await?;
             buf.set_view(0, datagram::LEN as u32 + self.plan.size_bytes);
@@ -115,7 +120,10 @@ impl Client {
             header.copy_from_slice(&datagram::Repr::Data { stream, sequence, total: 0 }.encode());
             Pattern::new(self.plan.seed, sequence).fill(content);
             let place = self.place(sequence);
-            self.places.borrow_mut()[place] = Some((sequence, self.node.core().now()));
+            let overtaken = self.places.borrow_mut()[place].replace((sequence, self.node.core().now()));
+            if overtaken.is_some() {
+                self.lose(1);
+            }
             if sends.len() == SENDS
                 && let Some(oldest) = sends.pop_front()
             {
@@ -131,8 +139,8 @@ impl Client {
         let begun = self.node.core().now();
         while self.places.borrow().iter().any(Option::is_some) {
             self.node.core().sleep(Nanos::from_millis(1)).await;
-            if self.node.core().now().since(begun) > LOST_AFTER {
-                self.write_off();
+            if self.node.core().now().since(begun) > self.plan.lost_after() {
+                self.write_off()?;
             }
         }
         self.sending.set(false);
@@ -140,17 +148,23 @@ impl Client {
     }
 
     /// Counts as lost what has not come out for too long.
-    fn write_off(&self) {
+    fn write_off(&self) -> Result<()> {
         let now = self.node.core().now();
         let mut given = 0;
         for place in self.places.borrow_mut().iter_mut() {
-            if place.is_some_and(|(_, at)| now.since(at) >= LOST_AFTER) {
+            if place.is_some_and(|(_, at)| now.since(at) >= self.plan.lost_after()) {
                 *place = None;
                 given += 1;
             }
         }
-        self.lost.set(self.lost.get() + u64::from(given));
-        self.credit.give(given);
+        self.lose(given);
+        let is_silent = self.plan.transport.loses() && now.since(self.heard.get()) >= SILENCE;
+        if is_silent { Err(silence(self.plan.transport)) } else { Ok(()) }
+    }
+
+    fn lose(&self, count: u32) {
+        self.lost.set(self.lost.get() + u64::from(count));
+        self.credit.give(count);
     }
 
     /// One of the receivers: takes what comes out and checks every byte.
@@ -163,11 +177,13 @@ impl Client {
                 return if self.sending.get() { Err(self.qp.went_down("before everything came out")) } else { Ok(()) };
             };
             run = received.run;
+            self.heard.set(self.node.core().now());
             // The window is far below 2³² datagrams, so the low half of a sequence number names its place.
             let low = received.immediate.ok_or_else(|| Error::new(ErrorKind::Protocol, "a message without a sequence number"))?;
             let place = self.place(u64::from(low));
             let Some((sequence, begun)) = self.places.borrow_mut()[place].take_if(|(sequence, _)| *sequence as u32 == low) else {
                 // Written off before it came.
+                self.late.set(self.late.get() + 1);
                 continue;
             };
             if run.len() != self.plan.size_bytes {
@@ -196,6 +212,8 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
         credit: Credit::new(core.ops(), window),
         places: RefCell::new(vec![None; window as usize]),
         lost: Cell::new(0),
+        late: Cell::new(0),
+        heard: Cell::new(core.now()),
         meter: RefCell::new(node.meter()),
         sending: Cell::new(true),
     });
@@ -204,6 +222,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
         let client = client.clone();
         receivers.add(core, async move { client.receive().await })?;
     }
+    node.posted().await;
     // The receivers end by themselves only when one of them fails.
     let heeded = channel.heed(either(client.send(socket, link.stream), receivers.ended())).await;
     client.sending.set(false);
@@ -217,8 +236,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
             return Err(error);
         }
     };
-    let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
-    let row = Row { lost: client.lost.get(), ..row };
+    let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow()).without(client.lost.get(), client.late.get());
     // The queue pair lives until the server has its tally: an acknowledgement that was lost is asked for again.
     let row = node.finish(channel, Some(&link.qp), row, sent).await;
     link.qp.disconnect();

@@ -9,6 +9,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::block::{Disk, DiskParcel};
 use crate::device::kernel_copies::{KernelCopies, Share};
+use crate::device::rdma::endpoint::choose;
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpState};
 use crate::flow::FlowKind;
 use crate::flow::commit::Committer;
@@ -326,12 +327,19 @@ impl Node {
             return Err(Error::new(ErrorKind::Protocol, "one queue pair was expected"));
         };
         let qp = self.new_qp(plan)?;
+        // The devices' best packets may be larger than those of the wire they have in common.
+        plan.fits(choose(&qp.local(), remote)?.1)?;
         channel.send(&Message::Endpoints { endpoints: vec![qp.local()] }).await?;
         qp.connect(remote)?;
         match channel.answer().await? {
             Message::Ready { stream, grants, .. } => Ok(Link { qp, stream, grants }),
             other => Err(channel.unexpected(&other, "ready")),
         }
+    }
+
+    /// Lets a crew that was set to work post its receives. A message that finds none is lost on some transports, and held up on others.
+    pub async fn posted(&self) {
+        self.core().yield_now().await;
     }
 
     /// Waits on the server until the client has finished, is gone, or somebody of the crew fails; in that case tells the client.
@@ -474,6 +482,11 @@ impl Plan {
         RunClock { limit, count: self.count.unwrap_or(u64::MAX) }
     }
 
+    /// How long an answer is waited for where it may be lost.
+    pub fn lost_after(&self) -> Nanos {
+        Nanos::from_millis(self.lost_after_ms)
+    }
+
     /// Datagrams that may be unacknowledged.
     pub fn window(&self, per_depth: u32) -> u32 {
         (self.depth * per_depth).clamp(16, 1024)
@@ -511,7 +524,8 @@ pub(super) mod tests {
     /// What a client may ask for, the least of it.
     pub fn plan_of(flow: FlowKind) -> Plan {
         let (size_bytes, seed, rdma) = (4096, 0, "soft:mem".into());
-        Plan { flow, transport: Transport::Rc, size_bytes, count: Some(1), seconds: None, depth: 1, seed, peers: 2, rdma }
+        let (count, seconds, depth, peers, lost_after_ms) = (Some(1), None, 1, 2, 2000);
+        Plan { flow, transport: Transport::Rc, size_bytes, count, seconds, depth, seed, peers, rdma, lost_after_ms }
     }
 
     /// A session that ends while others have all the memory must not wait for them.

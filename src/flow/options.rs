@@ -10,6 +10,12 @@ use crate::reactor::PollMode;
 /// The largest content of a datagram: 1500 bytes less the IP and UDP headers and the datagram's own.
 pub const DATAGRAM_MAX: u32 = 1500 - 28 - crate::wire::native::datagram::LEN as u32;
 
+/// The usual size of what must fit into one packet: the path MTU of RoCE on links of 1500 bytes.
+const ONE_PACKET: u32 = 1024;
+
+/// When an operation counts as lost. A peer on a busy machine is silent for half a second now and then, and a disk may be too.
+const LOST_AFTER_MS: u64 = 2000;
+
 /// Everything that was asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -63,6 +69,8 @@ impl Options {
             FlowKind::RdmaToStorage | FlowKind::StorageToRdma => (64 << 10, 4_000),
             FlowKind::RdmaToRdma => (256 << 10, 500),
         };
+        let one_packet = flow.uses_rdma() && self.transport.message_max(ONE_PACKET).is_some();
+        let size = if one_packet { size.min(ONE_PACKET) } else { size };
         let wanted = self.size_bytes.unwrap_or(size);
         let most = if flow.uses_packets() { DATAGRAM_MAX } else { crate::base::limits::IO_MAX_BYTES };
         let size_bytes = wanted.clamp(8, most);
@@ -71,6 +79,6 @@ impl Options {
         let count = self.count.or(if self.seconds.is_some() { None } else { Some(count) });
         let rdma = self.rdma.to_string();
         let Options { transport, seconds, depth, peers, .. } = *self;
-        (Plan { flow, transport, size_bytes, count, seconds, depth, seed, peers, rdma }, note)
+        (Plan { flow, transport, size_bytes, count, seconds, depth, seed, peers, rdma, lost_after_ms: LOST_AFTER_MS }, note)
     }
 }

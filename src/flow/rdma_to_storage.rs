@@ -3,7 +3,10 @@
 //! The peer works in slots. The operations of a slot are by turns a SEND, which lands in a receive we posted, and a WRITE with
 //! immediate, which lands in the slot's window; both carry their sequence number as the immediate value. A window is revoked
 //! before anybody here looks at what is in it; its run then goes to the disk as it is. When the write is durable, a small SEND
-//! says so and carries the slot's next window.
+//! says so and names the slot's window.
+//!
+//! Where messages may be lost, so may a WRITE that has filled half a window, or the acknowledgement that names the next one. The peer
+//! therefore writes to a window once: until it is named again, which says that nothing is on its way there, the slot SENDs.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -16,6 +19,8 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Result};
 use crate::device::block::Durability;
 use crate::device::rdma::{Access, Remote};
+use crate::flow::Transport;
+use crate::flow::answers::{Answer, Answers};
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Grant, Message, Plan, Tally};
 use crate::flow::crew::Crew;
@@ -23,7 +28,6 @@ use crate::flow::extent::Extent;
 use crate::flow::node::{Node, Pair, RunClock};
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
-use crate::flow::window::Inbox;
 use crate::mem::{Run, Window};
 
 /// What the server sends when an operation is durable: 24 bytes, little-endian.
@@ -31,13 +35,13 @@ use crate::mem::{Run, Window};
 #[repr(C)]
 struct Ack {
     sequence: U64,
-    /// The slot's window for its next WRITE.
+    /// The slot's window for its next WRITE, if it has one.
     address: U64,
     rkey: U32,
     len: U32,
 }
 
-/// Whether operation `sequence` is a WRITE. The operations of a slot take turns.
+/// Whether operation `sequence` should be a WRITE. The operations of a slot take turns.
 fn is_write(sequence: u64, depth: u32) -> bool {
     !(sequence / u64::from(depth)).is_multiple_of(2)
 }
@@ -86,6 +90,7 @@ impl Places {
 struct Server {
     node: Node,
     qp: Rc<Pair>,
+    transport: Transport,
     depth: u32,
     size_bytes: u32,
     /// Bytes one operation takes on the device.
@@ -93,10 +98,14 @@ struct Server {
     extent: Extent,
     committer: Committer,
     windows: RefCell<Vec<Option<Window>>>,
+    /// The last message of each slot, the low half of its sequence number. A datagram may come twice, or after its slot's next.
+    newest: RefCell<Vec<Option<u32>>>,
     places: RefCell<Places>,
     operations: Cell<u64>,
-    /// Acknowledgements that the peer has not yet been seen to have.
-    acknowledging: Cell<u32>,
+    /// Messages that are not stored, or whose acknowledgement the peer has not yet been seen to have.
+    storing: Cell<u32>,
+    /// The client has all it waits for: what is stored from here on it has given up.
+    ending: Cell<bool>,
 }
 
 impl Server {
@@ -106,13 +115,23 @@ impl Server {
         self.qp.open(run, Access::WRITE).await
     }
 
-    /// A window for each slot.
+    /// A window for each slot, where there are WRITEs.
     async fn grant_all(&self) -> Result<()> {
         for _ in 0..self.depth {
-            let window = self.grant().await?;
-            self.windows.borrow_mut().push(Some(window));
+            let window = if self.transport.writes() { Some(self.grant().await?) } else { None };
+            self.windows.borrow_mut().push(window);
         }
         Ok(())
+    }
+
+    /// Whether a slot has had no later message than this one. Asked once for each.
+    fn is_newest(&self, slot: usize, sequence: u32) -> bool {
+        let newest = &mut self.newest.borrow_mut()[slot];
+        let is_newer = newest.is_none_or(|newest| (sequence.wrapping_sub(newest) as i32) > 0);
+        if is_newer {
+            *newest = Some(sequence);
+        }
+        is_newer
     }
 
     /// One of `depth` workers: takes whatever message comes next and sees it to the disk.
@@ -121,22 +140,29 @@ impl Server {
             let Some(mut run) = self.node.run_for(&self.qp, self.stride_bytes).await? else { return Ok(()) };
             run.set_len(self.size_bytes);
             let Ok(received) = self.qp.recv(run).await else { return Ok(()) };
+            self.storing.set(self.storing.get() + 1);
             self.store(received.immediate, received.run).await?;
+            self.storing.set(self.storing.get() - 1);
         }
     }
 
     async fn store(&self, immediate: Option<u32>, landed: Run) -> Result<()> {
         let protocol = |what: String| Error::new(ErrorKind::Protocol, what);
-        let sequence = u64::from(immediate.ok_or_else(|| protocol("the peer sent a message without a sequence number".into()))?);
-        let slot = (sequence % u64::from(self.depth)) as usize;
-        let mut next = Grant { address: 0, rkey: 0, len: 0 };
-        let mut run = if is_write(sequence, self.depth) {
-            let window = self.windows.borrow_mut()[slot].take().ok_or_else(|| protocol(format!("the peer wrote twice to slot {slot}")))?;
+        let low = immediate.ok_or_else(|| protocol("the peer sent a message without a sequence number".into()))?;
+        let (sequence, slot) = (u64::from(low), (low % self.depth) as usize);
+        if !self.is_newest(slot, low) {
+            // The peer has given it up, or has its acknowledgement.
+            return if self.transport.loses() { Ok(()) } else { Err(protocol(format!("message {sequence} came twice"))) };
+        }
+        // What a WRITE wrote is in the window, and nothing in the receive it took.
+        let mut run = if landed.is_empty() {
             drop(landed);
+            let Some(window) = self.windows.borrow_mut()[slot].take() else {
+                return Err(protocol(format!("the peer wrote twice to slot {slot}")));
+            };
             // From here on the peer cannot change it.
             let run = self.qp.revoke(window).await;
             let fresh = self.grant().await?;
-            next = Grant { address: fresh.address(), rkey: fresh.rkey(), len: fresh.len() };
             self.windows.borrow_mut()[slot] = Some(fresh);
             run
         } else {
@@ -158,14 +184,17 @@ impl Server {
         self.committer.commit().await?;
         self.places.borrow_mut().end(place, sequence);
         self.operations.set(self.operations.get() + 1);
-        let ack = Ack { sequence: sequence.into(), address: next.address.into(), rkey: next.rkey.into(), len: next.len.into() };
+        let mut ack = Ack { sequence: sequence.into(), address: 0.into(), rkey: 0.into(), len: 0.into() };
+        if let Some(window) = &self.windows.borrow()[slot] {
+            (ack.address, ack.rkey, ack.len) = (window.address().into(), window.rkey().into(), window.len().into());
+        }
         let mut buf = self.node.buf_while(|| self.qp.is_up()).await?;
         buf.set_view(0, size_of::<Ack>() as u32);
         buf.as_mut_slice().copy_from_slice(ack.as_bytes());
-        self.acknowledging.set(self.acknowledging.get() + 1);
-        let sent = self.qp.send(buf, None).await;
-        self.acknowledging.set(self.acknowledging.get() - 1);
-        sent.map(drop).map_err(|failed| self.qp.explain("acknowledging", failed))
+        match self.qp.send(buf, None).await {
+            Err(_) if self.ending.get() && self.transport.loses() => Ok(()),
+            sent => sent.map(drop).map_err(|failed| self.qp.explain("acknowledging", failed)),
+        }
     }
 
     /// Reads back what is stored and compares it with what was to be sent.
@@ -195,15 +224,18 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let server = Rc::new(Server {
         node: node.clone(),
         qp: qp.clone(),
+        transport: plan.transport,
         depth: plan.depth,
         size_bytes: plan.size_bytes,
         stride_bytes,
         extent,
         committer: node.committer()?.clone(),
         windows: RefCell::default(),
+        newest: RefCell::new(vec![None; plan.depth as usize]),
         places: RefCell::new(Places::new(places)),
         operations: Cell::new(0),
-        acknowledging: Cell::new(0),
+        storing: Cell::new(0),
+        ending: Cell::new(false),
     });
     let granted = server.grant_all().await;
     let mut crew = Crew::new();
@@ -214,6 +246,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
             crew.add(node.core(), async move { server.work().await })
         })
     });
+    node.posted().await;
     let grants = server.windows.borrow().iter().flatten().map(|w| Grant { address: w.address(), rkey: w.rkey(), len: w.len() }).collect();
     // Whatever fails from here on, the windows are taken back below: dropped open, their chunks would be lost.
     let ready = match manned {
@@ -225,8 +258,9 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
         Err(error) => Err(error),
     };
     if finished.is_ok() && !crew.has_failed() {
-        node.settle(|| server.acknowledging.get() == 0).await;
+        node.settle(|| server.storing.get() == 0).await;
     }
+    server.ending.set(finished.is_ok());
     // Receives flush and the workers end; with the queue pair closed no grant is left, so the windows come back.
     qp.disconnect();
     let worked = crew.finish().await;
@@ -248,8 +282,9 @@ struct Client {
     node: Node,
     qp: Rc<Pair>,
     plan: Plan,
-    windows: RefCell<Vec<Grant>>,
-    acks: Vec<Inbox<Ack>>,
+    /// Of each slot, until it is written to.
+    windows: RefCell<Vec<Option<Grant>>>,
+    acks: Answers<Ack>,
     meter: RefCell<Meter>,
     clock: RunClock,
 }
@@ -265,19 +300,21 @@ impl Client {
             // Sequence numbers travel in 32 bits; the server counts no further either.
             let immediate = Some(sequence as u32);
             let what = |failed: crate::device::Failed<Run>| self.qp.explain(format!("message {sequence}"), failed);
-            run = if is_write(sequence, depth) {
-                let Grant { address, rkey, len } = self.windows.borrow()[slot as usize];
-                self.qp.write(run, Remote { address, rkey, len }, immediate).await.map_err(what)?
-            } else {
-                self.qp.send(run, immediate).await.map_err(what)?
+            let window = if is_write(sequence, depth) { self.windows.borrow_mut()[slot as usize].take() } else { None };
+            self.acks.expect(slot, u64::from(sequence as u32));
+            run = match window {
+                Some(Grant { address, rkey, len }) => self.qp.write(run, Remote { address, rkey, len }, immediate).await.map_err(what)?,
+                None => self.qp.send(run, immediate).await.map_err(what)?,
             };
-            let Some(ack) = self.acks[slot as usize].pop().await else {
-                return Err(self.qp.went_down(&format!("before message {sequence} was acknowledged")));
-            };
-            if ack.rkey.get() != 0 {
-                self.windows.borrow_mut()[slot as usize] = Grant { address: ack.address.get(), rkey: ack.rkey.get(), len: ack.len.get() };
+            match self.acks.wait(slot).await? {
+                Answer::Came(ack) => {
+                    let window = Grant { address: ack.address.get(), rkey: ack.rkey.get(), len: ack.len.get() };
+                    self.windows.borrow_mut()[slot as usize] = (window.rkey != 0).then_some(window);
+                    self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(size_bytes));
+                }
+                Answer::Lost => {}
+                Answer::Closed => return Err(self.qp.went_down(&format!("before message {sequence} was acknowledged"))),
             }
-            self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(size_bytes));
             sequence += u64::from(depth);
         }
         Ok(())
@@ -292,11 +329,11 @@ impl Client {
             let Ok(ack) = Ack::read_from_bytes(received.run.as_slice()) else {
                 return Err(Error::new(ErrorKind::Protocol, format!("an acknowledgement of {} bytes", received.run.len())));
             };
-            let slot = ack.sequence.get() % u64::from(self.plan.depth);
-            // A slot waits for one acknowledgement at a time; a second one is not for anybody.
-            let _ = self.acks[slot as usize].push(ack);
+            let sequence = ack.sequence.get();
+            // One that nobody waits for is for nobody: its message was counted as lost.
+            let _ = self.acks.deliver(sequence % u64::from(self.plan.depth), sequence, ack);
         }
-        self.acks.iter().for_each(Inbox::close);
+        self.acks.close();
         Ok(())
     }
 }
@@ -305,15 +342,18 @@ impl Client {
 pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: SocketAddr) -> Result<Row> {
     let link = node.connect(channel, plan).await?;
     let core = node.core();
-    if link.grants.len() != plan.depth as usize {
-        return Err(Error::new(ErrorKind::Protocol, format!("the server granted {} windows instead of {}", link.grants.len(), plan.depth)));
+    let wanted = if plan.transport.writes() { plan.depth as usize } else { 0 };
+    if link.grants.len() != wanted {
+        return Err(Error::new(ErrorKind::Protocol, format!("the server granted {} windows instead of {wanted}", link.grants.len())));
     }
+    let mut windows: Vec<_> = link.grants.into_iter().map(Some).collect();
+    windows.resize(plan.depth as usize, None);
     let client = Rc::new(Client {
         node: node.clone(),
         qp: link.qp.clone(),
         plan: plan.clone(),
-        windows: RefCell::new(link.grants),
-        acks: (0..plan.depth).map(|_| Inbox::new(core.ops(), 1)).collect(),
+        windows: RefCell::new(windows),
+        acks: Answers::new(core, plan),
         meter: RefCell::new(node.meter()),
         clock: plan.clock(core),
     });
@@ -332,7 +372,7 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, _server: S
         link.qp.disconnect();
     }
     let worked = workers.finish().await;
-    let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow());
+    let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow()).without(client.acks.lost(), client.acks.late());
     let row = match heeded {
         Ok(()) => node.finish(channel, Some(&link.qp), row, worked).await,
         Err(error) => Err(error),

@@ -38,8 +38,10 @@ pub struct Row {
     pub mib_per_s: f64,
     /// Time from an operation's start to its acknowledgement, microseconds.
     pub latency_us: Latency,
-    /// Operations that never arrived, on transports that may lose.
+    /// Operations that never arrived, or were not answered in time, on transports that may lose.
     pub lost: u64,
+    /// Answers that came after their operation was counted as lost.
+    pub late: u64,
     /// Payload bytes copied by CPU in user space, at both ends.
     pub bytes_copied_user: u64,
     /// Bytes the kernel is known to have copied, at both ends, packet headers included; `null` where that cannot be counted.
@@ -89,6 +91,7 @@ impl Row {
             mib_per_s: 0.0,
             latency_us: Latency::default(),
             lost: 0,
+            late: 0,
             bytes_copied_user: 0,
             bytes_copied_kernel: None,
             bytes_copied_kernel_server: None,
@@ -121,6 +124,12 @@ impl Row {
         self
     }
 
+    /// Fills in what was lost, and what came too late.
+    pub fn without(mut self, lost: u64, late: u64) -> Row {
+        (self.lost, self.late) = (lost, late);
+        self
+    }
+
     fn rate(&mut self) {
         let rate = |count: f64| if self.seconds > 0.0 { count / self.seconds } else { 0.0 };
         (self.ops_per_s, self.mib_per_s) = (rate(self.operations as f64), rate(self.bytes as f64 / f64::from(1 << 20)));
@@ -147,6 +156,7 @@ impl Row {
         self.seconds = self.seconds.max(other.seconds);
         self.rate();
         self.lost += other.lost;
+        self.late += other.late;
         self.bytes_copied_user += other.bytes_copied_user;
         // Unknown on one core is unknown.
         let known = |one: Option<u64>, two: Option<u64>| one.zip(two).map(|(one, two)| one + two);
@@ -164,6 +174,9 @@ impl Row {
 
     /// Adds what the server found: both ends' copies, what it wrote, whether it agrees.
     pub fn with_tally(mut self, tally: &Tally) -> Row {
+        if self.operations == 0 && self.lost > 0 && self.error.is_none() {
+            self.error = Some(format!("not one of {} operations over {} was answered", self.lost, self.transport));
+        }
         self.verified = tally.verified && self.error.is_none() && self.operations > 0;
         self.bytes_copied_user += tally.bytes_copied_user;
         self.bytes_copied_kernel_server = tally.bytes_copied_kernel;
@@ -328,6 +341,9 @@ pub fn table(rows: &[Row]) -> String {
         if row.bytes_written > 0 && row.bytes > 0 {
             let ratio = row.bytes_written as f64 / row.bytes as f64;
             let _ = writeln!(out, "{}: {ratio:.2} bytes written to the device per byte received", row.flow.name());
+        }
+        if row.late > 0 {
+            let _ = writeln!(out, "{}: {} answers came after their operation was counted as lost", row.flow.name(), row.late);
         }
         if row.cache_hits > 0 {
             let _ = writeln!(out, "{}: {} of {} requests were answered from memory", row.flow.name(), row.cache_hits, row.operations);

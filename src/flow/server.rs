@@ -16,7 +16,7 @@ use crate::flow::node::Node;
 use crate::flow::options::Options;
 use crate::flow::post::{Client, Letter, Post, Seat};
 use crate::flow::setup::{self, Role};
-use crate::flow::{FlowKind, Transport, network_to_rdma, network_to_storage, rdma_to_rdma, rdma_to_storage, storage_to_rdma};
+use crate::flow::{FlowKind, network_to_rdma, network_to_storage, rdma_to_rdma, rdma_to_storage, storage_to_rdma};
 use crate::reactor::Core;
 
 /// Where lines for the user go.
@@ -193,7 +193,7 @@ async fn session(node: &Node, channel: &mut Channel, udp_port: u16, mut asked: O
                 Err(error) => return Err(error),
             },
         };
-        if let Some(reason) = check(&plan).err().or_else(|| node.obstacle(plan.flow)).or_else(|| lacks(&plan)) {
+        if let Some(reason) = check(&plan).err().or_else(|| node.obstacle(plan.flow)).or_else(|| uncarried(node, &plan)) {
             channel.send(&Message::Decline { reason }).await?;
             continue;
         }
@@ -254,10 +254,9 @@ fn check(plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// Why the plan's transport will not do. The flows wait for every answer, and so need one that loses none.
-fn lacks(plan: &Plan) -> Option<String> {
-    let unreliable = plan.flow.uses_rdma() && plan.transport != Transport::Rc;
-    unreliable.then(|| format!("the flow {} does not speak {}; it speaks rc", plan.flow, plan.transport))
+/// Why the plan's transport will not do here.
+fn uncarried(node: &Node, plan: &Plan) -> Option<String> {
+    node.hca().ok().and_then(|hca| plan.carried(&hca.caps()).err()).map(|error| format!("{error:#}"))
 }
 
 #[cfg(test)]

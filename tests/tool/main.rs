@@ -14,4 +14,5 @@ mod huge_pages;
 mod refusals;
 mod runs;
 mod stored;
+mod transports;
 mod world;

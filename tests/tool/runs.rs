@@ -96,23 +96,6 @@ fn two_clients_and_the_server_in_one_ring() {
 }
 
 #[test]
-fn transports_the_soft_hca_does_not_speak_are_skipped() {
-    in_world(|world| {
-        let server = world.server("lo", "soft:udp", &[]);
-        for transport in ["uc", "ud"] {
-            let ended = world.lo_client("soft:udp", &with(&FEW, &["--transport", transport])).ended();
-            assert_eq!(ended.code, Some(3), "{ended:?}");
-            assert_eq!(ended.rows().len(), 3);
-            for row in ended.rows() {
-                let reason = row["skipped_reason"].as_str().unwrap_or_default();
-                assert!(reason.contains(&format!("does not speak {transport}")), "{row}");
-            }
-        }
-        server.stop();
-    });
-}
-
-#[test]
 fn once_means_one_client() {
     in_world(|world| {
         let server = world.server("lo", "soft:udp", &["--once"]);

@@ -66,7 +66,12 @@ impl World<'_> {
 
     /// A client of the server on `near`, in the far namespace.
     pub fn far_client(&self, rdma: &str, more: &[&str]) -> Process {
-        let arguments = client_arguments("far", rdma, NEAR, more);
+        self.far_client_on("far", rdma, more)
+    }
+
+    /// The same on another interface there.
+    pub fn far_client_on(&self, interface: &str, rdma: &str, more: &[&str]) -> Process {
+        let arguments = client_arguments(interface, rdma, NEAR, more);
         self.far.run(move || Process::start(PROGRAM, &arguments))
     }
 
