@@ -20,7 +20,7 @@ use basin::device::sim::network::Faults;
 use basin::reactor::{Core, CoreConfig};
 use cases::a_peer_that_stops;
 use futures::future::{FutureExt, join};
-use transports::{atomics, connection_management, datagrams, send_with_invalidate, unreliable_connection};
+use transports::connection_management;
 use world::{Wire, World, pattern};
 
 #[test]
@@ -76,12 +76,11 @@ fn quarantined_memory_is_left_alone() {
     }
 }
 
-/// What only the soft HCA does, or shows because it lives and dies with its process's polls: a NIC goes on answering for a process
-/// that is stopped.
+/// What only the soft HCA shows because it lives and dies with its process's polls: a NIC goes on answering for a process that is stopped.
 macro_rules! in_user_space {
     ($($wire:ident: $value:expr, $around:path;)*) => { $(mod $wire {
         use super::*;
-        in_user_space!(@cases $value, $around; a_peer_that_stops atomics send_with_invalidate unreliable_connection datagrams);
+        in_user_space!(@cases $value, $around; a_peer_that_stops);
     })* };
     (@cases $value:expr, $around:path; $($case:ident)*) => { $(#[test]
         fn $case() {

@@ -5,6 +5,8 @@
 #[macro_use]
 #[path = "rdma/cases.rs"]
 mod cases;
+#[path = "rdma/transports.rs"]
+mod transports;
 #[path = "rdma/verbs_device.rs"]
 mod verbs_device;
 #[path = "rdma/world.rs"]

@@ -113,6 +113,7 @@ mod tests {
             max_depth: 1,
             max_message_bytes: 1 << 20,
             transports: transports.to_vec(),
+            features: rdma::Features::empty(),
             gid: None,
             note: None,
         }

@@ -9,6 +9,7 @@ mod lab;
 mod memory;
 mod packet;
 mod rdma;
+mod rdma_more;
 mod stand;
 mod threefold;
 
@@ -85,6 +86,11 @@ const TESTS: &[Test] = &[
     test("rdma_mr_2m_pages", rdma::registration_of_huge_pages),
     test("rdma_rc", rdma::reliable_connection),
     test("rdma_windows", rdma::windows),
+    test("rdma_send_invalidate", rdma_more::send_with_invalidate),
+    test("rdma_atomics", rdma_more::atomics),
+    test("rdma_uc", rdma_more::unreliable_connection),
+    test("rdma_ud", rdma_more::datagrams),
+    test("rdma_qp_error", rdma_more::forced_to_error),
     // Passthrough where the disk is an NVMe namespace.
     test("nvme_passthrough_fixed_buffers", disk::passthrough),
     test("nvme_iopoll", disk::iopoll),

@@ -8,7 +8,7 @@ use crate::device::{Status, WcStatus};
 use crate::flow::pattern::Pattern;
 use crate::mem::PageKind;
 
-const BYTES: u32 = 64 << 10;
+pub const BYTES: u32 = 64 << 10;
 
 pub fn registration(devices: &Devices) -> Found {
     registered(devices, PageKind::Plain)
@@ -28,7 +28,12 @@ fn registered(devices: &Devices, pages: PageKind) -> Found {
 
 /// Two queue pairs of one device, connected to each other.
 pub fn pair(hca: &Hca) -> Result<(Qp, Qp), Ended> {
-    let (one, two) = (hca.create_qp(&QpConfig::default())?, hca.create_qp(&QpConfig::default())?);
+    pair_of(hca, &QpConfig::default())
+}
+
+/// The same, made as `config` says.
+pub fn pair_of(hca: &Hca, config: &QpConfig) -> Result<(Qp, Qp), Ended> {
+    let (one, two) = (hca.create_qp(config)?, hca.create_qp(config)?);
     one.connect(&two.local())?;
     two.connect(&one.local())?;
     Ok((one, two))
@@ -77,11 +82,11 @@ pub fn windows(devices: &Devices) -> Found {
     })
 }
 
-async fn grant(stand: &Stand, qp: &Qp, access: Access) -> Result<crate::mem::Window, Ended> {
+pub async fn grant(stand: &Stand, qp: &Qp, access: Access) -> Result<crate::mem::Window, Ended> {
     let run = stand.slab.run(BYTES).map_err(Error::from)?;
     qp.grant(run, access).await.map_err(|_| Ended::Failed("the device has no room for a window".into()))
 }
 
-fn same(pattern: Pattern, bytes: &[u8], what: &str) -> Result<(), Ended> {
+pub fn same(pattern: Pattern, bytes: &[u8], what: &str) -> Result<(), Ended> {
     pattern.check(bytes).map_err(|wrong| Ended::Failed(format!("{what} brought something else: {wrong}")))
 }

@@ -466,6 +466,44 @@ pub fn a_peer_that_stops(wire: Wire) {
     });
 }
 
+/// Asked to, a queue pair goes to the error state with work of every kind under way: all of it ends, everything comes home, and a new
+/// queue pair of the same device works.
+pub fn forced_to_error(wire: Wire) {
+    let mut world = World::new(wire);
+    let (a, b) = world.connected(&impatient());
+    let theirs = world.run(b.grant(world.b.slab.run(1 << 20).unwrap(), Access::READ | Access::WRITE)).unwrap();
+    let ours = world.run(a.grant(world.a.slab.run(65536).unwrap(), Access::READ | Access::WRITE)).unwrap();
+    let remote = Remote::of(&theirs);
+    let mut work: Vec<Outcome> = Vec::new();
+    for salt in 0..4 {
+        work.push(ends(a.write(world.a.filled(300_000, salt), remote, None)));
+        work.push(ends(a.read(world.a.slab.run(200_000).unwrap(), remote)));
+        // Nobody has a receive for these.
+        work.push(ends(a.send(world.a.filled(1000, salt), None)));
+        work.push(ends(a.recv(world.a.slab.run(100).unwrap()).map(|received| received.map(|received| received.run))));
+    }
+    for _ in 0..3 {
+        world.step();
+    }
+    a.force_error();
+    assert_eq!(a.state(), QpState::Error);
+    work.push(ends(a.send(world.a.filled(10, 9), None)));
+    let ended = world.run(join_all(work));
+    let flushed = ended.iter().filter(|end| **end == Err(WcStatus::Flushed)).count();
+    assert!(flushed >= 9 && ended.iter().all(|end| end.is_ok() || *end == Err(WcStatus::Flushed)), "{ended:?}");
+    assert_eq!((world.a.hca.take_event(), a.fault()), (None, None), "whoever asks knows");
+    drop((revoke(&world.a, ours), a));
+    // The other end hears nothing more, and goes its own way.
+    drop((revoke(&world.b, theirs), b));
+    let (a, b) = world.connected(&QpConfig::default());
+    let (sent, received) = world.run(join(a.send(world.a.filled(100_000, 9), None), b.recv(world.b.slab.run(100_000).unwrap())));
+    drop(sent.unwrap());
+    assert!(received.unwrap().run.as_slice() == pattern(100_000, 9));
+    world.settle();
+    drop((a, b));
+    world.assert_balanced();
+}
+
 /// Every case over one wire. `around` runs it: most wires need nothing around them.
 macro_rules! conformance {
     ($($wire:ident: $value:expr, $around:path;)*) => { $(mod $wire {
@@ -473,8 +511,13 @@ macro_rules! conformance {
         conformance!(@cases $value, $around; send_and_receive many_at_once_stay_in_order write_and_read write_with_immediate
             gather_and_shared a_sender_waits_for_a_receive refused_access a_window_is_for_its_access_and_its_queue_pair
             a_receive_too_short_for_the_message close_flushes a_full_queue_gives_the_lease_back a_future_dropped_in_flight
-            both_directions_at_once a_peer_that_dies);
+            both_directions_at_once a_peer_that_dies forced_to_error);
+        conformance!(@transports $value, $around; atomics send_with_invalidate unreliable_connection datagrams);
     })* };
+    (@transports $value:expr, $around:path; $($case:ident)*) => { $(#[test]
+        fn $case() {
+            $around(|| transports::$case($value));
+        })* };
     (@cases $value:expr, $around:path; $($case:ident)*) => { $(#[test]
         fn $case() {
             $around(|| cases::$case($value));

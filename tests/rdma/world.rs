@@ -167,6 +167,11 @@ impl World {
         World { a, b, network, clock: Clock::start(), virtual_now, wire, is_b_stopped: false }
     }
 
+    /// What is under it.
+    pub fn wire(&self) -> Wire {
+        self.wire
+    }
+
     /// `b` dies where it stands, and another comes in its place. Its handles must be gone.
     pub fn replace_b(&mut self) {
         let dead = std::mem::replace(&mut self.b, End::named("soft:mem"));

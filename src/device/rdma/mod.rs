@@ -41,7 +41,8 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Nanos, Qpn, Result, Rkey, Rng};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Qpn, Result, Rkey, Rng};
 use crate::device::{Ops, Queue, Signal, WcStatus};
 use crate::mem::{Ledger, Region, Revoked, Run, Slab, Window};
 use crate::proto::rc;
@@ -95,6 +96,31 @@ impl Access {
     }
 }
 
+bitflags::bitflags! {
+    /// What not every device has.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Features: u8 {
+        /// Atomics, on windows of this end and of the peer. A NIC's are single steps among the requests it serves itself; the
+        /// processor's atomics and other devices may come between.
+        const ATOMICS = 1;
+        /// Windows of this end that the peer closes by SEND with invalidate.
+        const INVALIDATE = 2;
+    }
+}
+
+impl Features {
+    /// Each with its name for people.
+    const NAMES: [(Features, &'static str); 2] =
+        [(Features::ATOMICS, "atomics"), (Features::INVALIDATE, "windows that SEND with invalidate closes")];
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = Features::NAMES.iter().filter(|(one, _)| self.contains(*one)).map(|(_, name)| *name).collect();
+        f.write_str(&names.join(", "))
+    }
+}
+
 /// What an HCA can do.
 #[derive(Clone, Debug)]
 pub struct Caps {
@@ -114,6 +140,8 @@ pub struct Caps {
     pub max_message_bytes: u32,
     /// The transports it speaks.
     pub transports: Vec<Transport>,
+    /// What else it has. A request it has no operation for ends with [`WcStatus::LocalQpOperation`].
+    pub features: Features,
     /// Its address on an IP network, as a GID.
     pub gid: Option<Ipv6Addr>,
     /// What else a user should know of the device, in a few words.
@@ -354,6 +382,20 @@ impl Hca {
     /// What it can do.
     pub fn caps(&self) -> Rc<Caps> {
         on!(&self.backend, hca => hca.borrow().caps())
+    }
+
+    /// Asks for what not every device has.
+    ///
+    /// # Errors
+    /// It lacks some of it, which is named.
+    pub fn require(&self, features: Features) -> Result<()> {
+        let caps = self.caps();
+        let missing = features - caps.features;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let what = format!("the RDMA device {} has no {missing}", caps.name);
+        Err(Error::new(ErrorKind::Unavailable, what).remedy("do without, or use soft, the RoCEv2 HCA in user space: it has them"))
     }
 
     /// Its queue, for the reactor to poll.

@@ -47,7 +47,7 @@ impl Remote {
     }
 }
 
-/// Where a datagram goes: a queue pair that [`Qp::address`] was told of.
+/// Where a datagram goes: a queue pair that [`Qp::address`] was told of. It is good for the queue pair that made it.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     to: ud::Destination,
@@ -57,7 +57,8 @@ pub struct Address {
 #[derive(Debug)]
 #[must_use = "the run is a lease"]
 pub struct Received {
-    /// The run posted; its view is the message's bytes. Empty for a WRITE with immediate, whose bytes went to a window.
+    /// The run posted; its view is the message's bytes, also of a datagram: the 40 bytes that devices put before one (the GRH) go
+    /// elsewhere. Empty for a WRITE with immediate, whose bytes went to a window.
     pub run: Run,
     /// The immediate value that came with it.
     pub immediate: Option<u32>,
@@ -141,7 +142,7 @@ impl Qp {
     /// # Errors
     /// As of [`Qp::connect`]; or the queue pair is none for datagrams.
     pub fn address(&self, remote: &QpEndpoint) -> Result<Address> {
-        soft_only(&self.backend, "an address for datagrams")?.borrow_mut().address(self.index, remote).map(|to| Address { to })
+        on!(&self.backend, hca => hca.borrow_mut().address(self.index, remote)).map(|to| Address { to })
     }
 
     /// SENDs a lease's view as a datagram to an address of this queue pair.
@@ -245,11 +246,11 @@ impl Qp {
         })
     }
 
-    /// Opens a run's view to the peer of this queue pair, which is connected. The peer may be told of it once this is done; on a NIC
-    /// that takes the send queue's turn. Dropped before that, the chunks are quarantined.
+    /// Opens a run's view to the peer of this queue pair, which is a connected one, not of datagrams. The peer may be told of it once
+    /// this is done; on a NIC that takes the send queue's turn. Dropped before that, the chunks are quarantined.
     ///
     /// # Errors
-    /// The run, when the device has no room for a further grant.
+    /// The run, when the device has no room for a further grant, or no atomics where they were to be granted.
     pub fn grant(&self, run: Run, access: Access) -> impl Future<Output = Result<Window, Refused<Run>>> + use<> {
         let granted = match on!(&self.backend, hca => hca.borrow_mut().grant(self.index, &run, access)) {
             Some(Granted { rkey, opening }) => Ok((Window::open(run, rkey.0), opening)),
@@ -268,6 +269,13 @@ impl Qp {
     /// on too, and no peer reaches a window of it any more.
     pub fn disconnect(&self) {
         on!(&self.backend, hca => hca.borrow_mut().disconnect(self.index));
+    }
+
+    /// Moves the queue pair to the error state: everything posted completes, as flushed where it has not ended before, and so does what
+    /// is posted from now on. A device says itself when it has let go of each. The windows are closed, as ever, by
+    /// [`Hca::revoke`](super::Hca::revoke) or with the queue pair.
+    pub fn force_error(&self) {
+        on!(&self.backend, hca => hca.borrow_mut().force_error(self.index));
     }
 
     /// Closes: everything posted completes as flushed, and no peer reaches a window of this queue pair any more.

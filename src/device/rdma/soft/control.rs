@@ -13,7 +13,7 @@ use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::Ops;
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, Caps, HcaEnv, QpConfig, QpFault, QpState, RdmaName, Transport, endpoint, slots};
+use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RdmaName, Transport, endpoint, slots};
 use crate::device::sim::network::Port;
 use crate::mem::{Region, Run};
 use crate::proto::rc::{self, Mtu};
@@ -78,6 +78,7 @@ impl Soft {
             max_depth: DEPTH_MAX,
             max_message_bytes: rc::MESSAGE_MAX_BYTES,
             transports: vec![Transport::Rc, Transport::Uc, Transport::Ud],
+            features: Features::all(),
             gid: wires.datagrams.as_ref().map(|datagrams| endpoint::gid(datagrams.address().ip())),
             note: None,
         };
@@ -227,6 +228,12 @@ impl Soft {
         slot.engine.fail();
         slot.complete(&self.ops);
         self.grants.revoke_all(slot.qpn);
+    }
+
+    /// Moves a queue pair to the error state; the next poll completes what was posted.
+    pub fn force_error(&mut self, index: u32) {
+        self.slot(index).engine.fail();
+        self.list(index);
     }
 
     /// Grants the peer of a queue pair access to a range.

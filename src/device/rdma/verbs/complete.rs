@@ -34,13 +34,17 @@ impl Verbs {
         let status = status(completion.status);
         if slot.received.front() == Some(&completion.wr_id) {
             slot.received.pop_front();
+            let bytes = completion.bytes.saturating_sub(slot.header_bytes());
             self.room += 1;
+            if let Some(rkey) = completion.invalidated.filter(|_| status.is_none()) {
+                self.grants.invalidated_by_peer(rkey);
+            }
             let id = OpId::from_bits(completion.wr_id);
             // A fault would be a bug of ours or the device's, counted and logged by the table.
             let _ = match status {
                 // The bytes of a WRITE went to a window; the receive got none.
                 None if completion.is_write => self.ops.complete_sized(id, received(0, completion.immediate)),
-                None => self.ops.complete_sized(id, received(completion.bytes, completion.immediate)),
+                None => self.ops.complete_sized(id, received(bytes, completion.immediate)),
                 // rxe says of a receive that is too short what the requester is told (rxe_resp.c, RESPST_ERR_LENGTH).
                 Some(WcStatus::RemoteInvalidRequest) => self.ops.complete(id, failed(WcStatus::LocalLength)),
                 Some(status) => self.ops.complete(id, failed(status)),

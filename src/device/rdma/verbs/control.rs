@@ -1,6 +1,6 @@
-//! The control path: the device opened, queue pairs made, connected and destroyed.
+//! The control path: the device opened, queue pairs made and destroyed.
 
-use std::net::SocketAddr;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use rdma_mummy_sys as ibv;
@@ -12,26 +12,23 @@ use super::ffi::{self, Cq, Pd, QpShape, QueuePair, Rights};
 use super::grants::Grants;
 use super::hca::{PIECES_MAX, Verbs};
 use super::memory::Memory;
+use super::request::Operations;
 use super::slot::Slot;
+use super::ways::Headers;
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Nanos, Psn, Result};
-use crate::device::rdma::endpoint::{self, FabricOffer, QpEndpoint, Route};
+use crate::base::{Error, Psn, Result};
 use crate::device::rdma::joint::join;
-use crate::device::rdma::{Caps, HcaEnv, NIC_PATIENCE, QpConfig, QpFault, QpState, Transport, slots};
+use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, Transport, slots};
 use crate::device::{OpId, WcStatus};
-use crate::proto::rc::{AckTimeout, Mtu, RnrTimer};
-use crate::wire::roce::UDP_PORT;
 
-/// READs of one peer answered at once, where the device takes as many; what verbs programs ask for.
-const READS: u8 = 16;
-/// The hop limit of packets: what routers usually begin with.
-const HOPS: u8 = 64;
 /// Windows' requests the completion queue has room for beside the operations.
 const WINDOW_ROOM: u32 = 1024;
 /// rxe's vendor number (drivers/infiniband/sw/rxe/rxe_param.h).
 const RXE: u32 = 0x00ff_ffff;
 /// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`: windows bound to a queue pair.
 const WINDOWS: u32 = ibv::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+/// `IBV_DEVICE_MEM_MGT_EXTENSIONS`: SEND with invalidate among others (InfiniBand specification 10.2.2.2).
+const EXTENSIONS: u32 = ibv::ibv_device_cap_flags::IBV_DEVICE_MEM_MGT_EXTENSIONS.0;
 
 impl Verbs {
     /// Opens a device the user named and registers the region with it.
@@ -52,6 +49,13 @@ impl Verbs {
         let wire = if device.is_infiniband() { "infiniband" } else { "roce" };
         let kind = if has_windows { "memory windows of type 2" } else { "no memory windows: a peer's keys are good for every queue pair" };
         let pieces = if memory.pieces() > 1 { format!(", region in {} registrations", memory.pieces()) } else { String::new() };
+        let mut operations = Operations::empty();
+        operations.set(Operations::ATOMIC, device.attr.atomic_cap != ibv::ibv_atomic_cap::IBV_ATOMIC_NONE);
+        operations.set(Operations::SEND_INVALIDATE, device.attr.device_cap_flags & EXTENSIONS != 0);
+        let mut features = Features::empty();
+        features.set(Features::ATOMICS, operations.contains(Operations::ATOMIC));
+        // A memory region is not the peer's to close.
+        features.set(Features::INVALIDATE, has_windows && operations.contains(Operations::SEND_INVALIDATE));
         let caps = Caps {
             name: format!("verbs:{}", device.name),
             wire: wire.to_owned(),
@@ -60,13 +64,14 @@ impl Verbs {
             max_qps: device.attr.max_qp as u32,
             max_depth: max_send_depth,
             max_message_bytes: device.port_attr.max_msg_sz,
-            transports: vec![Transport::Rc],
+            transports: transports(&pd, &cq),
+            features,
             gid: Some(device.gid.address),
             note: Some(format!("port {}, GID {}, path MTU {}, {kind}{pieces}", device.port, device.gid, device.mtu())),
         };
         let depths = (max_send_depth, device.attr.max_qp_wr as u32);
         let grants = Grants::new(has_windows, device.attr.vendor_id != RXE);
-        Ok(Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, joint, memory, cq, pd, device))
+        Ok(Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, operations, joint, memory, cq, pd, device))
     }
 
     /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.
@@ -77,8 +82,8 @@ impl Verbs {
             return Err(Error::new(ErrorKind::Unavailable, what).remedy("open the device again"));
         }
         if !self.caps.transports.contains(&config.transport) {
-            let what = format!("a {:?} queue pair: verbs devices are used with RC", config.transport);
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy("use --transport rc"));
+            let what = format!("a {:?} queue pair: the RDMA device {name} has {:?}", config.transport, self.caps.transports);
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("use --transport rc, or soft, which has them all"));
         }
         for (what, depth, most) in [("send", config.send_depth, self.max_send_depth), ("receive", config.recv_depth, self.max_recv_depth)] {
             if !(1..=most).contains(&depth) {
@@ -86,13 +91,18 @@ impl Verbs {
                 return Err(Error::new(ErrorKind::Usage, what).remedy("use a smaller --depth"));
             }
         }
-        let windows = if self.grants.has_windows { config.send_depth.min(self.max_send_depth) } else { 0 };
+        let is_for_datagrams = config.transport == Transport::Ud;
+        if is_for_datagrams && self.headers.is_none() {
+            self.headers = Some(Headers::new(&self.pd)?);
+        }
+        let windows = if self.grants.has_windows && !is_for_datagrams { config.send_depth.min(self.max_send_depth) } else { 0 };
         let shape = QpShape {
-            kind: ibv::ibv_qp_type::IBV_QPT_RC,
+            kind: kind(config.transport),
             send_depth: config.send_depth + windows,
             recv_depth: config.recv_depth,
             send_sges: self.caps.max_sge,
-            recv_sges: self.caps.max_sge,
+            // One more for the header.
+            recv_sges: (self.caps.max_sge + u32::from(is_for_datagrams)).min(self.device.attr.max_sge as u32),
             inline_bytes: config.inline_bytes,
         };
         let (mut qp, inline_bytes) = QueuePair::new(&self.pd, &self.cq, shape).map_err(|errno| {
@@ -108,106 +118,28 @@ impl Verbs {
         let mut attr = ffi::no_attr();
         attr.qp_state = state::IBV_QPS_INIT;
         attr.port_num = self.device.port;
-        attr.qp_access_flags = (ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE).0;
-        let what = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
+        // The top bit would ask for a privileged Q_Key (InfiniBand specification 10.2.5).
+        let qkey = config.qkey.unwrap_or_else(|| self.rng.u32() >> 1);
+        attr.qkey = qkey;
+        let mut access = Access::all();
+        access.set(Access::ATOMIC, self.operations.contains(Operations::ATOMIC));
+        let what = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT;
+        let what = match config.transport {
+            Transport::Rc => what | mask::IBV_QP_ACCESS_FLAGS,
+            Transport::Uc => {
+                access = Access::WRITE;
+                what | mask::IBV_QP_ACCESS_FLAGS
+            }
+            Transport::Ud => what | mask::IBV_QP_QKEY,
+        };
+        attr.qp_access_flags = Rights::peer(access).of_peer();
         qp.modify(&mut attr, what)
             .map_err(|errno| Error::from_errno(format!("making a queue pair of {name} ready for receives"), errno))?;
         let psn = Psn::new(self.rng.u32());
         // Asked for 0 a device may still take some; inline only where it was asked for.
-        let slot = Slot::new(qp, psn, config.clone(), inline_bytes.min(config.inline_bytes), windows);
+        let slot = Slot::new(qp, psn, qkey, config.clone(), inline_bytes.min(config.inline_bytes), windows);
         let qpn = slot.qpn;
         Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
-    }
-
-    /// What a peer must know to connect.
-    pub fn endpoint(&self, index: u32) -> QpEndpoint {
-        let slot = self.slots[index as usize].as_ref().expect("a queue pair handle keeps its slot");
-        let mtu = slot.config.path_mtu.map_or(self.device.mtu(), |asked| asked.min(self.device.mtu()));
-        let gid = self.device.gid.address;
-        let fabric = self.device.is_infiniband().then_some(FabricOffer { lid: self.device.port_attr.lid, gid, mtu });
-        let address = (!self.device.is_infiniband()).then(|| SocketAddr::new(self.device.ip(), UDP_PORT));
-        QpEndpoint {
-            transport: slot.config.transport,
-            qpn: slot.qpn.0,
-            psn: slot.psn.get(),
-            reads: READS.min(self.device.attr.max_qp_rd_atom as u8),
-            qkey: 0,
-            link: None,
-            address,
-            mtu,
-            is_port_fixed: true,
-            fabric,
-        }
-    }
-
-    /// Connects: ready to send when this returns.
-    pub fn connect(&mut self, index: u32, remote: &QpEndpoint) -> Result<()> {
-        let local = self.endpoint(index);
-        let (route, mtu_bytes) = endpoint::choose(&local, remote)?;
-        let mtu = Mtu::ALL
-            .into_iter()
-            .rposition(|known| known.bytes() <= mtu_bytes)
-            .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("the peer's path MTU of {mtu_bytes} bytes is below the least, 256")))?;
-        let qpn = self.slot(index).qpn;
-        if self.slot(index).state != QpState::Init {
-            return Err(Error::new(ErrorKind::Usage, format!("queue pair {qpn} is connected already")).remedy("make a new one"));
-        }
-        let (port, sgid_index) = (self.device.port, self.device.gid.index as u8);
-        let mut attr = ffi::no_attr();
-        attr.ah_attr.port_num = port;
-        attr.ah_attr.is_global = 1;
-        attr.ah_attr.grh.sgid_index = sgid_index;
-        attr.ah_attr.grh.hop_limit = HOPS;
-        match route {
-            Route::Address(address) => attr.ah_attr.grh.dgid = ffi::gid(endpoint::gid(address.ip())),
-            Route::Fabric(there) => {
-                attr.ah_attr.grh.dgid = ffi::gid(there.gid);
-                attr.ah_attr.dlid = there.lid;
-            }
-            Route::Link(_) => unreachable!("this end offers no rings"),
-        }
-        let reads = READS.min(self.device.attr.max_qp_rd_atom as u8);
-        let name = self.device.name.clone();
-        let slot = self.slot(index);
-        let (psn, config) = (slot.psn, &slot.config);
-        attr.qp_state = state::IBV_QPS_RTR;
-        // `enum ibv_mtu` counts from 1 = 256, and so do the known ones from 0.
-        attr.path_mtu = mtu as u32 + 1;
-        attr.dest_qp_num = remote.qpn;
-        attr.rq_psn = remote.psn;
-        attr.max_dest_rd_atomic = reads;
-        attr.min_rnr_timer = RnrTimer::new(config.rnr_timer).code();
-        attr.timeout = AckTimeout::at_least(Nanos(config.ack_timeout.0.saturating_mul(NIC_PATIENCE))).code();
-        attr.retry_cnt = config.retries.min(7);
-        attr.rnr_retry = config.rnr_retries.min(7);
-        attr.sq_psn = psn.get();
-        attr.max_rd_atomic = remote.reads.min(reads);
-        let Some(qp) = slot.qp.as_mut() else {
-            return Err(Error::new(ErrorKind::Unavailable, format!("queue pair {qpn} is closed")).remedy("make a new one"));
-        };
-        let failed = |step: &str, errno| {
-            let what = format!("{step} queue pair {qpn} of the RDMA device {name}, to {remote:?}");
-            Error::from_errno(what, errno)
-                .remedy("the peer's address must be reachable from the port's: ping it; ip neighbour shows whether it answers")
-        };
-        let receive = mask::IBV_QP_STATE
-            | mask::IBV_QP_AV
-            | mask::IBV_QP_PATH_MTU
-            | mask::IBV_QP_DEST_QPN
-            | mask::IBV_QP_RQ_PSN
-            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
-            | mask::IBV_QP_MIN_RNR_TIMER;
-        qp.modify(&mut attr, receive).map_err(|errno| failed("connecting", errno))?;
-        attr.qp_state = state::IBV_QPS_RTS;
-        let send = mask::IBV_QP_STATE
-            | mask::IBV_QP_TIMEOUT
-            | mask::IBV_QP_RETRY_CNT
-            | mask::IBV_QP_RNR_RETRY
-            | mask::IBV_QP_SQ_PSN
-            | mask::IBV_QP_MAX_QP_RD_ATOMIC;
-        qp.modify(&mut attr, send).map_err(|errno| failed("making ready to send", errno))?;
-        slot.state = QpState::Connected;
-        Ok(())
     }
 
     /// Ends a queue pair and forgets it.
@@ -226,6 +158,28 @@ impl Verbs {
         if let Some(slot) = self.slots[index as usize].take() {
             self.by_qpn.remove(&slot.qpn.0);
             self.listed.retain(|listed| *listed != index);
+        }
+    }
+
+    /// Moves a queue pair to the error state. The device flushes what was posted; where it does not, the queue pair is destroyed, which
+    /// does.
+    pub fn force_error(&mut self, index: u32) {
+        let slot = self.slot(index);
+        if slot.state == QpState::Error || slot.qp.is_none() {
+            return;
+        }
+        // What was collected was posted before this was asked.
+        self.post_collected();
+        let slot = self.slot(index);
+        slot.state = QpState::Error;
+        // Whoever asks knows.
+        slot.is_fault_told = true;
+        let mut attr = ffi::no_attr();
+        attr.qp_state = state::IBV_QPS_ERR;
+        let moved = slot.qp.as_mut().map_or(Ok(()), |qp| qp.modify(&mut attr, mask::IBV_QP_STATE));
+        if let Err(errno) = moved {
+            tracing::warn!(qpn = %slot.qpn, errno, "the RDMA device did not move a queue pair to the error state: it is destroyed");
+            self.doomed.push(index);
         }
     }
 
@@ -308,4 +262,23 @@ impl Verbs {
     pub fn caps(&self) -> Rc<Caps> {
         self.caps.clone()
     }
+}
+
+fn kind(transport: Transport) -> u32 {
+    match transport {
+        Transport::Rc => ibv::ibv_qp_type::IBV_QPT_RC,
+        Transport::Uc => ibv::ibv_qp_type::IBV_QPT_UC,
+        Transport::Ud => ibv::ibv_qp_type::IBV_QPT_UD,
+    }
+}
+
+/// The transports of a device. Nothing lists them, so a small queue pair of each is made and destroyed; one that is refused for another
+/// reason may work later.
+fn transports(pd: &Rc<Pd>, cq: &Rc<RefCell<Cq>>) -> Vec<Transport> {
+    let is_known = |transport: &Transport| {
+        let shape = QpShape { kind: kind(*transport), send_depth: 1, recv_depth: 1, send_sges: 1, recv_sges: 1, inline_bytes: 0 };
+        let refused = QueuePair::new(pd, cq, shape).err();
+        !refused.is_some_and(|errno| matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPROTONOSUPPORT))
+    };
+    [Transport::Rc, Transport::Uc, Transport::Ud].into_iter().filter(is_known).collect()
 }

@@ -3,7 +3,9 @@
 //! A device may judge a request by the registration behind a window and not by the window's own bounds: rxe does (rxe_resp.c, check_rkey;
 //! the conformance suite's `refused_access` shows it). There each window gets a registration of its own, as long as itself.
 //!
-//! A window is bound and invalidated by requests on its queue pair's send queue, in their turn. A grant is known by key and address
+//! A window is bound and invalidated by requests on its queue pair's send queue, in their turn, or invalidated by the peer with a SEND,
+//! whose completion says so. An owner that revokes while such a SEND is under way may find the window invalid already; some devices
+//! take that for an error of the queue pair, and its end closes what is left. A grant is known by key and address
 //! together: a device may give out a key again, but the chunks stay with the window until it is closed.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +17,7 @@ use super::slot::What;
 use crate::base::Rkey;
 use crate::device::Ops;
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, QpState};
+use crate::device::rdma::{Access, Features, QpState, Transport};
 use crate::mem::Run;
 
 /// The key of what cannot be touched: an empty window, or one of a queue pair that is down. Devices do not judge the key of a request
@@ -28,6 +30,8 @@ pub type Key = (u32, u64);
 /// The grants of a device.
 pub struct Grants {
     by_key: HashMap<Key, Grant>,
+    /// The address behind each key that a window is bound to.
+    open: HashMap<u32, u64>,
     /// Windows bound to nothing.
     free: Vec<Mw>,
     /// Grants are windows bound to queue pairs, not memory regions.
@@ -55,7 +59,8 @@ enum Holder {
 
 impl Grants {
     pub fn new(has_windows: bool, has_bounds: bool) -> Grants {
-        Grants { by_key: HashMap::new(), free: Vec::new(), has_windows, has_bounds, serial: 0, closing: VecDeque::new() }
+        let (by_key, open, closing) = (HashMap::new(), HashMap::new(), VecDeque::new());
+        Grants { by_key, open, free: Vec::new(), has_windows, has_bounds, serial: 0, closing }
     }
 
     /// A binding ended; one that failed has taken the queue pair down.
@@ -74,24 +79,39 @@ impl Grants {
         if !well {
             return !self.by_key.contains_key(&key);
         }
-        let Some(mut grant) = self.by_key.remove(&key) else { return true };
-        if let Some(Holder::Window(mw, own)) = grant.holder.take() {
+        self.shut(key);
+        true
+    }
+
+    /// The peer has invalidated a window by SEND: it is closed, and nothing is left to do for its owner.
+    pub fn invalidated_by_peer(&mut self, rkey: u32) {
+        let Some(&address) = self.open.get(&rkey) else { return };
+        self.closing.retain(|(_, key)| *key != (rkey, address));
+        self.shut((rkey, address));
+    }
+
+    /// A window is bound to nothing any more.
+    fn shut(&mut self, key: Key) {
+        let Some(mut grant) = self.by_key.remove(&key) else { return };
+        if let Some(Holder::Window(mut mw, own)) = grant.holder.take() {
+            self.open.remove(&key.0);
+            mw.bound(key.0);
             self.free.push(mw);
             drop(own);
         }
         if let Some(gate) = grant.gate.take() {
             gate.open();
         }
-        true
     }
 
     /// Frees what the grants of a queue pair are made of, before it is destroyed: some devices keep it while a window is bound to it.
     pub fn free_of(&mut self, index: u32) {
         self.closing.retain(|(of, _)| *of != index);
-        for grant in self.by_key.values_mut().filter(|grant| grant.index == index) {
+        for ((rkey, _), grant) in self.by_key.iter_mut().filter(|(_, grant)| grant.index == index) {
             grant.holder = match grant.holder.take() {
                 // Not freed, its queue pair's end closes it.
                 Some(Holder::Window(mw, own)) => {
+                    self.open.remove(rkey);
                     let _ = mw.free();
                     drop(own);
                     None
@@ -105,7 +125,8 @@ impl Grants {
 
     /// The device is gone, and with it what the grants of a queue pair are made of.
     pub fn forget_of(&mut self, index: u32) {
-        for grant in self.by_key.values_mut().filter(|grant| grant.index == index) {
+        for ((rkey, _), grant) in self.by_key.iter_mut().filter(|(_, grant)| grant.index == index) {
+            self.open.remove(rkey);
             drop(grant.holder.take());
         }
     }
@@ -129,7 +150,9 @@ impl Grants {
 impl Verbs {
     /// Begins to grant the peer of a queue pair access to a run; `None` when there is no room, or it is not connected.
     pub fn grant(&mut self, index: u32, run: &Run, access: Access) -> Option<Granted> {
-        if !run.region().same(self.memory.region()) {
+        let has_atomics = self.caps.features.contains(Features::ATOMICS);
+        let is_for_datagrams = self.slot(index).config.transport == Transport::Ud;
+        if !run.region().same(self.memory.region()) || is_for_datagrams || access.contains(Access::ATOMIC) && !has_atomics {
             return None;
         }
         let nothing = Some(Granted { rkey: NO_KEY, opening: None });
@@ -139,10 +162,11 @@ impl Verbs {
             QpState::Connected if run.is_empty() => return nothing,
             QpState::Connected => {}
         }
+        // An unreliable connection has WRITE alone.
+        let access = if self.slot(index).config.transport == Transport::Rc { access } else { access & Access::WRITE };
         let (address, len) = (run.address(), run.len());
-        let (reads, writes) = (access.reads(), access.writes());
         if !self.grants.has_windows {
-            let rights = Rights::peer(reads, writes);
+            let rights = Rights::peer(access);
             let mr = Mr::new(&self.pd, self.memory.region(), address, u64::from(len), rights).ok()?;
             let rkey = mr.rkey;
             self.grants.by_key.insert((rkey, address), Grant { index, holder: Some(Holder::Region(mr)), gate: None });
@@ -161,12 +185,13 @@ impl Verbs {
         let rkey = mw.next_rkey();
         let serial = self.grants.next_serial();
         let slot = self.slots[index as usize].as_mut()?;
-        let verb = Verb::Bind { mw: &mw, mr, address, len: u64::from(len), rkey, reads, writes };
+        let verb = Verb::Bind { mw: &mw, mr, address, len: u64::from(len), rkey, rights: Rights::peer(access) };
         Verbs::post_window(slot, serial, What::Bind(rkey, address), verb);
         self.list_window(index);
         let gate = Gate::new(&self.ops);
         let grant = Grant { index, holder: Some(Holder::Window(mw, own)), gate: Some(gate.clone()) };
         self.grants.by_key.insert((rkey, address), grant);
+        self.grants.open.insert(rkey, address);
         Some(Granted { rkey: Rkey(rkey), opening: Some(gate) })
     }
 

@@ -11,10 +11,12 @@ use super::device::Device;
 use super::ffi::{Cq, Pd, Piece, Verb};
 use super::grants::Grants;
 use super::memory::Memory;
-use super::slot::{Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What};
+use super::request::{self, Operations};
+use super::slot::{GRH_BYTES, Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What};
+use super::ways::{Headers, Ways};
 use crate::base::{Nanos, Rng};
 use crate::device::rdma::qp::Posted;
-use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState};
+use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Transport};
 use crate::device::{OpId, Ops, Progress, Queue, Signal, WcStatus};
 use crate::proto::rc::SendOp;
 use crate::proto::ud::Destination;
@@ -35,6 +37,12 @@ pub struct Verbs {
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) by_qpn: HashMap<u32, u32>,
     pub(super) grants: Grants,
+    /// Operations beside those that every device has.
+    pub(super) operations: Operations,
+    /// Ways that queue pairs send datagrams by.
+    pub(super) ways: Ways,
+    /// Where the headers of datagrams go, once there is a queue pair for them.
+    pub(super) headers: Option<Headers>,
     /// Queue pairs with something to post, each once.
     pub(super) listed: VecDeque<u32>,
     /// Requests the completion queue has room for.
@@ -68,6 +76,7 @@ impl Verbs {
         depths: (u32, u32),
         room: u32,
         grants: Grants,
+        operations: Operations,
         joint: nix::sys::epoll::Epoll,
         memory: Memory,
         cq: Rc<RefCell<Cq>>,
@@ -84,6 +93,9 @@ impl Verbs {
             slots: Vec::new(),
             by_qpn: HashMap::new(),
             grants,
+            operations,
+            ways: Ways::default(),
+            headers: None,
             listed: VecDeque::new(),
             room,
             doomed: Vec::new(),
@@ -121,8 +133,8 @@ impl Verbs {
         &self.ops
     }
 
-    /// Posts a send request for operation `id` at the next poll. `remote_len` is what the peer's memory holds at most; `to` is for
-    /// datagrams, which are not sent here.
+    /// Posts a send request for operation `id` at the next poll. `remote_len` is what the peer's memory holds at most; a datagram goes to
+    /// `to`, or to the peer the queue pair was connected to.
     #[inline]
     pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32, to: Option<Destination>) -> Posted {
         let mut pieces = ArrayVec::new();
@@ -131,7 +143,7 @@ impl Verbs {
             Ok(_) => return Posted::Never(WcStatus::LocalLength),
             Err(status) => return Posted::Never(status),
         };
-        let room = self.room;
+        let (room, operations) = (self.room, self.operations);
         let slot = self.slot(index);
         match slot.state {
             QpState::Connected => {}
@@ -141,18 +153,27 @@ impl Verbs {
         if slot.operations == slot.config.send_depth || room == 0 {
             return Posted::Full;
         }
-        let verb = match op {
-            SendOp::Send => Verb::Send,
-            SendOp::SendImm(immediate) => Verb::SendImm(immediate),
-            SendOp::Write(at) => Verb::Write { address: at.va, rkey: at.rkey.0 },
-            SendOp::WriteImm(at, immediate) => Verb::WriteImm { address: at.va, rkey: at.rkey.0, immediate },
-            SendOp::Read(at) => Verb::Read { address: at.va, rkey: at.rkey.0 },
-            SendOp::Atomic(..) | SendOp::SendInvalidate(_) => return Posted::Never(WcStatus::LocalQpOperation),
+        let handle;
+        let verb = match (slot.config.transport, to.or(slot.to)) {
+            (Transport::Ud, Some(to)) => {
+                // An address is good for the queue pair that made it.
+                let Some(way) = slot.ways.get(to.way as usize) else { return Posted::Never(WcStatus::LocalQpOperation) };
+                if bytes > way.mtu {
+                    return Posted::Never(WcStatus::LocalLength);
+                }
+                handle = way.handle.clone();
+                request::datagram(op, &handle, to)
+            }
+            (transport @ (Transport::Rc | Transport::Uc), None) => request::of_connection(op, transport, operations),
+            // A connection has one peer.
+            _ => None,
         };
-        if to.is_some() {
-            return Posted::Never(WcStatus::LocalQpOperation);
+        let Some(verb) = verb else { return Posted::Never(WcStatus::LocalQpOperation) };
+        let is_atomic = matches!(op, SendOp::Atomic(..));
+        if is_atomic && (bytes != 8 || pieces.len() != 1) {
+            return Posted::Never(WcStatus::LocalLength);
         }
-        let reads = matches!(op, SendOp::Read(_));
+        let reads = is_atomic || matches!(op, SendOp::Read(_));
         let inline = !reads && bytes > 0 && bytes <= slot.inline_bytes;
         if inline {
             slot.config.ledger.note(bytes);
@@ -168,6 +189,10 @@ impl Verbs {
     #[inline]
     pub fn post_recv(&mut self, index: u32, id: OpId) -> Posted {
         let mut pieces = ArrayVec::new();
+        // The header before a datagram goes where nobody looks: the message alone is in the run.
+        if let (GRH_BYTES, Some(headers)) = (self.slot(index).header_bytes(), &self.headers) {
+            pieces.push(headers.piece(GRH_BYTES));
+        }
         if let Err(status) = self.pieces(id, &mut pieces) {
             return Posted::Never(status);
         }
@@ -215,7 +240,7 @@ impl Verbs {
 
     /// Gives the device what was collected, with one doorbell for each queue.
     #[inline]
-    fn post_collected(&mut self) -> usize {
+    pub(super) fn post_collected(&mut self) -> usize {
         let mut posted = 0;
         while let Some(index) = self.listed.pop_front() {
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
@@ -223,7 +248,7 @@ impl Verbs {
             let Some(qp) = slot.qp.as_mut() else { continue };
             posted += slot.recvs.len() + slot.sends.len();
             // SAFETY: each receive's memory is a lease in the op table, which gives it to nobody until it is completed: in `complete`,
-            // after the device's completion, or in `flush`, after the queue pair was destroyed.
+            // after the device's completion, or in `flush`, after the queue pair was destroyed. Headers go to memory that nobody reads.
             let (taken, refused) = unsafe { qp.post_recv(&mut slot.recvs) };
             if let Some(errno) = refused {
                 self.refused(index, errno, None, Some(taken));

@@ -8,7 +8,10 @@
 //! | [`hca`] | the data path: requests posted in batches |
 //! | [`complete`] | completions taken in batches, and what ends with each |
 //! | [`slot`] | a queue pair: what is posted to it and in which order it completes |
-//! | [`control`] | queue pairs made, connected and destroyed |
+//! | [`request`] | what a device is asked for an operation |
+//! | [`control`] | queue pairs made and destroyed |
+//! | [`connect`] | queue pairs connected |
+//! | [`ways`] | datagrams: address handles, and where headers go |
 //! | [`grants`] | windows opened to peers and closed |
 //! | [`events`] | what happens beside completions, and a device that goes away |
 //!
@@ -19,6 +22,7 @@
 //! and windows come back then and not before, whatever became of their requests.
 
 mod complete;
+mod connect;
 mod control;
 mod device;
 mod events;
@@ -26,6 +30,8 @@ mod ffi;
 mod grants;
 mod hca;
 mod memory;
+mod request;
 mod slot;
+mod ways;
 
 pub use hca::Verbs;

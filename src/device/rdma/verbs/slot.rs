@@ -1,15 +1,28 @@
 //! A queue pair of the device: what is to be posted to it, what was, and in which order it ends.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
-use super::ffi::{QueuePair, RecvBatch, SendBatch};
+use super::ffi::{AddressHandle, QueuePair, RecvBatch, SendBatch};
 use crate::base::{Psn, Qpn};
-use crate::device::rdma::{QpConfig, QpFault, QpState};
+use crate::device::rdma::{QpConfig, QpFault, QpState, Transport};
+use crate::proto::ud::Destination;
 
 /// Requests in a row without a completion of their own, at most: they end when one behind them does.
 pub const UNSIGNALED_MAX: u32 = 16;
 /// Bytes of a request that may go without a completion of its own: longer ones would keep those before them waiting.
 pub const UNSIGNALED_BYTES: u32 = 4096;
+
+/// Bytes that a device puts before a datagram: the global routing header, or what RoCE has in its place (InfiniBand
+/// specification 11.4.1.2).
+pub const GRH_BYTES: u32 = 40;
+
+/// The way of datagrams to a port.
+pub struct Way {
+    pub handle: Rc<AddressHandle>,
+    /// Bytes of a datagram at most.
+    pub mtu: u32,
+}
 
 /// A send request that was given to the device, or will be at the next poll.
 #[derive(Clone, Copy)]
@@ -38,6 +51,12 @@ pub struct Slot {
     pub psn: Psn,
     pub state: QpState,
     pub config: QpConfig,
+    /// What datagrams to this end must name.
+    pub qkey: u32,
+    /// Datagrams: the peer it was connected to.
+    pub to: Option<Destination>,
+    /// Datagrams: the ways to that peer and to others, by number.
+    pub ways: Vec<Way>,
     /// Bytes of a message it takes inline.
     pub inline_bytes: u32,
     /// Requests to post at the next poll, and those of them in [`Slot::sent`]'s tail.
@@ -66,13 +85,16 @@ pub struct Slot {
 
 impl Slot {
     /// A queue pair that is not connected.
-    pub fn new(qp: QueuePair, psn: Psn, config: QpConfig, inline_bytes: u32, windows: u32) -> Slot {
+    pub fn new(qp: QueuePair, psn: Psn, qkey: u32, config: QpConfig, inline_bytes: u32, windows: u32) -> Slot {
         let (sends, recvs) = ((config.send_depth + windows) as usize, config.recv_depth as usize);
         Slot {
             qpn: Qpn(qp.number()),
             qp: Some(qp),
             psn,
             state: QpState::Init,
+            qkey,
+            to: None,
+            ways: Vec::new(),
             inline_bytes,
             sends: SendBatch::new(sends),
             recvs: RecvBatch::new(recvs),
@@ -88,6 +110,12 @@ impl Slot {
             is_overdue: false,
             is_closing: false,
         }
+    }
+
+    /// Bytes before each message received that are no part of it.
+    #[inline]
+    pub fn header_bytes(&self) -> u32 {
+        if self.config.transport == Transport::Ud { GRH_BYTES } else { 0 }
     }
 
     /// Requests that have no completion yet.

@@ -6,8 +6,7 @@ use std::ptr::null_mut;
 
 use rdma_mummy_sys as ibv;
 
-use super::memory::remote;
-use super::{Mr, Mw};
+use super::{AddressHandle, Mr, Mw, Rights};
 
 /// A contiguous piece of registered memory.
 pub type Piece = ibv::ibv_sge;
@@ -20,7 +19,11 @@ pub enum Verb<'a> {
     Write { address: u64, rkey: u32 },
     WriteImm { address: u64, rkey: u32, immediate: u32 },
     Read { address: u64, rkey: u32 },
-    Bind { mw: &'a Mw, mr: &'a Mr, address: u64, len: u64, rkey: u32, reads: bool, writes: bool },
+    Add { address: u64, rkey: u32, value: u64 },
+    CompareSwap { address: u64, rkey: u32, compare: u64, swap: u64 },
+    SendInvalidate { rkey: u32 },
+    Datagram { to: &'a AddressHandle, qpn: u32, qkey: u32, immediate: Option<u32> },
+    Bind { mw: &'a Mw, mr: &'a Mr, address: u64, len: u64, rkey: u32, rights: Rights },
     Invalidate { rkey: u32 },
 }
 
@@ -101,30 +104,50 @@ impl SendBatch {
         wr.send_flags = flag(signaled, ibv::ibv_send_flags::IBV_SEND_SIGNALED) | flag(inline, ibv::ibv_send_flags::IBV_SEND_INLINE);
         (wr.wr_id, wr.num_sge) = (wr_id, pieces.len() as c_int);
         let to = |remote_addr, rkey| ibv::wr_t { rdma: ibv::rdma_t { remote_addr, rkey } };
-        let value = |number: u32| ibv::imm_data_invalidated_rkey_union_t { imm_data: number };
+        let atomic = |remote_addr, rkey, compare_add, swap| ibv::wr_t { atomic: ibv::atomic_t { remote_addr, compare_add, swap, rkey } };
+        let value = |number: u32| ibv::imm_data_invalidated_rkey_union_t { imm_data: number.to_be() };
+        let key = |invalidated_rkey| ibv::imm_data_invalidated_rkey_union_t { invalidated_rkey };
         match verb {
             Verb::Send => wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND,
             Verb::SendImm(immediate) => {
                 wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-                wr.imm_data_invalidated_rkey_union = value(immediate.to_be());
+                wr.imm_data_invalidated_rkey_union = value(immediate);
             }
             Verb::Write { address, rkey } => {
                 (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_RDMA_WRITE, to(address, rkey));
             }
             Verb::WriteImm { address, rkey, immediate } => {
                 (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, to(address, rkey));
-                wr.imm_data_invalidated_rkey_union = value(immediate.to_be());
+                wr.imm_data_invalidated_rkey_union = value(immediate);
             }
             Verb::Read { address, rkey } => (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_RDMA_READ, to(address, rkey)),
-            Verb::Bind { mw, mr, address, len, rkey, reads, writes } => {
+            Verb::Add { address, rkey, value } => {
+                (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(address, rkey, value, 0));
+            }
+            Verb::CompareSwap { address, rkey, compare, swap } => {
+                (wr.opcode, wr.wr) = (ibv::ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP, atomic(address, rkey, compare, swap));
+            }
+            Verb::SendInvalidate { rkey } => {
+                wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+                wr.imm_data_invalidated_rkey_union = key(rkey);
+            }
+            Verb::Datagram { to, qpn, qkey, immediate } => {
+                wr.wr = ibv::wr_t { ud: ibv::ud_t { ah: to.raw.as_ptr(), remote_qpn: qpn, remote_qkey: qkey } };
+                wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND;
+                if let Some(immediate) = immediate {
+                    wr.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+                    wr.imm_data_invalidated_rkey_union = value(immediate);
+                }
+            }
+            Verb::Bind { mw, mr, address, len, rkey, rights } => {
                 wr.opcode = ibv::ibv_wr_opcode::IBV_WR_BIND_MW;
                 let bind_info =
-                    ibv::ibv_mw_bind_info { mr: mr.raw.as_ptr(), addr: address, length: len, mw_access_flags: remote(reads, writes) };
+                    ibv::ibv_mw_bind_info { mr: mr.raw.as_ptr(), addr: address, length: len, mw_access_flags: rights.of_peer() };
                 wr.bind_mw_tso_union = ibv::bind_mw_tso_union_t { bind_mw: ibv::bind_mw_t { mw: mw.raw.as_ptr(), rkey, bind_info } };
             }
             Verb::Invalidate { rkey } => {
                 wr.opcode = ibv::ibv_wr_opcode::IBV_WR_LOCAL_INV;
-                wr.imm_data_invalidated_rkey_union = ibv::imm_data_invalidated_rkey_union_t { invalidated_rkey: rkey };
+                wr.imm_data_invalidated_rkey_union = key(rkey);
             }
         }
         self.requests.push(wr);

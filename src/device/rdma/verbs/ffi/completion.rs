@@ -31,6 +31,8 @@ pub struct Completion {
     pub bytes: u32,
     /// The immediate value received.
     pub immediate: Option<u32>,
+    /// The key of this end that the peer has invalidated with it.
+    pub invalidated: Option<u32>,
     /// It told of a WRITE, whose bytes are elsewhere.
     pub is_write: bool,
     /// The queue pair.
@@ -91,14 +93,15 @@ impl Cq {
         // Negative: the device is gone, and whoever owns the queue learns it by an event.
         let count = usize::try_from(count).unwrap_or(0);
         for entry in &self.entries[..count] {
-            let has_immediate = entry.wc_flags & ibv::ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
+            let has = |flag: ibv::ibv_wc_flags| entry.wc_flags & flag.0 != 0;
             // SAFETY: both fields of the union are a number of 32 bits.
-            let immediate = u32::from_be(unsafe { entry.imm_data_invalidated_rkey_union.imm_data });
+            let value = unsafe { entry.imm_data_invalidated_rkey_union.imm_data };
             each(Completion {
                 wr_id: entry.wr_id,
                 status: entry.status,
                 bytes: entry.byte_len,
-                immediate: has_immediate.then_some(immediate),
+                immediate: has(ibv::ibv_wc_flags::IBV_WC_WITH_IMM).then_some(u32::from_be(value)),
+                invalidated: has(ibv::ibv_wc_flags::IBV_WC_WITH_INV).then_some(value),
                 is_write: entry.opcode == ibv::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
                 qpn: entry.qp_num,
             });

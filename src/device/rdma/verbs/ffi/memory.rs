@@ -9,6 +9,7 @@ use rdma_mummy_sys as ibv;
 
 use super::{Context, errno, tell_leak};
 use crate::base::{Error, Result};
+use crate::device::rdma::Access;
 use crate::mem::Region;
 
 /// A protection domain.
@@ -49,16 +50,18 @@ impl Rights {
     }
 
     /// A peer's requests too.
-    pub fn peer(reads: bool, writes: bool) -> Rights {
-        Rights(ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | remote(reads, writes))
+    pub fn peer(access: Access) -> Rights {
+        let right = |of: Access, flag: ibv::ibv_access_flags| if access.contains(of) { flag.0 } else { 0 };
+        let peers = right(Access::READ, ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ)
+            | right(Access::WRITE, ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE)
+            | right(Access::ATOMIC, ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC);
+        Rights(ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | peers)
     }
-}
 
-/// The rights of a peer, as the library writes them.
-pub(super) fn remote(reads: bool, writes: bool) -> c_uint {
-    let read = if reads { ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 } else { 0 };
-    let write = if writes { ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 } else { 0 };
-    read | write
+    /// Those of the peer alone, as a window and a queue pair are told.
+    pub fn of_peer(self) -> c_uint {
+        self.0 & !ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+    }
 }
 
 /// A registered part of a region. Holds the region: its memory stays mapped while a device can reach it.

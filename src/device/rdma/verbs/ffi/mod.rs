@@ -3,6 +3,7 @@
 //! An object holds what it was made from, so nothing is destroyed under what uses it. What the library refuses to destroy is
 //! leaked together with all of that: a device that still holds it may still touch the memory behind it.
 
+mod address;
 mod batch;
 mod completion;
 mod context;
@@ -14,6 +15,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use crate::base::{Error, Result};
 
+pub use address::{AddressHandle, WayAttr};
 pub use batch::{Piece, RecvBatch, SendBatch, Verb};
 pub use completion::{Completion, Cq};
 pub use context::{Context, DeviceAttr, Event, OpenError, PortAttr};
