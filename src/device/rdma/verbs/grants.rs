@@ -133,15 +133,17 @@ impl Verbs {
             return None;
         }
         let nothing = Some(Granted { rkey: NO_KEY, opening: None });
+        let has_windows = self.grants.has_windows;
         match self.slot(index).state {
-            QpState::Init => return None,
+            // A window is bound by a request; a memory region is there at once.
+            QpState::Init if has_windows => return None,
             QpState::Error => return nothing,
-            QpState::Connected if run.is_empty() => return nothing,
-            QpState::Connected => {}
+            _ if run.is_empty() => return nothing,
+            QpState::Init | QpState::Connected => {}
         }
         let (address, len) = (run.address(), run.len());
         let (reads, writes) = (access.reads(), access.writes());
-        if !self.grants.has_windows {
+        if !has_windows {
             let rights = Rights::peer(reads, writes);
             let mr = Mr::new(&self.pd, self.memory.region(), address, u64::from(len), rights).ok()?;
             let rkey = mr.rkey;
