@@ -173,11 +173,13 @@ fn ours(basin: &Path, target: &Target, direction: Direction, seconds: u32) -> Co
 
 fn theirs(target: &Target, direction: Direction, seconds: u32) -> Command {
     let mut command = pinned(Path::new("fio"));
-    command.args(["--name=basin", "--output-format=json", "--thread", "--fixedbufs=1", "--registerfiles=1"]);
+    command.args(["--name=basin", "--output-format=json", "--thread"]);
+    // The engine first: the options after it are its own.
     match target.generic {
         Some(_) => command.args(["--ioengine=io_uring_cmd", "--cmd_type=nvme"]),
         None => command.args(["--ioengine=io_uring", "--direct=1"]),
     };
+    command.args(["--fixedbufs=1", "--registerfiles=1"]);
     command.args(["--bs=4k", "--norandommap", "--randrepeat=0", "--time_based", "--group_reporting"]);
     command.arg(match direction {
         Direction::Read => "--rw=randread",
