@@ -41,7 +41,7 @@ struct RdmaPeer {
     /// Network interface
     #[arg(value_name = "IFNAME")]
     interface: String,
-    /// soft:udp or soft:xdp
+    /// soft:udp, soft:xdp or a device of the kernel
     #[arg(value_name = "RDMA_DEV")]
     rdma: RdmaName,
     /// The program at the other end
@@ -68,6 +68,9 @@ struct RdmaPeer {
     /// Server: end after the first client
     #[arg(long)]
     once: bool,
+    /// Say what was moved as one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// Named as the stock programs are.
@@ -248,7 +251,7 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
 }
 
 fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
-    let RdmaPeer { interface, rdma, program, host, address, port, size, iterations, mtu, once } = arguments;
+    let RdmaPeer { interface, rdma, program, host, address, port, size, iterations, mtu, once, json } = arguments;
     let (program, usual) = match program {
         PeerProgram::IbvRcPingpong => (peer::Program::Pingpong(Transport::Rc), 4096),
         PeerProgram::IbvUcPingpong => (peer::Program::Pingpong(Transport::Uc), 4096),
@@ -261,7 +264,7 @@ fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
     };
     let port = port.unwrap_or(if program == peer::Program::Rping { 7174 } else { 18515 });
     let size_bytes = u32::try_from(size.unwrap_or(usual)).unwrap_or(u32::MAX);
-    let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu: mtu, once };
+    let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu: mtu, once, json };
     peer::run(&options, |line| print(format!("{line}\n")))
 }
 

@@ -1,4 +1,4 @@
-//! `basin rdma-peer`: the other end of stock RDMA test programs, on the soft HCA.
+//! `basin rdma-peer`: the other end of stock RDMA test programs, on the soft HCA or on a device of the kernel.
 //!
 //! | file | the program at the other end |
 //! | --- | --- |
@@ -14,7 +14,10 @@ mod pingpong;
 mod rping;
 mod station;
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use serde::Serialize;
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, limits};
@@ -45,7 +48,7 @@ pub enum Program {
 pub struct Options {
     /// The network interface.
     pub interface: String,
-    /// `soft:udp` or `soft:xdp`.
+    /// `soft:udp`, `soft:xdp` or a device of the kernel.
     pub rdma: RdmaName,
     /// One of the interface's addresses; its first if not given, or the one nearest to the host's.
     pub address: Option<IpAddr>,
@@ -63,6 +66,8 @@ pub struct Options {
     pub path_mtu: Option<u32>,
     /// A server ends after its first client.
     pub once: bool,
+    /// What was moved is said as one JSON object.
+    pub json: bool,
 }
 
 /// Which end this is.
@@ -115,7 +120,7 @@ async fn work(core: &Core, options: &Options, say: fn(&str)) -> Result<()> {
 async fn rping(station: &Station, options: &Options, say: fn(&str)) -> Result<()> {
     if let Some(host) = options.host {
         let done = rping::call(station, SocketAddr::new(host, options.port), options).await?;
-        say(&format!("done     {host}: {done}"));
+        say(&done.line(host, options.json));
         return Ok(());
     }
     let listener = station.hca.listen(options.port)?;
@@ -124,7 +129,7 @@ async fn rping(station: &Station, options: &Options, say: fn(&str)) -> Result<()
         let served = rping::serve(station, &listener, options);
         let Either::Left(served) = either(served, station.core.stopping()).await else { return Ok(()) };
         match served {
-            Ok((peer, done)) => say(&format!("done     {peer}: {done}")),
+            Ok((peer, done)) => say(&done.line(peer, options.json)),
             Err(error) if options.once => return Err(error),
             Err(error) => say(&format!("failed   {error}")),
         }
@@ -155,7 +160,7 @@ async fn session(station: &Station, mut stream: TcpStream, role: Role, options: 
     let Either::Left(done) = either(work, station.core.stopping()).await else {
         return Err(Error::new(ErrorKind::Failed, format!("interrupted while {peer} was served")));
     };
-    say(&format!("done     {peer}: {}", done?));
+    say(&done?.line(peer, options.json));
     Ok(())
 }
 
@@ -164,9 +169,30 @@ fn silent(who: &impl std::fmt::Display) -> Error {
         .remedy("check that the same program with the same options runs there, and that UDP port 4791 is not filtered")
 }
 
-/// What was moved, for the user.
-fn summary(what: &str, messages: u64, bytes: u64, span: Nanos) -> String {
-    let seconds = span.as_secs_f64().max(1e-9);
-    let (mib, rate) = (bytes as f64 / seconds / f64::from(1 << 20), messages as f64 / seconds);
-    format!("{what}, {messages} messages, {bytes} bytes, {mib:.2} MiB/s, {rate:.0} messages/s")
+/// What was moved.
+#[derive(Serialize)]
+struct Summary {
+    what: String,
+    messages: u64,
+    bytes: u64,
+    seconds: f64,
+    mib_per_s: f64,
+    messages_per_s: f64,
+}
+
+impl Summary {
+    fn new(what: String, messages: u64, bytes: u64, span: Nanos) -> Summary {
+        let seconds = span.as_secs_f64().max(1e-9);
+        let (mib_per_s, messages_per_s) = (bytes as f64 / seconds / f64::from(1 << 20), messages as f64 / seconds);
+        Summary { what, messages, bytes, seconds, mib_per_s, messages_per_s }
+    }
+
+    /// The line for the user, about this peer.
+    fn line(&self, peer: impl fmt::Display, json: bool) -> String {
+        let Summary { what, messages, bytes, mib_per_s, messages_per_s, .. } = self;
+        if json {
+            return serde_json::to_string(self).expect("numbers and text");
+        }
+        format!("done     {peer}: {what}, {messages} messages, {bytes} bytes, {mib_per_s:.2} MiB/s, {messages_per_s:.0} messages/s")
+    }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::station::Station;
-use super::{Options, Role, summary};
+use super::{Options, Role, Summary};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Qpn, Result, Rkey};
 use crate::device::Op;
@@ -17,8 +17,8 @@ use crate::proto::rc::Mtu;
 use crate::wire::native::perftest::{DONE, KEYS_LEN, Keys, VERSION, VERSION_LEN};
 use crate::wire::roce::UDP_PORT;
 
-/// Operations under way: half of what the stock programs post, and as many messages of the largest size as the region holds.
-const DEPTH: u32 = 64;
+/// Operations under way: what the stock programs post, and as many messages of the largest size as the region holds.
+const DEPTH: u32 = 128;
 const DEPTH_BYTES: u32 = 32 << 20;
 /// The page and the cache line that the stock programs tell: a client walks through so much of the server's memory.
 const CYCLE_BYTES: u32 = 4096;
@@ -48,14 +48,23 @@ impl Operation {
             Operation::FetchAdd => "fetch and add",
         }
     }
+
+    /// What the server's memory is open to. A client tells of memory too, which nobody touches.
+    fn access(self) -> Access {
+        match self {
+            Operation::Write | Operation::Send => Access::WRITE,
+            Operation::Read => Access::READ,
+            Operation::FetchAdd => Access::ATOMIC,
+        }
+    }
 }
 
-pub async fn run(station: &Station, stream: &mut TcpStream, role: Role, operation: Operation, options: &Options) -> Result<String> {
+pub async fn run(station: &Station, stream: &mut TcpStream, role: Role, operation: Operation, options: &Options) -> Result<Summary> {
     let mut exchange = Exchange { station, stream, role };
     let mtu = exchange.introduce(options).await?;
     let qp = station.hca.create_qp(&station.qp_config(options))?;
     let window = qp
-        .grant(station.filled(window_bytes(options.size_bytes), BLANK)?, Access::all())
+        .grant(station.filled(window_bytes(options.size_bytes), BLANK)?, operation.access())
         .await
         .map_err(|_| Error::new(ErrorKind::Failed, "lending memory: the device has no room for a grant"))?;
     let test = Test { station, qp: &qp, role, operation, size: options.size_bytes, iterations: options.iterations };
@@ -68,7 +77,7 @@ pub async fn run(station: &Station, stream: &mut TcpStream, role: Role, operatio
         judge(&memory, operation, options)?;
     }
     let what = format!("{} over {}", operation.name(), qp.route());
-    Ok(summary(&what, bytes / u64::from(options.size_bytes), bytes, span))
+    Ok(Summary::new(what, bytes / u64::from(options.size_bytes), bytes, span))
 }
 
 /// Whether a client that reports success did here what it says.
@@ -208,11 +217,11 @@ impl Test<'_> {
             (Role::Server, _) => {}
             (Role::Client, _) => self.operate(depth, &theirs).await?,
         }
+        let worked = self.station.core.now().since(began);
         let mut moved = u64::from(self.size) * u64::from(self.iterations);
         if self.operation != Operation::Send {
             exchange.keys(&ours).await?;
-            let span = self.station.core.now().since(began);
-            let (bytes, count) = exchange.report(self.size, self.iterations, span).await?;
+            let (bytes, count) = exchange.report(self.size, self.iterations, worked).await?;
             if self.role == Role::Server {
                 moved = bytes.saturating_mul(count);
                 if bytes != u64::from(self.size) || count != u64::from(self.iterations) {
@@ -221,7 +230,8 @@ impl Test<'_> {
                 }
             }
         }
-        let span = self.station.core.now().since(began);
+        // A server of one-sided operations is told of their end.
+        let span = if self.role == Role::Client { worked } else { self.station.core.now().since(began) };
         exchange.keys(&ours).await?;
         exchange.stream.write_all(&DONE).await?;
         Ok((moved, span))

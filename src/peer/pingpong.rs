@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::station::Station;
-use super::{Options, Role, summary};
+use super::{Options, Role, Summary};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::Op;
@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 /// Receives posted: the other end sends one message at a time, and its next may come before the acknowledgement of ours.
 const RECEIVES: usize = 4;
 
-pub async fn run(station: &Station, stream: &mut TcpStream, role: Role, transport: Transport, options: &Options) -> Result<String> {
+pub async fn run(station: &Station, stream: &mut TcpStream, role: Role, transport: Transport, options: &Options) -> Result<Summary> {
     let most = station.path_mtu(options);
     if transport == Transport::Ud && options.size_bytes > most {
         let what = format!("datagrams of {} bytes on a path MTU of {most}", options.size_bytes);
@@ -66,8 +66,8 @@ pub async fn run(station: &Station, stream: &mut TcpStream, role: Role, transpor
     }
     let messages = 2 * u64::from(options.iterations);
     let span = station.core.now().since(began);
-    Ok(summary(
-        &format!("{transport:?} pingpong over {}, every byte as expected", qp.route()),
+    Ok(Summary::new(
+        format!("{transport:?} pingpong over {}, every byte as expected", qp.route()),
         messages,
         messages * u64::from(options.size_bytes),
         span,

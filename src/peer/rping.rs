@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use super::station::Station;
-use super::{Options, summary};
+use super::{Options, Summary};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::Op;
@@ -24,7 +24,7 @@ const RECEIVES: usize = 2;
 const PREFIX: &str = "rdma-ping-";
 
 /// Serves one client of `listener` to its end.
-pub async fn serve(station: &Station, listener: &Listener, options: &Options) -> Result<(SocketAddr, String)> {
+pub async fn serve(station: &Station, listener: &Listener, options: &Options) -> Result<(SocketAddr, Summary)> {
     let incoming = listener.request().await;
     let peer = incoming.peer();
     let qp = station.hca.create_qp(&station.qp_config(options))?;
@@ -61,11 +61,11 @@ pub async fn serve(station: &Station, listener: &Listener, options: &Options) ->
         return Err(Error::new(ErrorKind::Protocol, what).remedy("give both programs the same count"));
     }
     let span = station.core.now().since(began);
-    Ok((peer, summary(&format!("rping over {}, every line as expected", qp.route()), u64::from(pings), bytes, span)))
+    Ok((peer, Summary::new(format!("rping over {}, every line as expected", qp.route()), u64::from(pings), bytes, span)))
 }
 
 /// Pings the server at `to`.
-pub async fn call(station: &Station, to: SocketAddr, options: &Options) -> Result<String> {
+pub async fn call(station: &Station, to: SocketAddr, options: &Options) -> Result<Summary> {
     let qp = station.hca.create_qp(&station.qp_config(options))?;
     let mut steps = Steps::post(station, &qp)?;
     let connection = station.patiently("the server", qp.connect_to(to, &[])).await?;
@@ -90,7 +90,7 @@ pub async fn call(station: &Station, to: SocketAddr, options: &Options) -> Resul
     let span = station.core.now().since(began);
     station.patiently("the server", leave(connection)).await?;
     let (pings, bytes) = (u64::from(options.iterations), 2 * u64::from(size) * u64::from(options.iterations));
-    Ok(summary(&format!("rping over {}, every line as expected", qp.route()), pings, bytes, span))
+    Ok(Summary::new(format!("rping over {}, every line as expected", qp.route()), pings, bytes, span))
 }
 
 async fn leave(connection: Connection) -> Result<()> {

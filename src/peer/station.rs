@@ -1,4 +1,4 @@
-//! What every program here needs: a region and a soft HCA at RoCE's own port.
+//! What every program here needs: a region and an HCA at RoCE's own port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use super::{Options, silent};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng, limits};
 use crate::device::packet::Link;
-use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName};
+use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName, VerbsConfig};
 use crate::mem::{Region, RegionConfig, Run, Slab};
 use crate::reactor::Core;
 use crate::wire::roce;
@@ -25,9 +25,9 @@ pub struct Station {
 impl Station {
     /// Opens the interface and the device the options name.
     pub fn open(core: &Core, options: &Options) -> Result<Station> {
-        if !matches!(options.rdma, RdmaName::SoftUdp | RdmaName::SoftXdp) {
+        if !matches!(options.rdma, RdmaName::SoftUdp | RdmaName::SoftXdp | RdmaName::Verbs(_)) {
             let what = format!("{} does not speak RoCEv2 with other programs", options.rdma);
-            return Err(Error::new(ErrorKind::Usage, what).remedy("use soft:udp, or soft:xdp as root"));
+            return Err(Error::new(ErrorKind::Usage, what).remedy("use soft:udp, soft:xdp as root, or an RDMA device of the kernel"));
         }
         let link = Link::find(&options.interface)?;
         let address = choose_address(&link, options)?;
@@ -36,6 +36,8 @@ impl Station {
             address: Some(address),
             link_mtu: Some(link.mtu),
             udp_port: roce::UDP_PORT,
+            // The stock programs tell their memory before they connect, when no window can be bound yet.
+            verbs: VerbsConfig { without_windows: true, ..VerbsConfig::default() },
             ..HcaEnv::new(core.ops().clone(), region.clone(), Rng::from_kernel())
         };
         if options.rdma == RdmaName::SoftXdp {

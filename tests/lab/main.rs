@@ -5,5 +5,6 @@ mod guest;
 mod interop;
 mod kernel;
 mod nvme;
+mod peer;
 mod rdma;
 mod verbs;

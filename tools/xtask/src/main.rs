@@ -18,6 +18,9 @@ mod undo;
 mod unsafe_places;
 mod vm;
 
+/// The exit code of comparisons that ran and missed a bound.
+const MISSED: u8 = 3;
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Basin's own commands", disable_help_subcommand = true)]
 struct Arguments {
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Task::Test { steps } => test::run(&root(), &steps).map(passed),
         Task::Demo => demo::run(&root()).map(passed),
-        Task::Bench(options) => bench::run(&root(), &options).map(passed),
+        Task::Bench(options) => bench::run(&root(), &options).map(|met| if met { ExitCode::SUCCESS } else { ExitCode::from(MISSED) }),
         Task::Vm(options) => vm::run(&root(), &options),
     };
     match done {

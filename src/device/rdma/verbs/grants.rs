@@ -156,16 +156,18 @@ impl Verbs {
             return None;
         }
         let nothing = Some(Granted { rkey: NO_KEY, opening: None });
+        let has_windows = self.grants.has_windows;
         match self.slot(index).state {
-            QpState::Init => return None,
+            // A window is bound by a request; a memory region is there at once.
+            QpState::Init if has_windows => return None,
             QpState::Error => return nothing,
-            QpState::Connected if run.is_empty() => return nothing,
-            QpState::Connected => {}
+            _ if run.is_empty() => return nothing,
+            QpState::Init | QpState::Connected => {}
         }
         // An unreliable connection has WRITE alone.
         let access = if self.slot(index).config.transport == Transport::Rc { access } else { access & Access::WRITE };
         let (address, len) = (run.address(), run.len());
-        if !self.grants.has_windows {
+        if !has_windows {
             let rights = Rights::peer(access);
             let mr = Mr::new(&self.pd, self.memory.region(), address, u64::from(len), rights).ok()?;
             let rkey = mr.rkey;

@@ -1,17 +1,16 @@
 //! 4 KiB random I/O at depth 32 on one core: `basin bench block` beside fio.
 //!
-//! fio gets what makes it fast: io_uring with fixed buffers and registered files, whole batches submitted and reaped together. Both run
-//! on the same core and file, pinned by taskset. Processor time is given twice: the kernel's account of the whole process, where fio's
+//! fio gets what makes it fast: io_uring with fixed buffers and registered files, whole batches submitted and reaped together; on an NVMe
+//! namespace, where Basin uses passthrough, fio does too (io_uring_cmd). Both run on the same core and file, pinned by taskset. Processor time is given twice: the kernel's account of the whole process, where fio's
 //! long start weighs against it, and what each program says of the time between its first and its last I/O.
 
-use super::Options;
 use super::measure::{self, Counter};
 use super::pairs::{Metric, Wanted, interleave, table};
-use crate::test::cargo;
+use super::{Options, lab};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
-use std::path::Path;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -34,14 +33,43 @@ enum Direction {
     Write,
 }
 
+/// What both work on.
+struct Target {
+    /// As Basin and, for want of a passthrough device, fio open it.
+    file: PathBuf,
+    /// The namespace's passthrough device.
+    generic: Option<PathBuf>,
+    bytes: u64,
+}
+
+impl Target {
+    fn of(file: PathBuf) -> Result<Target, String> {
+        let mut opened = fs::File::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+        // Of a block device the metadata does not tell it.
+        let bytes = opened.seek(SeekFrom::End(0)).map_err(|error| format!("{}: {error}", file.display()))?;
+        let name = file.file_name().and_then(|name| name.to_str()?.strip_prefix("nvme"));
+        let generic = name.map(|rest| file.with_file_name(format!("ng{rest}"))).filter(|generic| generic.exists());
+        Ok(Target { file, generic, bytes })
+    }
+}
+
+/// NVMe passthrough beside fio's: on the namespace the user named, or else on the lab's.
+pub fn passthrough(root: &Path, options: &Options) -> Result<bool, String> {
+    if options.file.is_none() && !lab::is_inside() {
+        return lab::inside(root, "passthrough", options);
+    }
+    let file = options.file.clone().map_or_else(lab::namespace, Ok)?;
+    let target = Target::of(file)?;
+    if target.generic.is_none() {
+        let what = format!("{} is no namespace with a passthrough device beside it (/dev/ngXnY)", target.file.display());
+        return Err(format!("{what}: name one by --file, or none for a run in the VM lab"));
+    }
+    compare(root, options, &target)
+}
+
 /// Prints a table for reads and one for writes; whether all bounds were met.
 pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
-    if Command::new("fio").arg("--version").output().is_err() {
-        return Err("fio is not installed: run `apt-get install -y fio`".into());
-    }
-    measure::run(cargo().args(["build", "--release", "--bin", "basin"]).current_dir(root), Duration::from_secs(1800))?;
-    let scratch = root.join("target/xtask");
-    fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let scratch = scratch(root)?;
     let file = match &options.file {
         Some(file) => file.clone(),
         None => scratch.join("bench.img"),
@@ -51,6 +79,21 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     if !fs::metadata(&file).is_ok_and(is_ready) {
         write_zeros(&file)?;
     }
+    compare(root, options, &Target::of(file)?)
+}
+
+fn scratch(root: &Path) -> Result<PathBuf, String> {
+    let scratch = if lab::is_inside() { std::env::temp_dir() } else { root.join("target/xtask") };
+    fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    Ok(scratch)
+}
+
+fn compare(root: &Path, options: &Options, target: &Target) -> Result<bool, String> {
+    if Command::new("fio").arg("--version").output().is_err() {
+        return Err("fio is not installed: run `apt-get install -y fio`".into());
+    }
+    lab::build_release(root, "basin")?;
+    let scratch = scratch(root)?;
     let basin = root.join("target/release/basin");
     let counter = if options.instructions { Counter::find(&scratch) } else { None };
     if options.instructions && counter.is_none() {
@@ -59,8 +102,8 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     let seconds = options.seconds.unwrap_or(3);
     let mut met = true;
     for direction in [Direction::Read, Direction::Write] {
-        let our_run = || ours(&basin, &file, direction, seconds);
-        let their_run = || theirs(&file, direction, seconds);
+        let our_run = || ours(&basin, target, direction, seconds);
+        let their_run = || theirs(target, direction, seconds);
         let limit = Duration::from_secs(seconds.into()) + SLACK;
         // One unrecorded pair: caches, page tables, processor clock.
         our_figures(&measure::run(&mut our_run(), limit)?)?;
@@ -74,7 +117,8 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
             Direction::Read => "Random reads",
             Direction::Write => "Random writes",
         };
-        let (text, all) = table(("basin", "fio"), &METRICS, &pairs);
+        let peer = if target.generic.is_some() { "fio, io_uring_cmd" } else { "fio" };
+        let (text, all) = table(("basin", peer), &METRICS, &pairs);
         met &= all;
         println!("{title}, {} pairs of {} s:\n\n{text}", options.pairs, seconds);
         if let Some(counter) = counter {
@@ -87,8 +131,8 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
                 let (short, long) = (count(seconds)?, count(seconds * 3)?);
                 Ok::<f64, String>((long.0 - short.0) / (long.1 - short.1))
             };
-            let our_count = per_io(&|seconds| ours(&basin, &file, direction, seconds), our_ios)?;
-            let their_count = per_io(&|seconds| theirs(&file, direction, seconds), their_ios)?;
+            let our_count = per_io(&|seconds| ours(&basin, target, direction, seconds), our_ios)?;
+            let their_count = per_io(&|seconds| theirs(target, direction, seconds), their_ios)?;
             println!("User-space instructions per I/O ({}): basin {our_count:.0}, fio {their_count:.0}\n", counter.name());
         }
     }
@@ -114,8 +158,9 @@ fn pinned(program: &Path) -> Command {
     command
 }
 
-fn ours(basin: &Path, file: &Path, direction: Direction, seconds: u32) -> Command {
+fn ours(basin: &Path, target: &Target, direction: Direction, seconds: u32) -> Command {
     let mut command = pinned(basin);
+    let file = &target.file;
     command.args(["bench", "block", "--file"]).arg(file).arg(match direction {
         Direction::Read => "--read",
         Direction::Write => "--write",
@@ -126,17 +171,15 @@ fn ours(basin: &Path, file: &Path, direction: Direction, seconds: u32) -> Comman
     command
 }
 
-fn theirs(file: &Path, direction: Direction, seconds: u32) -> Command {
+fn theirs(target: &Target, direction: Direction, seconds: u32) -> Command {
     let mut command = pinned(Path::new("fio"));
-    command.args([
-        "--name=basin",
-        "--output-format=json",
-        "--thread",
-        "--ioengine=io_uring",
-        "--fixedbufs=1",
-        "--registerfiles=1",
-        "--direct=1",
-    ]);
+    command.args(["--name=basin", "--output-format=json", "--thread"]);
+    // The engine first: the options after it are its own.
+    match target.generic {
+        Some(_) => command.args(["--ioengine=io_uring_cmd", "--cmd_type=nvme"]),
+        None => command.args(["--ioengine=io_uring", "--direct=1"]),
+    };
+    command.args(["--fixedbufs=1", "--registerfiles=1"]);
     command.args(["--bs=4k", "--norandommap", "--randrepeat=0", "--time_based", "--group_reporting"]);
     command.arg(match direction {
         Direction::Read => "--rw=randread",
@@ -148,8 +191,8 @@ fn theirs(file: &Path, direction: Direction, seconds: u32) -> Command {
         "--iodepth_batch_complete_min=1".into(),
         format!("--iodepth_batch_complete_max={DEPTH}"),
         format!("--runtime={seconds}"),
-        format!("--size={FILE_BYTES}"),
-        format!("--filename={}", file.display()),
+        format!("--size={}", target.bytes),
+        format!("--filename={}", target.generic.as_ref().unwrap_or(&target.file).display()),
     ]);
     command
 }

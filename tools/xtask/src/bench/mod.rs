@@ -5,10 +5,12 @@
 //! this one and a line in [`COMPARISONS`].
 
 mod block;
+mod lab;
 mod machine;
 mod measure;
 mod network;
 mod pairs;
+mod rdma;
 mod veth;
 
 use crate::child::output;
@@ -31,7 +33,10 @@ pub struct Options {
     /// content is lost.
     #[arg(long)]
     file: Option<PathBuf>,
-    /// Block: count user-space instructions too, by perf or else by valgrind.
+    /// Rdma: the device, as in IFNAME:RDMA_DEV, whose port reaches itself.
+    #[arg(long)]
+    device: Option<String>,
+    /// Block, passthrough, rdma: count user-space instructions too, by perf or else by valgrind.
     #[arg(long)]
     instructions: bool,
     /// Net: thousands of packets offered a second.
@@ -47,6 +52,8 @@ type Comparison = (&'static str, &'static str, fn(&Path, &Options) -> Result<boo
 
 const COMPARISONS: &[Comparison] = &[
     ("block", "4 KiB O_DIRECT random read and write, depth 32, one core: Basin beside fio (io_uring)", block::run),
+    ("passthrough", "As block on an NVMe namespace, in the VM lab without --file: beside fio by io_uring_cmd", block::passthrough),
+    ("rdma", "WRITE, READ and SEND of 64 KiB and 4 KiB by verbs: Basin beside perftest, in the VM lab without --device", rdma::run),
     ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),
     ("net", "Datagrams to a durable log over a veth: flow 1 beside recvmmsg and io_uring writes", network::run),
 ];
