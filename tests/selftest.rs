@@ -29,7 +29,9 @@ fn what_works_anywhere_is_ok_and_the_rest_says_why_not() {
     let (results, code) = selftest(&["--rdma", "soft:udp"]);
     assert_eq!(code, Some(0), "{results:?}");
     for (name, verdict) in &results {
-        let must = ["uring_defer_taskrun", "uring_fixed_buffers", "rdma_mr", "rdma_rc", "rdma_windows"].contains(&name.as_str());
+        let must = ["uring_defer_taskrun", "uring_fixed_buffers"].contains(&name.as_str());
+        // The soft HCA has everything of RDMA; it may find no huge pages.
+        let must = must || name.starts_with("rdma_") && name != "rdma_mr_2m_pages";
         assert!(verdict == "ok" || verdict == "skip" && !must, "{name}: {verdict}");
     }
     let (one, code) = selftest(&["rdma_rc", "--rdma", "soft"]);

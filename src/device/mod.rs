@@ -15,6 +15,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::os::fd::RawFd;
 
 use crate::base::error::{ErrorKind, describe_errno};
@@ -174,17 +175,19 @@ pub struct Outcome {
     pub bytes: u32,
     /// The immediate value a received message carried.
     pub immediate: Option<u32>,
+    /// The queue pair a message came by, where several share their receives. There is none with the number 0.
+    pub qpn: Option<NonZeroU32>,
 }
 
 impl Outcome {
     /// Success that moved `bytes`.
     pub const fn ok(bytes: u32) -> Outcome {
-        Outcome { status: Status::Ok, bytes, immediate: None }
+        Outcome { status: Status::Ok, bytes, immediate: None, qpn: None }
     }
 
     /// A failure.
     pub const fn failed(status: Status) -> Outcome {
-        Outcome { status, bytes: 0, immediate: None }
+        Outcome { status, bytes: 0, immediate: None, qpn: None }
     }
 
     /// The result field of an io_uring completion: bytes, or a negated error number.

@@ -8,7 +8,7 @@
 
 use super::rc::requester::opcode_of;
 use super::rc::responder::has_right_length;
-use super::rc::{Access, Config, Memory, Mtu, Refused, SendOp, SendWr, State, Transmit, WcOp};
+use super::rc::{Access, Config, Memory, Mtu, RecvWr, Refused, SendOp, SendWr, State, Transmit, WcOp};
 use super::unreliable::{self, Kind};
 use crate::base::{Psn, Qpn, Result, Rkey};
 use crate::wire::roce::{Opcode, Operation, PKEY_DEFAULT, Repr, Reth, Transport};
@@ -84,6 +84,12 @@ impl Qp {
     pub fn post_send(&mut self, wr: SendWr) -> std::result::Result<(), Refused<SendWr>> {
         let takes = !matches!(wr.op, SendOp::Read(_) | SendOp::Atomic(..) | SendOp::SendInvalidate(_));
         self.post(wr, takes, (), super::rc::MESSAGE_MAX_BYTES)
+    }
+
+    /// Takes back the last receive posted, unless a message is filling it.
+    #[inline]
+    pub fn retract_recv(&mut self) -> Option<RecvWr> {
+        self.receives.retract(matches!(self.kind.message, Message::Send { .. }))
     }
 
     /// The next packet to send. Its payload must be read before the next call into the engine.

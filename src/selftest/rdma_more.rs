@@ -149,6 +149,28 @@ pub fn send_with_invalidate(devices: &Devices) -> Found {
     })
 }
 
+pub fn shared_receives(devices: &Devices) -> Found {
+    with_device(devices, |stand, hca| async move {
+        let srq = hca.create_srq(8)?;
+        let config = QpConfig { srq: Some(srq.clone()), ..QpConfig::default() };
+        let (one, two) = pair_of(&hca, &config)?;
+        // Each sends one to the other; both receives are in one queue.
+        let receives = [srq.recv(run(&stand, 5000)?), srq.recv(run(&stand, 5000)?)];
+        for (qp, value) in [(&one, 1), (&two, 2)] {
+            let pattern = Pattern::new(7, u64::from(value));
+            drop(qp.send(filled(&stand, 5000, pattern)?, Some(value)).await.map_err(|failed| failed.into_error("sending"))?);
+        }
+        for receive in receives {
+            let received = receive.await.map_err(|failed| failed.into_error("receiving"))?;
+            let (value, by) = (received.immediate.unwrap_or_default(), received.qpn);
+            let expected = if value == 1 { two.qpn() } else { one.qpn() };
+            check(by == Some(expected), || format!("message {value} came by queue pair {by:?}, not {expected}"))?;
+            same(Pattern::new(7, u64::from(value)), received.run.as_slice(), "SEND")?;
+        }
+        Ok(format!("{}: two queue pairs, one queue of receives", one.route()))
+    })
+}
+
 pub fn forced_to_error(devices: &Devices) -> Found {
     with_device(devices, |stand, hca| async move {
         let (one, two) = pair(&hca)?;

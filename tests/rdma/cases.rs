@@ -512,7 +512,8 @@ macro_rules! conformance {
             gather_and_shared a_sender_waits_for_a_receive refused_access a_window_is_for_its_access_and_its_queue_pair
             a_receive_too_short_for_the_message close_flushes a_full_queue_gives_the_lease_back a_future_dropped_in_flight
             both_directions_at_once a_peer_that_dies forced_to_error);
-        conformance!(@transports $value, $around; atomics send_with_invalidate unreliable_connection datagrams);
+        conformance!(@transports $value, $around; atomics send_with_invalidate unreliable_connection datagrams
+            shared_receives shared_receives_of_unreliable_connections);
     })* };
     (@transports $value:expr, $around:path; $($case:ident)*) => { $(#[test]
         fn $case() {

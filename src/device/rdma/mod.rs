@@ -30,6 +30,7 @@ pub mod port;
 pub mod qp;
 mod slots;
 mod soft;
+pub mod srq;
 pub mod strays;
 #[cfg(feature = "verbs")]
 mod verbs;
@@ -51,6 +52,7 @@ use crate::wire::roce::Nak;
 pub use endpoint::QpEndpoint;
 pub use name::RdmaName;
 pub use qp::{Address, Change, Qp, Received, Remote};
+pub use srq::Srq;
 pub use strays::Strays;
 
 use soft::Soft;
@@ -105,13 +107,18 @@ bitflags::bitflags! {
         const ATOMICS = 1;
         /// Windows of this end that the peer closes by SEND with invalidate.
         const INVALIDATE = 2;
+        /// Shared receive queues.
+        const SHARED_RECEIVES = 4;
     }
 }
 
 impl Features {
     /// Each with its name for people.
-    const NAMES: [(Features, &'static str); 2] =
-        [(Features::ATOMICS, "atomics"), (Features::INVALIDATE, "windows that SEND with invalidate closes")];
+    const NAMES: [(Features, &'static str); 3] = [
+        (Features::ATOMICS, "atomics"),
+        (Features::INVALIDATE, "windows that SEND with invalidate closes"),
+        (Features::SHARED_RECEIVES, "shared receive queues"),
+    ];
 }
 
 impl fmt::Display for Features {
@@ -214,6 +221,8 @@ pub struct QpConfig {
     pub send_depth: u32,
     /// Receives posted at once.
     pub recv_depth: u32,
+    /// Receives shared with other queue pairs, in place of its own. Not for UD.
+    pub srq: Option<Srq>,
     /// A path MTU in bytes below the wire's largest.
     pub path_mtu: Option<u32>,
     /// How long to wait for an answer, at least, before sending again; doubles at each try. A NIC's tries are all alike:
@@ -241,6 +250,7 @@ impl Default for QpConfig {
             transport: Transport::Rc,
             send_depth: 128,
             recv_depth: 128,
+            srq: None,
             path_mtu: None,
             ack_timeout: rc::AckTimeout::USUAL.span(),
             retries: 6,
@@ -334,6 +344,19 @@ enum Backend {
     Verbs(Rc<RefCell<Verbs>>),
 }
 
+impl Backend {
+    /// Whether both are one device.
+    fn is(&self, other: &Backend) -> bool {
+        match (self, other) {
+            (Backend::Soft(one), Backend::Soft(two)) => Rc::ptr_eq(one, two),
+            #[cfg(feature = "verbs")]
+            (Backend::Verbs(one), Backend::Verbs(two)) => Rc::ptr_eq(one, two),
+            #[cfg(feature = "verbs")]
+            _ => false,
+        }
+    }
+}
+
 /// Does the same with whichever backend it is: they have the same methods.
 macro_rules! on {
     ($backend:expr, $hca:ident => $act:expr) => {
@@ -408,11 +431,35 @@ impl Hca {
     /// # Errors
     /// A transport or depth the device does not have, or too many queue pairs.
     pub fn create_qp(&self, config: &QpConfig) -> Result<Qp> {
+        let shared = match &config.srq {
+            None => None,
+            Some(_) if config.transport == Transport::Ud => {
+                return Err(
+                    Error::new(ErrorKind::Usage, "a UD queue pair with a shared receive queue").remedy("give it receives of its own")
+                );
+            }
+            Some(srq) => Some(srq.index_at(&self.backend).ok_or_else(|| {
+                Error::new(ErrorKind::Usage, "a queue pair with the shared receive queue of another device")
+                    .remedy("make one on its device")
+            })?),
+        };
+        // The table does not hold what holds the table.
+        let config = QpConfig { srq: None, ..config.clone() };
         let (index, endpoint) = on!(&self.backend, hca => {
-            let index = hca.borrow_mut().create(config)?;
+            let index = hca.borrow_mut().create(&config, shared)?;
             (index, hca.borrow().endpoint(index))
         });
         Ok(Qp::new(self.backend.clone(), index, Qpn(endpoint.qpn)))
+    }
+
+    /// Makes a queue of `depth` receives that queue pairs may share.
+    ///
+    /// # Errors
+    /// The device has none, or none as deep.
+    pub fn create_srq(&self, depth: u32) -> Result<Srq> {
+        self.require(Features::SHARED_RECEIVES)?;
+        let index = on!(&self.backend, hca => hca.borrow_mut().create_shared(depth))?;
+        Ok(Srq::new(self.backend.clone(), index))
     }
 
     /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls. A NIC is asked,

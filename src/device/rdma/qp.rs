@@ -15,7 +15,7 @@ use super::{Access, Backend, QpEndpoint, QpFault, QpState, on};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Qpn, Result, Rkey};
 use crate::device::ops::{Refused, refused};
-use crate::device::{Failed, Op, Ops, Outcome, Signal, Status, WcStatus};
+use crate::device::{Completed, Failed, Op, Ops, Outcome, Signal, Status, WcStatus};
 use crate::mem::payload::Lease;
 use crate::mem::{Run, Window};
 pub use crate::proto::rc::Change;
@@ -62,6 +62,15 @@ pub struct Received {
     pub run: Run,
     /// The immediate value that came with it.
     pub immediate: Option<u32>,
+    /// The queue pair it came by, where several share their receives.
+    pub qpn: Option<Qpn>,
+}
+
+impl Received {
+    pub(super) fn of(completed: Completed<Run>) -> Result<Received, Failed<Run>> {
+        let (immediate, qpn) = (completed.outcome.immediate, completed.outcome.qpn.map(|qpn| Qpn(qpn.get())));
+        completed.into_result().map(|run| Received { run, immediate, qpn })
+    }
 }
 
 /// A queue pair. Dropped, it closes.
@@ -215,17 +224,13 @@ impl Qp {
     /// Posts a receive for a message of up to the run's view. Completes with the view set to what came.
     pub fn recv(&self, run: Run) -> impl Future<Output = Result<Received, Failed<Run>>> + use<> {
         let submitted = self.submit_recv(run);
-        async move {
-            let completed = submitted.map_err(refused)?.await;
-            let immediate = completed.outcome.immediate;
-            completed.into_result().map(|run| Received { run, immediate })
-        }
+        async move { Received::of(submitted.map_err(refused)?.await) }
     }
 
     /// The submit form of [`Qp::recv`]; the outcome has the immediate value.
     ///
     /// # Errors
-    /// The run, when the receive queue or the op table is full.
+    /// The run, when the receive queue or the op table is full. With a shared receive queue nothing can be received here.
     #[inline]
     pub fn submit_recv(&self, run: Run) -> Result<Op<Run>, Refused<Run>> {
         on!(&self.backend, hca => {
@@ -348,7 +353,7 @@ impl Gate {
 
 /// The operation as its submitter gets it.
 #[inline(always)]
-fn settle<L: Lease>(ops: &Ops, op: Op<L>, posted: Posted) -> Result<Op<L>, Refused<L>> {
+pub(super) fn settle<L: Lease>(ops: &Ops, op: Op<L>, posted: Posted) -> Result<Op<L>, Refused<L>> {
     match posted {
         Posted::Taken => Ok(op),
         Posted::Full => Err(Refused { lease: ops.retract(op) }),

@@ -434,6 +434,12 @@ impl Qp {
         self.responder.post(wr)
     }
 
+    /// Takes back the last receive posted, unless a message is filling it.
+    #[inline]
+    pub fn retract_recv(&mut self) -> Option<RecvWr> {
+        self.responder.retract()
+    }
+
     /// The next send request that ended, in the order they were posted. Unsignaled ones appear only if they failed.
     #[inline]
     pub fn poll_send(&mut self) -> Option<Completion> {

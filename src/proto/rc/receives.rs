@@ -64,6 +64,16 @@ impl Receives {
         Some(completion)
     }
 
+    /// Takes the last one posted back, if it is not the one in turn that a message `is_filling`.
+    #[inline]
+    pub fn retract(&mut self, is_filling: bool) -> Option<RecvWr> {
+        let unfilled = self.pending().checked_sub(u32::from(is_filling)).filter(|unfilled| *unfilled > 0);
+        unfilled.map(|_| {
+            self.tail = self.tail.wrapping_sub(1);
+            self.ring[self.tail].wr.clone()
+        })
+    }
+
     /// Everything posted completes as flushed: that is what a receive says until a message filled it.
     pub fn flush(&mut self) {
         self.fill = self.tail;

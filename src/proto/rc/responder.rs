@@ -67,6 +67,12 @@ impl Responder {
         self.receives.poll_completion()
     }
 
+    /// Takes back the last receive posted, unless a message is filling it.
+    #[inline]
+    pub(super) fn retract(&mut self) -> Option<RecvWr> {
+        self.receives.retract(matches!(self.message, Message::Send { .. }))
+    }
+
     /// Everything posted completes as flushed.
     pub(super) fn flush(&mut self) {
         self.receives.flush();

@@ -85,8 +85,8 @@ impl Soft {
         Ok(Soft::assemble(ops, region, rng, wires, tag, caps))
     }
 
-    /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.
-    pub fn create(&mut self, config: &QpConfig) -> Result<u32> {
+    /// Makes a queue pair, in state Init: receives may be posted, or come from a shared queue. Returns its place in the table.
+    pub fn create(&mut self, config: &QpConfig, shared: Option<u32>) -> Result<u32> {
         if !(1..=DEPTH_MAX).contains(&config.send_depth) || !(1..=DEPTH_MAX).contains(&config.recv_depth) {
             let what = format!("a queue pair with depths {} and {}", config.send_depth, config.recv_depth);
             return Err(Error::new(ErrorKind::Usage, what).remedy(format!("both are 1 to {DEPTH_MAX}")));
@@ -108,7 +108,8 @@ impl Soft {
         let psn = Psn::new(self.rng.u32());
         // The top bit would ask for a privileged Q_Key (InfiniBand specification 10.2.5).
         let qkey = config.qkey.unwrap_or_else(|| self.rng.u32() >> 1);
-        let slot = Slot::new(qpn, Engine::new(qpn, config, qkey)?, psn, qkey, config.clone());
+        let slot = Slot::new(qpn, Engine::new(qpn, config, qkey)?, psn, qkey, config.clone(), shared);
+        self.share(shared);
         Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
     }
 
@@ -209,6 +210,7 @@ impl Soft {
         for way in slot.addresses.iter().chain([&slot.peer]) {
             self.leave(way);
         }
+        self.unshare(slot.shared);
     }
 
     fn leave(&mut self, way: &Peer) {

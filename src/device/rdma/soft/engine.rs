@@ -110,6 +110,17 @@ impl Engine {
         each!(self, qp => qp.post_recv(wr).map_err(|refused| refused.why))
     }
 
+    /// Takes back the last receive posted, unless a message is filling it.
+    #[inline]
+    pub fn retract_recv(&mut self) -> Option<RecvWr> {
+        match self {
+            Engine::Rc(qp) => qp.retract_recv(),
+            Engine::Uc(qp) => qp.retract_recv(),
+            // Those are never shared.
+            Engine::Ud(_) => None,
+        }
+    }
+
     #[inline]
     pub fn poll_send(&mut self) -> Option<Completion> {
         each!(self, qp => qp.poll_send())

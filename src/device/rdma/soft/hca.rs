@@ -4,6 +4,7 @@
 //! so an answer is never behind an acknowledgement. Queue pairs with something to do are on a list; an idle poll touches none.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
@@ -11,6 +12,7 @@ use super::engine::Engine;
 use super::keys::KeyMap;
 use super::management::Management;
 use super::memory::{Grants, Reach};
+use super::shared::Shared;
 use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::qp::Posted;
@@ -44,6 +46,8 @@ pub(super) struct Slot {
     /// Datagrams: what this end asks for.
     pub(super) qkey: u32,
     pub(super) ledger: Ledger,
+    /// The shared receive queue it was made with.
+    pub(super) shared: Option<u32>,
     /// On the list of those with something to do.
     listed: bool,
     /// Its change to the error state was told.
@@ -66,6 +70,8 @@ pub struct Soft {
     /// By number in this table; a closed one leaves its place to the next.
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) by_qpn: KeyMap<u32>,
+    /// Shared receive queues, by number in this table.
+    pub(super) shared: Vec<Option<Shared>>,
     pub(super) caps: Rc<Caps>,
     pub(super) strays: Option<Rc<Strays>>,
     pub(in crate::device::rdma) management: Management,
@@ -98,6 +104,7 @@ impl Soft {
             grants: Grants::default(),
             slots: Vec::new(),
             by_qpn: KeyMap::default(),
+            shared: Vec::new(),
             caps: Rc::new(caps),
             strays: None,
             listed: VecDeque::with_capacity(QPS_MAX),
@@ -160,7 +167,11 @@ impl Soft {
             Ok(sges) => sges,
             Err(status) => return Posted::Never(status),
         };
-        let posted = self.slot(index).engine.post_recv(RecvWr { wr_id: id.to_bits(), sges });
+        let slot = self.slot(index);
+        if slot.shared.is_some() {
+            return Posted::Never(WcStatus::LocalQpOperation);
+        }
+        let posted = slot.engine.post_recv(RecvWr { wr_id: id.to_bits(), sges });
         self.posted(index, posted)
     }
 
@@ -180,7 +191,7 @@ impl Soft {
 
     /// The memory of an operation, if it is the region's and in few enough pieces.
     #[inline]
-    fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
+    pub(super) fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
         let mut sges = Sges::new();
         let (base, bytes) = (self.region.base() as u64, self.region.bytes());
         self.ops.try_pieces(id, |addr, len| {
@@ -250,7 +261,7 @@ impl Soft {
 
     #[inline]
     fn receive(&mut self, now: Nanos) -> usize {
-        let Soft { wires, slots, by_qpn, grants, listed, next_deadline, management, rng, .. } = self;
+        let Soft { wires, slots, by_qpn, shared, grants, listed, next_deadline, management, rng, .. } = self;
         wires.receive(now, RECEIVE_BUDGET, &mut |arrival: Arrival| {
             if arrival.repr.dest_qp == cm::QPN {
                 return management.take(now, &arrival, rng);
@@ -261,8 +272,15 @@ impl Soft {
             if !slot.peer.sends_from(arrival.from) && !matches!(slot.engine, Engine::Ud(_)) {
                 return;
             }
+            let mut receives = slot.shared.and_then(|index| shared[index as usize].as_mut());
+            if let Some(receives) = &mut receives {
+                receives.lend(&mut slot.engine, &arrival.repr);
+            }
             let mut reach = Reach::new(grants, slot.qpn, &slot.ledger);
             slot.engine.handle_packet(now, &arrival.repr, &arrival.payload, &mut reach);
+            if let Some(receives) = receives {
+                receives.take_back(&mut slot.engine);
+            }
             if let Some(rkey) = reach.given_up {
                 grants.revoke(rkey);
             }
@@ -394,10 +412,10 @@ pub(super) struct Sent {
 }
 
 impl Slot {
-    pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig) -> Slot {
+    pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig, shared: Option<u32>) -> Slot {
         let ledger = config.ledger.clone();
         let (peer, to, addresses) = (Peer::Nobody, None, Vec::new());
-        Slot { qpn, engine, peer, to, addresses, qkey, ledger, listed: false, fault_told: false, is_peer_gone: false, psn, config }
+        Slot { qpn, engine, peer, to, addresses, qkey, ledger, shared, listed: false, fault_told: false, is_peer_gone: false, psn, config }
     }
 
     /// Why it is in the error state, unless this end asked for it.
@@ -462,6 +480,7 @@ impl Slot {
         while let Some(completion) = self.engine.poll_recv() {
             let id = OpId::from_bits(completion.wr_id);
             let mut outcome = outcome(&completion);
+            outcome.qpn = self.shared.and(NonZeroU32::new(self.qpn.0));
             if completion.op == rc::WcOp::RecvWriteImm {
                 // The bytes went to a window; the receive got none.
                 outcome.bytes = 0;
@@ -473,7 +492,7 @@ impl Slot {
 
 fn outcome(completion: &rc::Completion) -> Outcome {
     match completion.status {
-        rc::WcStatus::Success => Outcome { status: Status::Ok, bytes: completion.byte_len, immediate: completion.imm },
+        rc::WcStatus::Success => Outcome { status: Status::Ok, bytes: completion.byte_len, immediate: completion.imm, qpn: None },
         failure => Outcome::failed(Status::Rdma(status(failure))),
     }
 }
@@ -540,7 +559,8 @@ impl Queue for Soft {
     }
 
     fn in_flight(&self) -> usize {
-        self.slots.iter().flatten().map(|slot| (slot.engine.sends_pending() + slot.engine.recvs_pending()) as usize).sum()
+        let shared: usize = self.shared.iter().flatten().map(Shared::pending).sum();
+        shared + self.slots.iter().flatten().map(|slot| (slot.engine.sends_pending() + slot.engine.recvs_pending()) as usize).sum::<usize>()
     }
 
     fn quiesce(&mut self, _now: Nanos) {
@@ -551,6 +571,7 @@ impl Queue for Soft {
                 self.list(index);
             }
         }
+        self.shared.iter_mut().flatten().for_each(|shared| shared.flush(&self.ops));
     }
 }
 
@@ -561,5 +582,6 @@ impl Drop for Soft {
             slot.engine.fail();
             slot.complete(&self.ops);
         }
+        self.shared.iter_mut().flatten().for_each(|shared| shared.flush(&self.ops));
     }
 }

@@ -8,6 +8,7 @@
 //! | [`engine`] | RC, UC or UD under one queue pair |
 //! | [`management`] | queue pair 1: connection management |
 //! | [`memory`] | grants, and the placement of what a peer sends |
+//! | [`shared`] | receives that several queue pairs share |
 //! | [`frame`] | RoCEv2 frames built and judged |
 //! | [`keys`] | tables keyed by our own random numbers |
 //! | [`wire`] | rings in shared memory, a UDP socket, the simulated network |
@@ -20,6 +21,7 @@ pub mod hca;
 pub mod keys;
 pub mod management;
 pub mod memory;
+pub mod shared;
 pub mod wire;
 
 pub use hca::Soft;

@@ -4,6 +4,7 @@ use rdma_mummy_sys::ibv_wc_status as wc;
 
 use super::ffi::{Completion, Cq};
 use super::hca::Verbs;
+use super::shared::by;
 use super::slot::{Sent, What};
 use crate::device::rdma::{HcaEvent, QpFault, QpState};
 use crate::device::{OpId, Outcome, Status, WcStatus};
@@ -32,8 +33,15 @@ impl Verbs {
             return;
         };
         let status = status(completion.status);
-        if slot.received.front() == Some(&completion.wr_id) {
-            slot.received.pop_front();
+        let is_own = slot.received.front() == Some(&completion.wr_id);
+        let shared = slot.shared.and_then(|index| self.shared[index as usize].as_mut());
+        if is_own || shared.is_some_and(|shared| shared.take(completion.wr_id)) {
+            if is_own {
+                slot.received.pop_front();
+            }
+            // Where receives are shared, the queue pair is told.
+            let (of_shared, qpn) = (!is_own, slot.qpn);
+            let tell = |outcome| if of_shared { by(qpn, outcome) } else { outcome };
             let bytes = completion.bytes.saturating_sub(slot.header_bytes());
             self.room += 1;
             if let Some(rkey) = completion.invalidated.filter(|_| status.is_none()) {
@@ -43,11 +51,11 @@ impl Verbs {
             // A fault would be a bug of ours or the device's, counted and logged by the table.
             let _ = match status {
                 // The bytes of a WRITE went to a window; the receive got none.
-                None if completion.is_write => self.ops.complete_sized(id, received(0, completion.immediate)),
-                None => self.ops.complete_sized(id, received(bytes, completion.immediate)),
+                None if completion.is_write => self.ops.complete_sized(id, tell(received(0, completion.immediate))),
+                None => self.ops.complete_sized(id, tell(received(bytes, completion.immediate))),
                 // rxe says of a receive that is too short what the requester is told (rxe_resp.c, RESPST_ERR_LENGTH).
-                Some(WcStatus::RemoteInvalidRequest) => self.ops.complete(id, failed(WcStatus::LocalLength)),
-                Some(status) => self.ops.complete(id, failed(status)),
+                Some(WcStatus::RemoteInvalidRequest) => self.ops.complete(id, tell(failed(WcStatus::LocalLength))),
+                Some(status) => self.ops.complete(id, tell(failed(status))),
             };
             if let Some(status) = status {
                 self.settle_fault(index, status, QpFault::PeerRequest);

@@ -56,6 +56,7 @@ impl Verbs {
         features.set(Features::ATOMICS, operations.contains(Operations::ATOMIC));
         // A memory region is not the peer's to close.
         features.set(Features::INVALIDATE, has_windows && operations.contains(Operations::SEND_INVALIDATE));
+        features.set(Features::SHARED_RECEIVES, device.attr.max_srq > 0 && device.attr.max_srq_wr > 0);
         let caps = Caps {
             name: format!("verbs:{}", device.name),
             wire: wire.to_owned(),
@@ -75,7 +76,7 @@ impl Verbs {
     }
 
     /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.
-    pub fn create(&mut self, config: &QpConfig) -> Result<u32> {
+    pub fn create(&mut self, config: &QpConfig, shared: Option<u32>) -> Result<u32> {
         let name = &self.device.name;
         if self.is_lost || self.is_quiescing {
             let what = format!("a new queue pair: the RDMA device {name} {}", if self.is_lost { "is gone" } else { "is being closed" });
@@ -84,6 +85,11 @@ impl Verbs {
         if !self.caps.transports.contains(&config.transport) {
             let what = format!("a {:?} queue pair: the RDMA device {name} has {:?}", config.transport, self.caps.transports);
             return Err(Error::new(ErrorKind::Unavailable, what).remedy("use --transport rc, or soft, which has them all"));
+        }
+        let receives = shared.and_then(|index| self.shared[index as usize].as_ref()?.queue.as_ref());
+        if shared.is_some() && receives.is_none() {
+            let what = format!("a queue pair with a shared receive queue of the RDMA device {name} that has ended");
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("open the device again"));
         }
         for (what, depth, most) in [("send", config.send_depth, self.max_send_depth), ("receive", config.recv_depth, self.max_recv_depth)] {
             if !(1..=most).contains(&depth) {
@@ -99,13 +105,13 @@ impl Verbs {
         let shape = QpShape {
             kind: kind(config.transport),
             send_depth: config.send_depth + windows,
-            recv_depth: config.recv_depth,
+            recv_depth: if receives.is_some() { 0 } else { config.recv_depth },
             send_sges: self.caps.max_sge,
             // One more for the header.
             recv_sges: (self.caps.max_sge + u32::from(is_for_datagrams)).min(self.device.attr.max_sge as u32),
             inline_bytes: config.inline_bytes,
         };
-        let (mut qp, inline_bytes) = QueuePair::new(&self.pd, &self.cq, shape).map_err(|errno| {
+        let (mut qp, inline_bytes) = QueuePair::new(&self.pd, &self.cq, receives, shape).map_err(|errno| {
             let what = format!(
                 "making a queue pair with {} send and {} receive requests, {} pieces each and {} bytes inline on the RDMA device {name}",
                 shape.send_depth, shape.recv_depth, shape.send_sges, shape.inline_bytes
@@ -137,7 +143,9 @@ impl Verbs {
             .map_err(|errno| Error::from_errno(format!("making a queue pair of {name} ready for receives"), errno))?;
         let psn = Psn::new(self.rng.u32());
         // Asked for 0 a device may still take some; inline only where it was asked for.
-        let slot = Slot::new(qp, psn, qkey, config.clone(), inline_bytes.min(config.inline_bytes), windows);
+        let mut slot = Slot::new(qp, psn, qkey, config.clone(), inline_bytes.min(config.inline_bytes), windows);
+        slot.shared = shared;
+        self.share(shared);
         let qpn = slot.qpn;
         Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
     }
@@ -224,6 +232,9 @@ impl Verbs {
         for index in 0..self.slots.len() as u32 {
             self.end(index);
         }
+        for index in 0..self.shared.len() as u32 {
+            self.end_shared(index);
+        }
     }
 
     /// The device has let go of a queue pair: what has not ended is flushed.
@@ -238,6 +249,8 @@ impl Verbs {
             let _ = self.ops.complete(OpId::from_bits(wr_id), failed(WcStatus::Flushed));
         }
         self.grants.closed_with(index);
+        let shared = self.slot(index).shared.take();
+        self.unshare(shared);
         if self.slot(index).is_closing {
             self.forget(index);
         }
@@ -277,7 +290,7 @@ fn kind(transport: Transport) -> u32 {
 fn transports(pd: &Rc<Pd>, cq: &Rc<RefCell<Cq>>) -> Vec<Transport> {
     let is_known = |transport: &Transport| {
         let shape = QpShape { kind: kind(*transport), send_depth: 1, recv_depth: 1, send_sges: 1, recv_sges: 1, inline_bytes: 0 };
-        let refused = QueuePair::new(pd, cq, shape).err();
+        let refused = QueuePair::new(pd, cq, None, shape).err();
         !refused.is_some_and(|errno| matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::EPROTONOSUPPORT))
     };
     [Transport::Rc, Transport::Uc, Transport::Ud].into_iter().filter(is_known).collect()

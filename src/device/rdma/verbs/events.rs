@@ -56,7 +56,7 @@ impl Verbs {
             self.next_survey = now.saturating_add(SURVEY);
             self.survey();
         }
-        if self.is_lost && !self.by_qpn.is_empty() && self.device.is_removed() {
+        if self.is_lost && self.has_something() && self.device.is_removed() {
             self.bury();
             return true;
         }
@@ -72,6 +72,7 @@ impl Verbs {
                 Event::QpFatal(qpn) => self.fail_number(qpn, QpFault::Request(WcStatus::Fatal)),
                 Event::QpRequest(qpn) => self.fail_number(qpn, QpFault::PeerRequest),
                 Event::QpAccess(qpn) => self.fail_number(qpn, QpFault::PeerAccess),
+                Event::QpLastReceive(qpn) => self.ended_receiving(qpn),
                 Event::Port(port, is_up) if port == i32::from(self.device.port) => {
                     self.raise(if is_up { HcaEvent::PortUp } else { HcaEvent::PortDown });
                 }
@@ -102,6 +103,16 @@ impl Verbs {
         }
     }
 
+    /// A queue pair that shares its receives is in the error state. Requests of its own are flushed, and may say why.
+    fn ended_receiving(&mut self, qpn: u32) {
+        let Some(&index) = self.by_qpn.get(&qpn) else { return };
+        let slot = self.slot(index);
+        slot.state = QpState::Error;
+        if slot.pending() == 0 {
+            self.fail(index, QpFault::Unsaid);
+        }
+    }
+
     fn fail_number(&mut self, qpn: u32, fault: QpFault) {
         if let Some(&index) = self.by_qpn.get(&qpn) {
             self.fail(index, fault);
@@ -128,5 +139,6 @@ impl Verbs {
             self.grants.forget_of(index);
             self.flush(index);
         }
+        self.bury_shared();
     }
 }

@@ -12,6 +12,7 @@ use super::ffi::{Cq, Pd, Piece, Verb};
 use super::grants::Grants;
 use super::memory::Memory;
 use super::request::{self, Operations};
+use super::shared::Shared;
 use super::slot::{GRH_BYTES, Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What};
 use super::ways::{Headers, Ways};
 use crate::base::{Nanos, Rng};
@@ -36,6 +37,9 @@ pub struct Verbs {
     /// By number in this table; a closed one leaves its place to the next.
     pub(super) slots: Vec<Option<Slot>>,
     pub(super) by_qpn: HashMap<u32, u32>,
+    /// Shared receive queues, by number in this table.
+    pub(super) shared: Vec<Option<Shared>>,
+    pub(super) has_shared_to_post: bool,
     pub(super) grants: Grants,
     /// Operations beside those that every device has.
     pub(super) operations: Operations,
@@ -92,6 +96,8 @@ impl Verbs {
             max_recv_depth: depths.1,
             slots: Vec::new(),
             by_qpn: HashMap::new(),
+            shared: Vec::new(),
+            has_shared_to_post: false,
             grants,
             operations,
             ways: Ways::default(),
@@ -201,6 +207,9 @@ impl Verbs {
         if slot.state == QpState::Error {
             return Posted::Never(WcStatus::Flushed);
         }
+        if slot.shared.is_some() {
+            return Posted::Never(WcStatus::LocalQpOperation);
+        }
         if slot.received.len() == slot.config.recv_depth as usize || room == 0 {
             return Posted::Full;
         }
@@ -213,7 +222,7 @@ impl Verbs {
 
     /// The memory of an operation as the device is told of it, and its length in bytes.
     #[inline]
-    fn pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
+    pub(super) fn pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
         let (most, mut bytes) = (self.caps.max_sge as usize, 0u64);
         self.ops.try_pieces(id, |address, len| {
             bytes += u64::from(len);
@@ -238,10 +247,15 @@ impl Verbs {
         self.list(index);
     }
 
+    /// Whether the device may have something of ours.
+    pub(super) fn has_something(&self) -> bool {
+        !self.by_qpn.is_empty() || self.shared.iter().flatten().any(|shared| shared.queue.is_some())
+    }
+
     /// Gives the device what was collected, with one doorbell for each queue.
     #[inline]
     pub(super) fn post_collected(&mut self) -> usize {
-        let mut posted = 0;
+        let mut posted = if self.has_shared_to_post { self.post_shared_collected() } else { 0 };
         while let Some(index) = self.listed.pop_front() {
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
             slot.is_listed = false;
@@ -301,7 +315,7 @@ impl Queue for Verbs {
     #[inline]
     fn poll(&mut self, now: Nanos) -> Progress {
         let looked = now >= self.next_look && self.look_around(now);
-        let posted = if self.listed.is_empty() { 0 } else { self.post_collected() };
+        let posted = if self.listed.is_empty() && !self.has_shared_to_post { 0 } else { self.post_collected() };
         let taken = self.reap(REAP_BUDGET);
         if !self.doomed.is_empty() {
             self.destroy_doomed();
@@ -311,7 +325,7 @@ impl Queue for Verbs {
 
     fn deadline(&self) -> Option<Nanos> {
         // Nothing announces that the kernel has taken a lost device out, or what the survey finds.
-        if self.is_lost && !self.by_qpn.is_empty() {
+        if self.is_lost && self.has_something() {
             return Some(self.next_look);
         }
         self.slots.iter().flatten().any(|slot| slot.pending() > 0).then_some(self.next_survey)
@@ -335,7 +349,8 @@ impl Queue for Verbs {
     }
 
     fn in_flight(&self) -> usize {
-        self.slots.iter().flatten().map(Slot::pending).sum()
+        let shared: usize = self.shared.iter().flatten().map(Shared::pending).sum();
+        shared + self.slots.iter().flatten().map(Slot::pending).sum::<usize>()
     }
 
     fn quiesce(&mut self, _now: Nanos) {

@@ -11,6 +11,7 @@
 //! | [`request`] | what a device is asked for an operation |
 //! | [`control`] | queue pairs made and destroyed |
 //! | [`connect`] | queue pairs connected |
+//! | [`shared`] | receives that several queue pairs share |
 //! | [`ways`] | datagrams: address handles, and where headers go |
 //! | [`grants`] | windows opened to peers and closed |
 //! | [`events`] | what happens beside completions, and a device that goes away |
@@ -31,6 +32,7 @@ mod grants;
 mod hca;
 mod memory;
 mod request;
+mod shared;
 mod slot;
 mod ways;
 

@@ -57,6 +57,8 @@ pub struct Slot {
     pub to: Option<Destination>,
     /// Datagrams: the ways to that peer and to others, by number.
     pub ways: Vec<Way>,
+    /// The shared receive queue it was made with, while the device has it.
+    pub shared: Option<u32>,
     /// Bytes of a message it takes inline.
     pub inline_bytes: u32,
     /// Requests to post at the next poll, and those of them in [`Slot::sent`]'s tail.
@@ -95,6 +97,7 @@ impl Slot {
             qkey,
             to: None,
             ways: Vec::new(),
+            shared: None,
             inline_bytes,
             sends: SendBatch::new(sends),
             recvs: RecvBatch::new(recvs),

@@ -94,6 +94,7 @@ impl Context {
                 QP_FATAL => Event::QpFatal(qpn()),
                 QP_REQ_ERR => Event::QpRequest(qpn()),
                 QP_ACCESS_ERR => Event::QpAccess(qpn()),
+                QP_LAST => Event::QpLastReceive(qpn()),
                 CQ_ERR => Event::CqError,
                 DEVICE_FATAL => Event::DeviceFatal,
                 PORT_ACTIVE => Event::Port((*at).element.port_num, true),
@@ -119,6 +120,7 @@ const CQ_ERR: u32 = ibv::ibv_event_type::IBV_EVENT_CQ_ERR as u32;
 const QP_FATAL: u32 = ibv::ibv_event_type::IBV_EVENT_QP_FATAL as u32;
 const QP_REQ_ERR: u32 = ibv::ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32;
 const QP_ACCESS_ERR: u32 = ibv::ibv_event_type::IBV_EVENT_QP_ACCESS_ERR as u32;
+const QP_LAST: u32 = ibv::ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED as u32;
 const DEVICE_FATAL: u32 = ibv::ibv_event_type::IBV_EVENT_DEVICE_FATAL as u32;
 const PORT_ACTIVE: u32 = ibv::ibv_event_type::IBV_EVENT_PORT_ACTIVE as u32;
 const PORT_ERR: u32 = ibv::ibv_event_type::IBV_EVENT_PORT_ERR as u32;
@@ -138,6 +140,8 @@ pub enum Event {
     DeviceFatal,
     /// A port came up or went down.
     Port(i32, bool),
+    /// The queue pair of this number, which shares its receives, is in the error state and takes no more of them.
+    QpLastReceive(u32),
     /// Any other, by its number.
     Other(u32),
 }

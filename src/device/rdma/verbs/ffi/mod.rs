@@ -9,6 +9,7 @@ mod completion;
 mod context;
 mod memory;
 mod queue_pair;
+mod shared;
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -21,6 +22,7 @@ pub use completion::{Completion, Cq};
 pub use context::{Context, DeviceAttr, Event, OpenError, PortAttr};
 pub use memory::{Mr, Mw, Pd, Rights};
 pub use queue_pair::{QpShape, QueuePair, gid, no_attr};
+pub use shared::SharedReceives;
 
 /// Reads on the descriptor no longer wait. It belongs to an object the caller holds.
 pub fn unblock(fd: RawFd) -> Result<()> {

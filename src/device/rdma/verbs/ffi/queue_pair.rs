@@ -9,7 +9,7 @@ use std::rc::Rc;
 use rdma_mummy_sys as ibv;
 use rdma_mummy_sys::ibv_qp_attr as QpAttr;
 
-use super::{Cq, Pd, RecvBatch, SendBatch, errno, tell_leak};
+use super::{Cq, Pd, RecvBatch, SendBatch, SharedReceives, errno, tell_leak};
 
 /// What a queue pair is made of.
 #[derive(Clone, Copy, Debug)]
@@ -27,18 +27,25 @@ pub struct QpShape {
 pub struct QueuePair {
     pd: Rc<Pd>,
     cq: Rc<RefCell<Cq>>,
+    shared: Option<Rc<RefCell<SharedReceives>>>,
     raw: NonNull<ibv::ibv_qp>,
 }
 
 impl QueuePair {
-    /// Makes one, in the reset state; `cq` takes all its completions. Returns the bytes it takes inline as well.
-    pub fn new(pd: &Rc<Pd>, cq: &Rc<RefCell<Cq>>, shape: QpShape) -> Result<(QueuePair, u32), i32> {
+    /// Makes one, in the reset state; `cq` takes all its completions. Receives come from `shared`, where that is given. Returns the
+    /// bytes it takes inline as well.
+    pub fn new(
+        pd: &Rc<Pd>,
+        cq: &Rc<RefCell<Cq>>,
+        shared: Option<&Rc<RefCell<SharedReceives>>>,
+        shape: QpShape,
+    ) -> Result<(QueuePair, u32), i32> {
         let raw_cq = cq.borrow().raw.as_ptr();
         let mut attr = ibv::ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq: raw_cq,
             recv_cq: raw_cq,
-            srq: null_mut(),
+            srq: shared.map_or(null_mut(), |shared| shared.borrow().raw.as_ptr()),
             cap: ibv::ibv_qp_cap {
                 max_send_wr: shape.send_depth,
                 max_recv_wr: shape.recv_depth,
@@ -49,10 +56,10 @@ impl QueuePair {
             qp_type: shape.kind,
             sq_sig_all: 0,
         };
-        // SAFETY: the domain and the completion queue live, and are held by the new object.
+        // SAFETY: the domain, the completion queue and the shared receive queue live, and are held by the new object.
         let raw = unsafe { ibv::ibv_create_qp(pd.raw.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(errno)?;
-        Ok((QueuePair { pd: pd.clone(), cq: cq.clone(), raw }, attr.cap.max_inline_data))
+        Ok((QueuePair { pd: pd.clone(), cq: cq.clone(), shared: shared.cloned(), raw }, attr.cap.max_inline_data))
     }
 
     /// Its number.
@@ -90,7 +97,9 @@ impl QueuePair {
             0 => {
                 let this = ManuallyDrop::new(self);
                 // SAFETY: the ManuallyDrop is not used again, so each count is given up once.
-                drop(unsafe { (std::ptr::read(&raw const this.pd), std::ptr::read(&raw const this.cq)) });
+                drop(unsafe {
+                    (std::ptr::read(&raw const this.pd), std::ptr::read(&raw const this.cq), std::ptr::read(&raw const this.shared))
+                });
                 Ok(())
             }
             errno => Err((self, errno)),
@@ -129,7 +138,7 @@ impl Drop for QueuePair {
         // SAFETY: made by ibv_create_qp and not used after this.
         let rc = unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
         if tell_leak("a queue pair", rc) {
-            std::mem::forget((self.pd.clone(), self.cq.clone()));
+            std::mem::forget((self.pd.clone(), self.cq.clone(), self.shared.clone()));
         }
     }
 }
