@@ -5,6 +5,8 @@
 #[macro_use]
 #[path = "rdma/cases.rs"]
 mod cases;
+#[path = "rdma/mixed.rs"]
+mod mixed;
 #[path = "rdma/transports.rs"]
 mod transports;
 #[path = "rdma/verbs_device.rs"]
@@ -18,4 +20,19 @@ use world::Wire;
 conformance! {
     windows: Wire::Made(&verbs_device::WINDOWS), verbs_device::present;
     memory_regions: Wire::Made(&verbs_device::REGIONS), verbs_device::present;
+}
+
+/// Against the soft HCA, both ways.
+macro_rules! against_soft {
+    ($($way:ident: $value:expr;)*) => { $(mod $way {
+        use super::*;
+        conformance!(@cases $value, mixed::in_lab; send_and_receive many_at_once_stay_in_order write_and_read write_with_immediate);
+        conformance!(@transports $value, mixed::in_lab; atomics send_with_invalidate unreliable_connection datagrams
+            shared_receives shared_receives_of_unreliable_connections);
+    })* };
+}
+
+against_soft! {
+    rxe_to_soft: Wire::Made(&mixed::RXE_TO_SOFT);
+    soft_to_rxe: Wire::Made(&mixed::SOFT_TO_RXE);
 }
