@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::packet_net::{FAR, NEAR, NEAR6, ip, output};
+use crate::packet_net::{FAR, NEAR, NEAR6, ip, output, skip};
 use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, assert_all_free_but_the_next_frame, in_world};
 
 /// The flows an unreliable transport carries.
@@ -187,16 +187,36 @@ fn raw_frames() {
     });
 }
 
+/// Another program's judgement of the first thousand frames to the flows' port that come to the bridge from `edge`: the states of the IP
+/// and of the UDP checksum.
+fn watch_frames() -> Option<Process> {
+    if std::process::Command::new("tshark").arg("--version").output().is_err() {
+        skip("tshark is not installed: the frames were not looked at by another program");
+        return None;
+    }
+    let line = "-n -l -i port -c 1000 -f udp[2:2]=9999 -o ip.check_checksum:TRUE -o udp.check_checksum:TRUE -T fields -E separator=/s \
+                -e ip.checksum.status -e udp.checksum.status";
+    let watching = Process::start("tshark", &line.split_whitespace().collect::<Vec<_>>());
+    watching.says("Capturing on");
+    Some(watching)
+}
+
 #[test]
 fn raw_frames_with_loss() {
     in_world(|world| {
         world.far.run(|| put_a_lossy_bridge_before_far(0));
         let server = world.server("near", "soft:shm", &[]);
         let asked = ["--flow", FLOWS[0], "--flow", FLOWS[2], "--transport", "raw", "--count", "2000"];
+        let watched = world.far.run(watch_frames);
         let rows = world.far_client_on("edge", "soft:udp", &asked).ended().all_verified(&[FLOWS[0], FLOWS[2]]);
         for row in &rows {
             assert_eq!(number(row, "operations") + number(row, "lost"), 2000, "each is done or lost: {row}");
             assert!(number(row, "lost") > 0, "{row}");
+        }
+        if let Some(watched) = watched {
+            let seen = watched.ended();
+            let frames: Vec<&str> = seen.out.lines().collect();
+            assert!(frames.len() == 1000 && frames.iter().all(|frame| *frame == "1 1"), "the checksums of each are good: {seen:?}");
         }
         assert_all_free(&server.says("is done; "));
         server.stop();
