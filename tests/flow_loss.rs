@@ -13,7 +13,7 @@ use basin::device::socket::TcpStream;
 use basin::flow::control::{Channel, Message, Plan, Tally};
 use basin::flow::extent::Extents;
 use basin::flow::node::{Node, Place};
-use basin::flow::report::Row;
+use basin::flow::report::{Row, json};
 use basin::flow::{FlowKind, Transport, rdma_to_storage, storage_to_rdma};
 use basin::mem::{PageKind, Region, RegionConfig, Slab};
 use basin::reactor::{Core, CoreConfig, PollMode};
@@ -110,9 +110,11 @@ fn run(trial: Trial) -> Option<(Row, Tally)> {
         assert_eq!((census.free, census.total), (CHUNKS, CHUNKS), "{census}");
     }
     assert_eq!(core.ops().faults(), 0, "a completion without an operation");
-    assert!(row.verified && row.error.is_none(), "{row:?}");
-    assert_eq!(row.operations + row.lost, COUNT, "each is done or lost: {row:?}");
-    assert!((row.operations..=COUNT).contains(&tally.operations), "the server did {tally:?} and the client says {row:?}");
+    assert!(row.verified && row.error.is_none(), "{}", json(std::slice::from_ref(&row)));
+    assert_eq!(row.operations + row.lost, COUNT, "each is done or lost: {}", json(std::slice::from_ref(&row)));
+    assert!(tally.operations >= row.operations, "the server did {tally:?} and the client says {}", row.operations);
+    // A request may be answered twice; a message is stored once.
+    assert!(tally.operations <= COUNT || flow == FlowKind::StorageToRdma, "the server did {tally:?}");
     Some((row, tally))
 }
 
@@ -140,6 +142,18 @@ fn every_operation_is_done_or_lost() {
             let Some((row, _)) = run(trial) else { return };
             assert!(row.lost > 0, "{flow} {transport}, seed {seed}: of 400 operations and 2 % of packets");
         }
+    }
+}
+
+#[test]
+fn what_comes_twice_is_taken_once() {
+    for (flow, transport, size_bytes) in CARRIED {
+        let faults = Faults { duplicate_ppm: 200_000, ..Faults::NONE };
+        let Some((row, tally)) = run(Trial { flow, transport, size_bytes, faults, ..QUIET }) else { return };
+        assert_eq!((row.operations, row.lost), (COUNT, 0), "{flow} {transport}");
+        let is_connected = transport == Transport::Uc;
+        assert!(row.late == 0 || !is_connected, "{flow} {transport}: a connection doubles nothing");
+        assert!(tally.operations == COUNT || (flow, is_connected) == (FlowKind::StorageToRdma, false), "{flow} {transport}: {tally:?}");
     }
 }
 

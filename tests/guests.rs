@@ -88,6 +88,34 @@ fn all_flows_between_two_guests_copy_nothing_in_user_space_and_nothing_on_the_se
     assert!(text.contains("server ended with 0") && text.contains("20480 chunks: 20480 free"), "{text}");
 }
 
+/// The wire between guests may lose a datagram; nothing mends that here.
+#[test]
+fn transports_that_lose_between_two_guests() {
+    let server = format!("{SERVER} serve touch $BASIN_PAIR/ready");
+    let server = server.replace("until grep -q ' chunks: ' /tmp/server.log", "until [ \"$(grep -c ' chunks: ' /tmp/server.log)\" -ge 2 ]");
+    let of = |transport: &str| format!("unified-rdma-test eth0 rxe0 /tmp/none $BASIN_PEER --count 200 --json --transport {transport}");
+    // Some flow is skipped, which is exit code 3.
+    let client = format!("{}; [ $? = 3 ] && {}; [ $? = 3 ]", of("uc"), of("ud"));
+    let Some(text) = lab(&["vm", "pair", "--timeout", "300", "--server", &server, "--client", &client], None) else { return };
+    let parsed = text.lines().filter_map(|line| serde_json::from_str::<Value>(&line[line.find('{')?..]).ok());
+    let rows: Vec<Value> = parsed.filter(|value| value["flow"].is_string()).collect();
+    assert_eq!(rows.len(), 2 * FLOWS.len(), "{text}");
+    for row in rows {
+        let (flow, transport) = (row["flow"].as_str().unwrap_or_default(), row["transport"].as_str().unwrap_or_default());
+        let reason = row["skipped_reason"].as_str().unwrap_or_default();
+        if flow == "rdma-to-rdma" {
+            assert!(reason.contains("does not run over"), "{row}");
+        } else if reason.contains(&format!("does not speak {transport}")) {
+            packet_net::skip(&format!("{flow}: {reason}"));
+        } else {
+            assert!(row["verified"] == true && row["error"].is_null(), "{row}");
+            let (done, lost) = (row["operations"].as_u64().unwrap_or(0), row["lost"].as_u64().unwrap_or(0));
+            assert!(done + lost == 200 && done >= 100, "{row}");
+        }
+    }
+    assert!(text.contains("server ended with 0") && text.contains("20480 chunks: 20480 free"), "{text}");
+}
+
 #[test]
 fn a_client_whose_power_is_cut_costs_the_server_nothing() {
     // Not before the flow is under way, however long everything takes to start.

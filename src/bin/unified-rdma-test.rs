@@ -66,7 +66,7 @@ struct Arguments {
     /// A flow, or all; may be given more than once
     #[arg(long, value_name = "FLOW", default_value = "all")]
     flow: Vec<String>,
-    /// RDMA transport
+    /// What carries messages: RDMA's reliable connection, its transports that may lose, or Ethernet frames by AF_XDP
     #[arg(long, value_enum, default_value_t = TransportArgument::Rc)]
     transport: TransportArgument,
     /// Payload of one operation; each flow has its own default
@@ -115,6 +115,7 @@ enum TransportArgument {
     Rc,
     Uc,
     Ud,
+    Raw,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -192,6 +193,7 @@ fn run(arguments: Arguments) -> Result<u8> {
             TransportArgument::Rc => Transport::Rc,
             TransportArgument::Uc => Transport::Uc,
             TransportArgument::Ud => Transport::Ud,
+            TransportArgument::Raw => Transport::Raw,
         },
         size_bytes: arguments.size,
         count: arguments.count,

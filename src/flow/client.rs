@@ -14,7 +14,7 @@ use crate::flow::post::{Meeting, Post};
 use crate::flow::report::Row;
 use crate::flow::server::Say;
 use crate::flow::setup::{self, Role};
-use crate::flow::{FlowKind, network_to_rdma, network_to_storage, rdma_to_rdma, rdma_to_storage, storage_to_rdma};
+use crate::flow::{FlowKind, Transport, network_to_rdma, network_to_storage, rdma_to_rdma, rdma_to_storage, storage_to_rdma};
 use crate::reactor::Core;
 
 /// How long a server that is just starting is waited for.
@@ -106,6 +106,8 @@ fn share(plan: Plan, node: &Node) -> (Option<Plan>, Option<String>) {
     let takers = match plan.flow {
         // One ring is one conversation.
         FlowKind::RdmaToRdma => 1,
+        // What comes back comes in on the queue the NIC chose, which knows nothing of the client's cores.
+        _ if plan.transport == Transport::Raw => 1,
         flow if flow.uses_rdma() => place.rdma_cores,
         _ => cores,
     };
@@ -172,9 +174,11 @@ async fn connect(core: &Core, address: SocketAddr, say: &Say) -> Result<Channel>
 }
 
 async fn run_flow(node: &Node, channel: &mut Channel, plan: &Plan, server: SocketAddr) -> Result<Row> {
-    if plan.flow.uses_rdma()
-        && let Err(error) = plan.carried(&node.hca()?.caps())
-    {
+    if plan.transport == Transport::Raw && node.place().cores() > 1 {
+        let reason = "what answers frames comes in on any queue, and so on any core (remedy: a client with one of --cores)";
+        return Ok(Row::skipped(plan.flow, plan.transport, reason));
+    }
+    if let Err(error) = plan.carried_by(node) {
         return Ok(Row::skipped(plan.flow, plan.transport, format!("{error:#}")));
     }
     channel.send(&Message::Begin(plan.clone())).await?;

@@ -16,12 +16,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use crate::base::clock::unix_now_ns;
-use crate::base::{Error, Nanos, Result};
-use crate::device::packet::{Inlet, PortFault};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result, limits};
+use crate::device::packet::{Inlet, PortFault, Refusal, SendRefused, neighbours};
 use crate::flow::post::{Letter, Post};
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Run, Slab};
 use crate::reactor::Core;
+use crate::wire::ethernet::Mac;
 use crate::wire::frame::{Encapsulation, UdpFrame};
 use crate::wire::native::datagram;
 use crate::wire::udp;
@@ -129,6 +131,11 @@ impl Reply {
     /// Who sent it.
     pub fn peer(&self) -> SocketAddr {
         self.encapsulation.dst
+    }
+
+    /// The headers of what goes back.
+    pub fn encapsulation(&self) -> &Encapsulation {
+        &self.encapsulation
     }
 
     /// The port it came to.
@@ -302,11 +309,7 @@ impl Hub {
 
     /// Puts a datagram, from this core's port or from another core, where it belongs.
     pub fn deal(&self, datagram: Datagram, unknown: &Unknown) {
-        let (stream, begins) = match datagram.header {
-            datagram::Repr::Hello { stream, .. } => (stream, true),
-            datagram::Repr::Data { stream, .. } | datagram::Repr::Fin { stream, .. } => (stream, false),
-            datagram::Repr::Ack(_) => return self.drop_one(),
-        };
+        let (stream, begins) = (datagram.header.stream(), matches!(datagram.header, datagram::Repr::Hello { .. }));
         if let Some((last, inbox)) = &*self.last.borrow()
             && *last == stream
         {
@@ -353,7 +356,6 @@ impl Hub {
         {
             return post.offer(reply.core, Letter::Answer { reply: *reply, header });
         }
-        let Some(inlet) = &self.inlet else { return };
         let bytes = header.encode();
         if let Some(socket) = &self.socket {
             // 24 bytes of acknowledgement, no payload.
@@ -361,19 +363,53 @@ impl Hub {
             return;
         }
         let Ok(mut buf) = self.slab.buf() else { return };
-        let headers = reply.encapsulation.header_len();
-        let length = headers + bytes.len();
-        buf.set_view(crate::base::limits::XDP_PACKET_HEADROOM, length as u32);
+        buf.set_view(limits::XDP_PACKET_HEADROOM + reply.encapsulation.header_len() as u32, bytes.len() as u32);
+        buf.as_mut_slice().copy_from_slice(&bytes);
+        drop(self.send(&reply.encapsulation, buf));
+    }
+
+    /// Whether this core's hub has a port, to send from and to be reached by.
+    pub fn has_port(&self) -> bool {
+        self.inlet.is_some()
+    }
+
+    /// How to reach the packet port of another machine with frames of this one's. Waits a moment for its hardware address.
+    ///
+    /// # Errors
+    /// This core has no port; there is no route out of its interface, or nobody answers at the address.
+    pub fn path_to(&self, to: SocketAddr) -> Result<Encapsulation> {
+        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+        let inlet = self.inlet.as_ref().ok_or_else(|| {
+            let what = format!("core {} owns none of the interface's receive queues", self.number());
+            Error::new(ErrorKind::Unavailable, what).remedy("give the interface more queues, or this program fewer --cores")
+        })?;
+        let path = neighbours::resolve(inlet.link(), to.ip(), PATIENCE)?;
+        // What comes back must come to the port that is steered here, and both ends have the same one.
+        let (src, src_mac, dst_mac) = (SocketAddr::new(path.source, to.port()), Mac(path.source_mac), Mac(path.destination_mac));
+        Ok(Encapsulation { src_mac, dst_mac, vlan: None, src, dst: to, traffic_class: 0, hop_limit: 64 })
+    }
+
+    /// Sends a chunk's view as the payload of a frame to `to`. The headers are written into the chunk in front of the view, where there
+    /// must be room; nothing is copied. Nobody waits for it: the chunk returns when the NIC is done, or now if the port is closed.
+    ///
+    /// # Errors
+    /// The chunk as it was, when the ring is full: there is room after a poll.
+    pub fn send(&self, to: &Encapsulation, mut buf: Buf) -> Result<(), Buf> {
+        let Some(inlet) = &self.inlet else { return Ok(()) };
+        let (start, len, headers) = (buf.start(), buf.len(), to.header_len());
+        buf.set_view(start - headers as u32, len + headers as u32);
         let ident = self.ident.get().wrapping_add(1);
         self.ident.set(ident);
         let frame = buf.as_mut_slice();
-        frame[headers..].copy_from_slice(&bytes);
-        let Encapsulation { src, dst, .. } = reply.encapsulation;
-        reply.encapsulation.emit(bytes.len() as u16, ident, frame);
-        let udp = headers - udp::HEADER_LEN;
-        udp::fill_checksum(&mut frame[udp..], src.ip(), dst.ip());
-        // Nobody waits for it: the chunk returns when the NIC is done, or now.
-        drop(inlet.post(buf));
+        to.emit(len as u16, ident, frame);
+        udp::fill_checksum(&mut frame[headers - udp::HEADER_LEN..], to.src.ip(), to.dst.ip());
+        match inlet.post(buf) {
+            Err(SendRefused { reason: Refusal::Full, mut lease }) => {
+                lease.set_view(start, len);
+                Err(lease)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

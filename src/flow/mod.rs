@@ -21,6 +21,7 @@ pub mod client;
 pub mod commit;
 pub mod control;
 pub mod crew;
+pub mod datagrams;
 pub mod extent;
 pub mod hub;
 pub mod log;

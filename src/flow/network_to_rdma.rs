@@ -6,6 +6,8 @@
 //!
 //! A datagram may be lost on its way to the server, and on transports that lose messages behind it too. One that a whole window has
 //! overtaken is lost, and so is one that does not come out for too long.
+//!
+//! Over `raw` there is no RDMA: the same chunk goes back as a frame, with the headers in front of the content written anew.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,11 +18,12 @@ use std::rc::Rc;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::Failed;
-use crate::device::socket::UdpSocket;
+use crate::flow::Transport;
 use crate::flow::answers::{SILENCE, silence};
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
-use crate::flow::hub::{Datagram, Pace};
+use crate::flow::datagrams::Datagrams;
+use crate::flow::hub::{Datagram, Hub, Pace};
 use crate::flow::node::{Node, Pair};
 use crate::flow::pattern::Pattern;
 use crate::flow::report::{Meter, Row};
@@ -60,8 +63,43 @@ async fn sent(qp: &Pair, send: impl Future<Output = std::result::Result<Buf, Fai
     Ok(())
 }
 
+/// Sends each datagram back as a frame, as it comes.
+async fn reflect(node: Node, hub: Rc<Hub>, inbox: Rc<Inbox<Datagram>>, forwarded: Rc<Cell<u64>>) -> Result<()> {
+    while let Some(Datagram { buf, header, reply, .. }) = inbox.pop().await {
+        let datagram::Repr::Data { .. } = header else { continue };
+        let mut posted = hub.send(reply.encapsulation(), buf);
+        while let Err(buf) = posted {
+            // The ring is full: there is room after a poll.
+            node.core().yield_now().await;
+            posted = hub.send(reply.encapsulation(), buf);
+        }
+        forwarded.set(forwarded.get() + 1);
+    }
+    Ok(())
+}
+
+/// The server's side over `raw`.
+async fn serve_frames(node: &Node, channel: &mut Channel) -> Result<Tally> {
+    let hub = node.hub()?;
+    let stream = node.new_stream();
+    let opened = hub.open(stream, Pace::Prompt);
+    let forwarded = Rc::new(Cell::new(0));
+    let mut crew = Crew::new();
+    crew.add(node.core(), reflect(node.clone(), hub.clone(), opened.inbox(), forwarded.clone()))?;
+    channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
+    let finished = node.attend(channel, &mut crew).await;
+    opened.close();
+    crew.finish().await?;
+    finished?;
+    let operations = forwarded.get();
+    Ok(Tally { operations, verified: operations > 0, packet_mode: Some(hub.mode()), ..Tally::default() })
+}
+
 /// The server's side: forwards until the client has finished.
 pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Tally> {
+    if plan.transport == Transport::Raw {
+        return serve_frames(node, channel).await;
+    }
     let hub = node.hub()?;
     let qp = node.accept(channel, plan).await?;
     let stream = node.new_stream();
@@ -86,7 +124,6 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
 
 struct Client {
     node: Node,
-    qp: Rc<Pair>,
     plan: Plan,
     credit: Credit,
     /// When the datagram in each place of the window was sent, until it came out.
@@ -106,7 +143,7 @@ impl Client {
     }
 
     /// Sends datagrams, a window at a time, until the count or the time is reached.
-    async fn send(&self, socket: UdpSocket, stream: u32) -> Result<()> {
+    async fn send(&self, link: &Datagrams, stream: u32) -> Result<()> {
         let clock = self.plan.clock(self.node.core());
         let mut sends = VecDeque::with_capacity(SENDS);
         let mut sequence = 0;
@@ -114,8 +151,7 @@ impl Client {
             while self.node.core().timeout(self.plan.lost_after(), self.credit.take()).await.is_err() {
                 self.write_off()?;
             }
-            let mut buf = self.node.buf().await?;
-            buf.set_view(0, datagram::LEN as u32 + self.plan.size_bytes);
+            let mut buf = link.buf(datagram::LEN as u32 + self.plan.size_bytes).await?;
             let (header, content) = buf.as_mut_slice().split_at_mut(datagram::LEN);
             header.copy_from_slice(&datagram::Repr::Data { stream, sequence, total: 0 }.encode());
             Pattern::new(self.plan.seed, sequence).fill(content);
@@ -127,13 +163,13 @@ impl Client {
             if sends.len() == SENDS
                 && let Some(oldest) = sends.pop_front()
             {
-                socket.reap(oldest).await?;
+                oldest.await?;
             }
-            sends.push_back(socket.send(buf));
+            sends.push_back(link.send(buf));
             sequence += 1;
         }
         for rest in sends {
-            socket.reap(rest).await?;
+            rest.await?;
         }
         // The last window: everything comes out or is written off.
         let begun = self.node.core().now();
@@ -167,47 +203,68 @@ impl Client {
         self.credit.give(count);
     }
 
-    /// One of the receivers: takes what comes out and checks every byte.
-    async fn receive(&self) -> Result<()> {
+    /// Takes what comes out as frames.
+    async fn receive_frames(&self, link: &Datagrams) -> Result<()> {
+        loop {
+            let (datagram::Repr::Data { sequence, .. }, buf) = link.receive().await else { continue };
+            self.take(sequence as u32, buf.as_slice().get(datagram::LEN..).unwrap_or_default())?;
+        }
+    }
+
+    /// One of the receivers: takes what comes out of a queue pair.
+    async fn receive(&self, qp: &Pair) -> Result<()> {
         let mut run = self.node.slab().run(self.plan.size_bytes)?;
         loop {
             run.set_len(self.plan.size_bytes);
-            let Ok(received) = self.qp.recv(run).await else {
+            let Ok(received) = qp.recv(run).await else {
                 // The queue pair is closed at the end; before that something is wrong.
-                return if self.sending.get() { Err(self.qp.went_down("before everything came out")) } else { Ok(()) };
+                return if self.sending.get() { Err(qp.went_down("before everything came out")) } else { Ok(()) };
             };
             run = received.run;
-            self.heard.set(self.node.core().now());
-            // The window is far below 2³² datagrams, so the low half of a sequence number names its place.
             let low = received.immediate.ok_or_else(|| Error::new(ErrorKind::Protocol, "a message without a sequence number"))?;
-            let place = self.place(u64::from(low));
-            let Some((sequence, begun)) = self.places.borrow_mut()[place].take_if(|(sequence, _)| *sequence as u32 == low) else {
-                // Written off before it came.
-                self.late.set(self.late.get() + 1);
-                continue;
-            };
-            if run.len() != self.plan.size_bytes {
-                return Err(Error::new(ErrorKind::Failed, format!("datagram {sequence} came out with {} bytes", run.len())));
-            }
-            Pattern::new(self.plan.seed, sequence)
-                .check(run.as_slice())
-                .map_err(|mismatch| Error::new(ErrorKind::Failed, format!("datagram {sequence} came out wrong: {mismatch}")))?;
-            self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(self.plan.size_bytes));
-            self.credit.give(1);
+            self.take(low, run.as_slice())?;
         }
+    }
+
+    /// A datagram has come out: every byte is checked.
+    fn take(&self, low: u32, content: &[u8]) -> Result<()> {
+        self.heard.set(self.node.core().now());
+        // The window is far below 2³² datagrams, so the low half of a sequence number names its place.
+        let place = self.place(u64::from(low));
+        let Some((sequence, begun)) = self.places.borrow_mut()[place].take_if(|(sequence, _)| *sequence as u32 == low) else {
+            // Written off before it came.
+            self.late.set(self.late.get() + 1);
+            return Ok(());
+        };
+        if content.len() != self.plan.size_bytes as usize {
+            return Err(Error::new(ErrorKind::Failed, format!("datagram {sequence} came out with {} bytes", content.len())));
+        }
+        Pattern::new(self.plan.seed, sequence)
+            .check(content)
+            .map_err(|mismatch| Error::new(ErrorKind::Failed, format!("datagram {sequence} came out wrong: {mismatch}")))?;
+        self.meter.borrow_mut().record(begun, self.node.core().now(), u64::from(self.plan.size_bytes));
+        self.credit.give(1);
+        Ok(())
     }
 }
 
 /// The client's side.
 pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: SocketAddr) -> Result<Row> {
-    let link = node.connect(channel, plan).await?;
     let core = node.core();
-    let socket = UdpSocket::connect(core.uring(), server)?;
+    let (qp, stream) = if plan.transport == Transport::Raw {
+        match channel.answer().await? {
+            Message::Ready { stream, .. } => (None, stream),
+            other => return Err(channel.unexpected(&other, "ready")),
+        }
+    } else {
+        let link = node.connect(channel, plan).await?;
+        (Some(link.qp), link.stream)
+    };
+    let link = Rc::new(Datagrams::open(node, plan, server, stream)?);
     // A power of two, so that places follow from the low bits alone.
     let window = plan.depth.next_power_of_two();
     let client = Rc::new(Client {
         node: node.clone(),
-        qp: link.qp.clone(),
         plan: plan.clone(),
         credit: Credit::new(core.ops(), window),
         places: RefCell::new(vec![None; window as usize]),
@@ -218,28 +275,40 @@ pub async fn request(node: &Node, channel: &mut Channel, plan: &Plan, server: So
         sending: Cell::new(true),
     });
     let mut receivers = Crew::new();
-    for _ in 0..2 * window {
-        let client = client.clone();
-        receivers.add(core, async move { client.receive().await })?;
+    match &qp {
+        Some(qp) => {
+            for _ in 0..2 * window {
+                let (client, qp) = (client.clone(), qp.clone());
+                receivers.add(core, async move { client.receive(&qp).await })?;
+            }
+        }
+        None => {
+            let (client, link) = (client.clone(), link.clone());
+            receivers.add(core, async move { client.receive_frames(&link).await })?;
+        }
     }
     node.posted().await;
     // The receivers end by themselves only when one of them fails.
-    let heeded = channel.heed(either(client.send(socket, link.stream), receivers.ended())).await;
+    let heeded = channel.heed(either(client.send(&link, stream), receivers.ended())).await;
     client.sending.set(false);
     let sent = match heeded {
         Ok(Either::Left(sent)) => sent,
         Ok(Either::Right(())) => receivers.take_failure().map_or(Ok(()), Err),
         Err(error) => {
-            link.qp.disconnect();
-            // They end because of it.
-            let _ = receivers.finish().await;
+            if let Some(qp) = qp {
+                qp.disconnect();
+                // They end because of it.
+                let _ = receivers.finish().await;
+            }
             return Err(error);
         }
     };
     let row = Row::new(plan.flow, plan.transport).measured(&client.meter.borrow()).without(client.lost.get(), client.late.get());
     // The queue pair lives until the server has its tally: an acknowledgement that was lost is asked for again.
-    let row = node.finish(channel, Some(&link.qp), row, sent).await;
-    link.qp.disconnect();
-    receivers.finish().await?;
+    let row = node.finish(channel, qp.as_deref(), row, sent).await;
+    if let Some(qp) = qp {
+        qp.disconnect();
+        receivers.finish().await?;
+    }
     row
 }

@@ -14,10 +14,10 @@ use std::rc::Rc;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Nanos, Result, limits};
 use crate::device::block::Durability;
-use crate::device::socket::UdpSocket;
 use crate::flow::commit::Committer;
 use crate::flow::control::{Channel, Message, Plan, Tally};
 use crate::flow::crew::{Crew, Either, either};
+use crate::flow::datagrams::Datagrams;
 use crate::flow::extent::Extent;
 use crate::flow::hub::{Datagram, Hub, Pace, Reply};
 use crate::flow::log::{self, Origin, Packed};
@@ -263,10 +263,12 @@ impl Recorder {
                     asked = true;
                     continue;
                 }
-                _ => {
+                datagram::Repr::Hello { .. } => {
                     asked = true;
                     continue;
                 }
+                // Ours to say.
+                datagram::Repr::Ack(_) => continue,
             };
             if sequence < next {
                 // Late or doubled: what is durable is said again.
@@ -519,7 +521,7 @@ struct Window {
 
 async fn send_stream(node: &Node, plan: &Plan, server: SocketAddr, stream: u32) -> Result<Row> {
     let core = node.core();
-    let socket = UdpSocket::connect(core.uring(), server)?;
+    let link = Datagrams::open(node, plan, server, stream)?;
     let size = plan.window(WINDOW_PER_DEPTH);
     let window = Window {
         durable: Cell::new(0),
@@ -530,10 +532,10 @@ async fn send_stream(node: &Node, plan: &Plan, server: SocketAddr, stream: u32) 
         meter: RefCell::new(node.meter()),
     };
     let sending = async {
-        let total = send_all(node, plan, &socket, &window, stream).await?;
-        settle(node, &socket, &window, stream, total).await
+        let total = send_all(node, plan, &link, &window, stream).await?;
+        settle(node, &link, &window, stream, total).await
     };
-    match either(sending, listen(node, &socket, &window, stream, u64::from(plan.size_bytes))).await {
+    match either(sending, listen(node, &link, &window, u64::from(plan.size_bytes))).await {
         Either::Left(sent) => sent?,
         Either::Right(never) => match never {},
     }
@@ -543,7 +545,7 @@ async fn send_stream(node: &Node, plan: &Plan, server: SocketAddr, stream: u32) 
 }
 
 /// Sends DATA until the count or the time is reached; returns how many.
-async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window, stream: u32) -> Result<u64> {
+async fn send_all(node: &Node, plan: &Plan, link: &Datagrams, window: &Window, stream: u32) -> Result<u64> {
     /// Sends handed to the kernel and not yet reaped.
     const SENDS: usize = 64;
     const STALL: Nanos = Nanos::from_millis(500);
@@ -559,10 +561,10 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
             quiet = if answers == heard { quiet + 1 } else { 1 };
             heard = answers;
             if quiet > 10 {
-                return Err(Error::new(ErrorKind::Failed, format!("{} has not acknowledged anything for 5 seconds", socket.peer())));
+                return Err(Error::new(ErrorKind::Failed, format!("{} has not acknowledged anything for 5 seconds", link.peer())));
             }
             let durable = window.durable.get();
-            send_header(node, socket, datagram::Repr::Hello { stream, total: 0 }).await?;
+            send_header(link, datagram::Repr::Hello { stream, total: 0 }).await?;
             core.sleep(Nanos::from_millis(20)).await;
             if window.durable.get() == durable {
                 // It stands where it stood: what is outstanding will not come. Later datagrams show the gap.
@@ -571,8 +573,7 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
             }
             continue;
         }
-        let mut buf = node.buf().await?;
-        buf.set_view(0, datagram::LEN as u32 + plan.size_bytes);
+        let mut buf = link.buf(datagram::LEN as u32 + plan.size_bytes).await?;
         let (header, content) = buf.as_mut_slice().split_at_mut(datagram::LEN);
         header.copy_from_slice(&datagram::Repr::Data { stream, sequence, total: 0 }.encode());
         Pattern::new(plan.seed, sequence).fill(content);
@@ -581,22 +582,21 @@ async fn send_all(node: &Node, plan: &Plan, socket: &UdpSocket, window: &Window,
         if sends.len() == SENDS
             && let Some(sent) = sends.pop_front()
         {
-            socket.reap(sent).await?;
+            sent.await?;
         }
-        sends.push_back(socket.send(buf));
+        sends.push_back(link.send(buf));
         sequence += 1;
     }
     for sent in sends {
-        socket.reap(sent).await?;
+        sent.await?;
     }
     Ok(sequence)
 }
 
-async fn send_header(node: &Node, socket: &UdpSocket, header: datagram::Repr) -> Result<()> {
-    let mut buf = node.buf().await?;
-    buf.set_view(0, datagram::LEN as u32);
+async fn send_header(link: &Datagrams, header: datagram::Repr) -> Result<()> {
+    let mut buf = link.buf(datagram::LEN as u32).await?;
     buf.as_mut_slice().copy_from_slice(&header.encode());
-    socket.reap(socket.send(buf)).await
+    link.send(buf).await
 }
 
 /// What is outstanding counts as lost; the window is empty again.
@@ -606,13 +606,13 @@ fn settle_gap(window: &Window, sequence: u64) {
 }
 
 /// Says that there is no more, until the server has answered for all of it.
-async fn settle(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, total: u64) -> Result<()> {
+async fn settle(node: &Node, link: &Datagrams, window: &Window, stream: u32, total: u64) -> Result<()> {
     for attempt in 0..50 {
         if window.durable.get() >= total {
             return Ok(());
         }
         // The first FIN waits for the last datagrams; it must not overtake what is still being written.
-        send_header(node, socket, datagram::Repr::Fin { stream, total }).await?;
+        send_header(link, datagram::Repr::Fin { stream, total }).await?;
         for _ in 0..20 {
             if window.durable.get() >= total {
                 return Ok(());
@@ -621,22 +621,13 @@ async fn settle(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, t
         }
     }
     let durable = window.durable.get();
-    Err(Error::new(ErrorKind::Failed, format!("{} acknowledged {durable} of {total} datagrams and then nothing more", socket.peer())))
+    Err(Error::new(ErrorKind::Failed, format!("{} acknowledged {durable} of {total} datagrams and then nothing more", link.peer())))
 }
 
 /// Takes acknowledgements and measures what they cover.
-async fn listen(node: &Node, socket: &UdpSocket, window: &Window, stream: u32, bytes: u64) -> Infallible {
+async fn listen(node: &Node, link: &Datagrams, window: &Window, bytes: u64) -> Infallible {
     loop {
-        let Ok(buf) = node.buf().await else { continue };
-        let Ok(buf) = socket.receive(buf).await else {
-            // A port unreachable, say. The sender finds out whether the server is there at all.
-            node.core().sleep(Nanos::from_millis(1)).await;
-            continue;
-        };
-        let Ok(datagram::Repr::Ack(ack)) = datagram::Repr::parse(buf.as_slice()) else { continue };
-        if ack.stream != stream {
-            continue;
-        }
+        let (datagram::Repr::Ack(ack), _) = link.receive().await else { continue };
         window.answers.set(window.answers.get() + 1);
         let before = window.durable.get();
         if ack.durable <= before {

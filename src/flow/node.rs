@@ -159,15 +159,16 @@ impl Node {
         self.inner.operations.set(0);
     }
 
-    /// Why `flow` cannot run here, if it cannot.
-    pub fn obstacle(&self, flow: FlowKind) -> Option<String> {
+    /// Why `plan` cannot run here, if it cannot.
+    pub fn obstacle(&self, plan: &Plan) -> Option<String> {
+        let flow = plan.flow;
         let store = match flow {
             FlowKind::NetworkToStorage => self.log_store().err(),
             flow => flow.uses_storage().then(|| self.store().err()).flatten(),
         };
         let hub = flow.uses_packets().then(|| self.hub().err()).flatten();
-        let hca = flow.uses_rdma().then(|| self.hca().err()).flatten();
-        hub.or(hca).or(store).map(|error| format!("{error:#}"))
+        let hca = plan.uses_rdma().then(|| self.hca().err()).flatten();
+        hub.or(hca).or(store).or_else(|| plan.carried_by(self).err()).map(|error| format!("{error:#}"))
     }
 
     /// The disk.
@@ -298,14 +299,12 @@ impl Node {
         let depth = 4 * plan.depth.next_power_of_two().max(16);
         // A ring posts receives for two rounds, each of twice as many steps as it has other peers.
         let ring = if plan.flow == FlowKind::RdmaToRdma { plan.peers.saturating_mul(4) } else { 0 };
-        let ledger = Ledger::new();
-        let config = QpConfig {
-            transport: plan.transport.into(),
-            send_depth: depth,
-            recv_depth: depth.max(ring),
-            ledger: ledger.clone(),
-            ..QpConfig::default()
+        let Some(service) = plan.transport.service() else {
+            return Err(Error::new(ErrorKind::Usage, format!("there is no queue pair for {}", plan.transport)));
         };
+        let ledger = Ledger::new();
+        let config =
+            QpConfig { transport: service, send_depth: depth, recv_depth: depth.max(ring), ledger: ledger.clone(), ..QpConfig::default() };
         let hca = self.hca()?.clone();
         Ok(Rc::new(Pair { qp: hca.create_qp(&config)?, hca, ledger }))
     }

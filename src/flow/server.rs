@@ -193,7 +193,7 @@ async fn session(node: &Node, channel: &mut Channel, udp_port: u16, mut asked: O
                 Err(error) => return Err(error),
             },
         };
-        if let Some(reason) = check(&plan).err().or_else(|| node.obstacle(plan.flow)).or_else(|| uncarried(node, &plan)) {
+        if let Some(reason) = check(&plan).err().or_else(|| node.obstacle(&plan)) {
             channel.send(&Message::Decline { reason }).await?;
             continue;
         }
@@ -252,11 +252,6 @@ fn check(plan: &Plan) -> Result<(), String> {
         return Err("neither a count nor a time".into());
     }
     Ok(())
-}
-
-/// Why the plan's transport will not do here.
-fn uncarried(node: &Node, plan: &Plan) -> Option<String> {
-    node.hca().ok().and_then(|hca| plan.carried(&hca.caps()).err()).map(|error| format!("{error:#}"))
 }
 
 #[cfg(test)]

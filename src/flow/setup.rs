@@ -17,6 +17,7 @@ use crate::device::packet::{Inlet, Interface, Link};
 use crate::device::packet::{InterfaceConfig, Port, PortConfig, Splitter};
 use crate::device::rdma::{Hca, HcaEnv, RdmaName, VerbsConfig};
 use crate::device::uring::Registration;
+use crate::flow::Transport;
 use crate::flow::crew::{Either, either};
 use crate::flow::extent::Extents;
 use crate::flow::hub::{Datagram, Hub, Unknown};
@@ -256,7 +257,7 @@ fn equip(
     let node = Node::new(core, &slab, Place { post: post.cloned(), rdma_cores });
     let (flows, roce) = packets.map_or((None, None), |packets| (packets.flows, packets.roce));
     match interface {
-        Some(Ok(_)) if role == Role::Server => node.set_hub(Ok(Hub::new(core, &slab, flows, mode, options.port, post.cloned())?)),
+        Some(Ok(_)) if has_flows(options, role) => node.set_hub(Ok(Hub::new(core, &slab, flows, mode, options.port, post.cloned())?)),
         Some(Err(error)) => node.set_hub(Err(error.clone())),
         _ => {}
     }
@@ -299,9 +300,14 @@ fn because(reason: Option<&str>) -> String {
     reason.map_or(String::new(), |reason| format!(" ({reason})"))
 }
 
-/// A server receives packets; a client only where RDMA itself goes through AF_XDP.
+/// A server receives packets; a client only where RDMA itself goes through AF_XDP, or the flows are frames of its own.
 fn packets_wanted(options: &Options, role: Role) -> bool {
-    role == Role::Server || options.rdma == RdmaName::SoftXdp
+    has_flows(options, role) || options.rdma == RdmaName::SoftXdp
+}
+
+/// Whether packets of the flows come in here: on a client those that are answered by frames.
+fn has_flows(options: &Options, role: Role) -> bool {
+    role == Role::Server || options.transport == Transport::Raw
 }
 
 fn open_hca(core: &Core, options: &Options, node: &Node, link: &Link, role: Role, roce: Option<Inlet>) -> Result<Hca> {
@@ -337,7 +343,7 @@ struct Packets {
 #[cfg(feature = "xdp")]
 fn open_interface(options: &Options, region: &Region, role: Role) -> Result<Interface> {
     let mut ports = Vec::new();
-    if role == Role::Server {
+    if has_flows(options, role) {
         ports.push(options.port);
     }
     if options.rdma == RdmaName::SoftXdp {
@@ -365,7 +371,7 @@ fn open_queue(
     copies.map_or(Ok(()), |copies| copies.watch_socket(port.cookie()))?;
     let (mode, fallback) = (port.mode().to_string(), interface.fallback().map(str::to_owned));
     let splitter = Splitter::new(core.ops(), port);
-    let flows = (role == Role::Server).then(|| splitter.inlet(&[options.port]));
+    let flows = has_flows(options, role).then(|| splitter.inlet(&[options.port]));
     let roce = (options.rdma == RdmaName::SoftXdp).then(|| splitter.inlet(&[roce::UDP_PORT]));
     Ok(Packets { mode, fallback, flows, roce })
 }

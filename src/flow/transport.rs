@@ -9,6 +9,7 @@ use crate::base::{Error, Result};
 use crate::device::rdma::{self, Caps};
 use crate::flow::FlowKind;
 use crate::flow::control::Plan;
+use crate::flow::node::Node;
 
 /// An RDMA transport service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram: SEND only, up to the path MTU, may lose.
     Ud,
+    /// No RDMA at all: Ethernet frames built and parsed here and moved by AF_XDP, which may be lost.
+    Raw,
 }
 
 impl Transport {
@@ -29,9 +32,19 @@ impl Transport {
         !matches!(self, Transport::Rc)
     }
 
+    /// What a queue pair for it is made of, if there are any.
+    pub const fn service(self) -> Option<rdma::Transport> {
+        match self {
+            Transport::Rc => Some(rdma::Transport::Rc),
+            Transport::Uc => Some(rdma::Transport::Uc),
+            Transport::Ud => Some(rdma::Transport::Ud),
+            Transport::Raw => None,
+        }
+    }
+
     /// Whether it has one-sided WRITEs, and so windows to write to.
     pub const fn writes(self) -> bool {
-        !matches!(self, Transport::Ud)
+        matches!(self, Transport::Rc | Transport::Uc)
     }
 
     /// The largest message where a packet carries `path_mtu` bytes, if that is a limit.
@@ -46,35 +59,53 @@ impl fmt::Display for Transport {
             Transport::Rc => "rc",
             Transport::Uc => "uc",
             Transport::Ud => "ud",
+            Transport::Raw => "raw",
         })
     }
 }
 
-impl From<Transport> for rdma::Transport {
-    fn from(transport: Transport) -> rdma::Transport {
-        match transport {
-            Transport::Rc => rdma::Transport::Rc,
-            Transport::Uc => rdma::Transport::Uc,
-            Transport::Ud => rdma::Transport::Ud,
-        }
-    }
-}
-
 impl Plan {
-    /// Whether this end's RDMA device, with `caps`, can carry it.
+    /// Whether it takes an RDMA device.
+    pub const fn uses_rdma(&self) -> bool {
+        self.flow.uses_rdma() && self.transport.service().is_some()
+    }
+
+    /// Whether `node` can carry it over its transport.
     ///
     /// # Errors
     /// The flow, the device or the size is not for the transport.
-    pub fn carried(&self, caps: &Caps) -> Result<()> {
+    pub fn carried_by(&self, node: &Node) -> Result<()> {
+        self.carried()?;
+        if self.uses_rdma() {
+            return self.carried_on(&node.hca()?.caps());
+        }
+        if self.transport == Transport::Raw && !node.hub()?.has_port() {
+            let what = format!("core {} owns none of the interface's receive queues", node.place().core());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("give the interface more queues, or fewer --cores"));
+        }
+        Ok(())
+    }
+
+    /// Whether its transport carries its flow at all.
+    fn carried(&self) -> Result<()> {
         let Plan { flow, transport, .. } = *self;
-        if !flow.uses_rdma() {
-            return Ok(());
-        }
-        if flow == FlowKind::RdmaToRdma && transport.loses() {
-            let what = format!("the flow {flow} does not run over {transport}: a segment that is lost would stop the ring");
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy("use --transport rc"));
-        }
-        if !caps.transports.contains(&transport.into()) {
+        let (why, remedy) = match (flow, transport) {
+            (FlowKind::RdmaToRdma, Transport::Uc | Transport::Ud) => ("a segment that is lost would stop the ring", "use --transport rc"),
+            (FlowKind::RdmaToStorage, Transport::Raw) => {
+                ("frames know no queue pairs; what stores them is network-to-storage", "use --transport rc, uc or ud")
+            }
+            (FlowKind::StorageToRdma | FlowKind::RdmaToRdma, Transport::Raw) => {
+                ("frames know no queue pairs and no windows", "use --transport rc")
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Unavailable, format!("the flow {flow} does not run over {transport}: {why}")).remedy(remedy))
+    }
+
+    /// Whether an RDMA device with `caps` can carry it.
+    fn carried_on(&self, caps: &Caps) -> Result<()> {
+        let transport = self.transport;
+        if !transport.service().is_some_and(|service| caps.transports.contains(&service)) {
             let error = Error::new(ErrorKind::Unavailable, format!("{} does not speak {transport}", caps.name));
             return Err(error.remedy("use --transport rc, or soft:udp or soft:xdp at both ends"));
         }
@@ -121,7 +152,8 @@ mod tests {
 
     fn refusal(flow: FlowKind, transport: Transport, size_bytes: u32, caps: &Caps) -> String {
         let plan = Plan { transport, size_bytes, ..plan_of(flow) };
-        plan.carried(caps).err().map_or(String::new(), |error| format!("{error:#}"))
+        let carried = plan.carried().and_then(|()| if plan.uses_rdma() { plan.carried_on(caps) } else { Ok(()) });
+        carried.err().map_or(String::new(), |error| format!("{error:#}"))
     }
 
     #[test]
@@ -134,6 +166,7 @@ mod tests {
             assert_eq!(refusal(flow, Transport::Ud, 1025, &all).is_empty(), flow == FlowKind::NetworkToStorage);
             assert_eq!(refusal(flow, Transport::Uc, 64 << 10, &all).is_empty(), flow != FlowKind::RdmaToRdma);
             assert_eq!(refusal(flow, Transport::Uc, 64 << 10, &rc).is_empty(), flow == FlowKind::NetworkToStorage);
+            assert_eq!(refusal(flow, Transport::Raw, 1000, &rc).is_empty(), flow.uses_packets());
         }
         let too_large = refusal(FlowKind::StorageToRdma, Transport::Ud, 4096, &all);
         assert!(too_large.contains("--size 1024"), "{too_large}");

@@ -80,6 +80,14 @@ pub struct Ack {
 }
 
 impl Repr {
+    /// The stream it belongs to.
+    pub fn stream(&self) -> u32 {
+        match *self {
+            Repr::Hello { stream, .. } | Repr::Data { stream, .. } | Repr::Fin { stream, .. } => stream,
+            Repr::Ack(Ack { stream, .. }) => stream,
+        }
+    }
+
     /// The header's bytes.
     #[inline]
     pub fn encode(&self) -> [u8; LEN] {
