@@ -69,7 +69,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let mut crew = Crew::new();
     crew.add(node.core(), forward(qp.clone(), opened.inbox(), plan.depth, forwarded.clone()))?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
-    let finished = node.attend(channel, &mut crew).await;
+    let finished = node.attend(channel, &mut crew, Some(&qp)).await;
     opened.close();
     if finished.is_ok() && !crew.has_failed() {
         // With its inbox closed the forwarder ends when the last datagram is acknowledged.

@@ -49,6 +49,7 @@ pub struct Verbs {
     pub(super) next_survey: Nanos,
     /// The device failed or is going away.
     pub(super) is_lost: bool,
+    pub(super) is_port_down: bool,
     pub(super) is_quiescing: bool,
     /// The completion queue was asked for an event that has not come.
     is_armed: bool,
@@ -91,6 +92,7 @@ impl Verbs {
             next_look: Nanos::ZERO,
             next_survey: Nanos::ZERO,
             is_lost: false,
+            is_port_down: false,
             is_quiescing: false,
             is_armed: false,
             joint,
@@ -286,10 +288,10 @@ impl Queue for Verbs {
 
     fn deadline(&self) -> Option<Nanos> {
         // Nothing announces that the kernel has taken a lost device out, or what the survey finds.
-        if self.is_lost && !self.by_qpn.is_empty() {
-            return Some(self.next_look);
+        match self.is_lost {
+            true => (!self.by_qpn.is_empty()).then_some(self.next_look),
+            false => Some(self.next_survey),
         }
-        self.slots.iter().flatten().any(|slot| slot.pending() > 0).then_some(self.next_survey)
     }
 
     fn arm(&mut self, now: Nanos) -> Progress {
