@@ -45,7 +45,7 @@ pub async fn run(
     progress: Rc<dyn Progress>,
 ) -> Result<Vec<Option<Row>>> {
     let node = setup::open(&core, &options, Role::Client(server), post.as_ref(), |line| say(line)).await?;
-    setup::start(&node, |_| ());
+    setup::start(&node, &options, Role::Client(server), &say, |_| ());
     let address = SocketAddr::new(server, options.port);
     let (leads, cores) = (node.place().core() == 0, node.place().cores());
     let mut channel = None;
@@ -78,6 +78,11 @@ pub async fn run(
             (Some(_), Err(error)) => Some(Row::failed(flow, options.transport, error.to_string())),
             (Some(plan), Ok(mut open)) => {
                 let ran = watched(&node, &plan, &progress, run_flow(&node, &mut open, &plan, address)).await;
+                if ran.as_ref().map_or(true, |row| row.error.is_some()) {
+                    // Chunks that were shared come home with a later turn of the core.
+                    core.sleep(Nanos::from_millis(1)).await;
+                    say(format!("{flow} failed; {}", node.slab().census()));
+                }
                 Some(match ran {
                     Ok(row) => {
                         channel = Some(open);

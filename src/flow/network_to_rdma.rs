@@ -69,7 +69,10 @@ async fn reflect(node: Node, hub: Rc<Hub>, inbox: Rc<Inbox<Datagram>>, forwarded
         let datagram::Repr::Data { .. } = header else { continue };
         let mut posted = hub.send(reply.encapsulation(), buf);
         while let Err(buf) = posted {
-            // The ring is full: there is room after a poll.
+            if inbox.is_closed() {
+                return Ok(());
+            }
+            // The ring is full: there is room after a poll, unless the interface is down.
             node.core().yield_now().await;
             posted = hub.send(reply.encapsulation(), buf);
         }
@@ -87,7 +90,7 @@ async fn serve_frames(node: &Node, channel: &mut Channel) -> Result<Tally> {
     let mut crew = Crew::new();
     crew.add(node.core(), reflect(node.clone(), hub.clone(), opened.inbox(), forwarded.clone()))?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
-    let finished = node.attend(channel, &mut crew).await;
+    let finished = node.attend(channel, &mut crew, None).await;
     opened.close();
     crew.finish().await?;
     finished?;
@@ -108,7 +111,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let mut crew = Crew::new();
     crew.add(node.core(), forward(qp.clone(), opened.inbox(), plan.depth, forwarded.clone()))?;
     channel.send(&Message::Ready { stream, grants: Vec::new(), rank: 1 }).await?;
-    let finished = node.attend(channel, &mut crew).await;
+    let finished = node.attend(channel, &mut crew, Some(&qp)).await;
     opened.close();
     if finished.is_ok() && !crew.has_failed() {
         // With its inbox closed the forwarder ends when the last datagram is acknowledged.

@@ -467,7 +467,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     let running = recorder.clone();
     let mut crew = Crew::new();
     crew.add(node.core(), async move { running.run().await })?;
-    let finished = node.attend(channel, &mut crew).await;
+    let finished = node.attend(channel, &mut crew, None).await;
     opened.close();
     crew.finish().await?;
     finished?;

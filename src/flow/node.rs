@@ -22,7 +22,7 @@ use crate::flow::post::Post;
 use crate::flow::rdma_to_rdma::Gathering;
 use crate::flow::report::{Meter, Row};
 use crate::mem::{Buf, Exhausted, Ledger, Run, Slab, Window};
-use crate::reactor::Core;
+use crate::reactor::{Core, QueueId};
 
 /// How often who waits for memory looks whether there is some.
 const LOOK: Nanos = Nanos::from_micros(50);
@@ -70,7 +70,8 @@ struct Inner {
     slab: Slab,
     place: Place,
     store: OnceCell<Store>,
-    hca: OnceCell<Result<Hca, String>>,
+    /// A device of the kernel may be taken out and come back.
+    hca: RefCell<Option<Result<(Hca, QueueId), String>>>,
     hub: OnceCell<Result<Rc<Hub>, String>>,
     gathering: RefCell<Vec<Rc<Gathering>>>,
     copies: OnceCell<Arc<KernelCopies>>,
@@ -88,7 +89,7 @@ impl Node {
                 slab,
                 place,
                 store: OnceCell::new(),
-                hca: OnceCell::new(),
+                hca: RefCell::default(),
                 hub: OnceCell::new(),
                 gathering: RefCell::default(),
                 copies: OnceCell::new(),
@@ -124,9 +125,27 @@ impl Node {
         self.inner.store.get().map(share).transpose()
     }
 
-    /// Brings in an HCA, or the reason why there is none.
+    /// Brings in an HCA, which the core polls from here on, or the reason why there is none.
     pub fn set_hca(&self, opened: Result<Hca>) {
-        assert!(self.inner.hca.set(opened.map_err(|error| error.to_string())).is_ok(), "a node has one HCA");
+        let entered = opened.map_err(|error| error.to_string()).map(|hca| {
+            let queue = self.inner.core.attach(hca.queue());
+            (hca, queue)
+        });
+        let before = self.inner.hca.replace(Some(entered));
+        assert!(!matches!(before, Some(Ok(_))), "a node has one HCA");
+    }
+
+    /// The HCA's device is gone, for this reason. Waits until the flows under way have let go of it, and closes it.
+    pub async fn lose_hca(&self, reason: &Error) {
+        const LOOK: Nanos = Nanos::from_millis(10);
+        let Some(Ok((hca, id))) = self.inner.hca.replace(Some(Err(reason.to_string()))) else { return };
+        let queue = hca.queue();
+        drop(hca);
+        // Ours and the core's are left: nothing of a flow's is in flight any more.
+        while Rc::strong_count(&queue) > 2 {
+            self.inner.core.sleep(LOOK).await;
+        }
+        self.inner.core.detach(id);
     }
 
     /// Brings in a packet port's hub, or the reason why there is none.
@@ -191,13 +210,21 @@ impl Node {
     }
 
     /// The RDMA device.
-    pub fn hca(&self) -> Result<&Hca> {
-        have(&self.inner.hca, "no RDMA device was given")
+    pub fn hca(&self) -> Result<Hca> {
+        match &*self.inner.hca.borrow() {
+            Some(Ok((hca, _))) => Ok(hca.clone()),
+            Some(Err(reason)) => Err(Error::new(ErrorKind::Unavailable, reason.clone())),
+            None => Err(Error::new(ErrorKind::Unavailable, "no RDMA device was given")),
+        }
     }
 
     /// The streams of the packet port.
     pub fn hub(&self) -> Result<Rc<Hub>> {
-        have(&self.inner.hub, "no network interface was given").cloned()
+        match self.inner.hub.get() {
+            Some(Ok(hub)) => Ok(hub.clone()),
+            Some(Err(reason)) => Err(Error::new(ErrorKind::Unavailable, reason.clone())),
+            None => Err(Error::new(ErrorKind::Unavailable, "no network interface was given")),
+        }
     }
 
     /// The rings that wait for more peers: each has a session, so there are no more than clients.
@@ -305,7 +332,7 @@ impl Node {
         let ledger = Ledger::new();
         let config =
             QpConfig { transport: service, send_depth: depth, recv_depth: depth.max(ring), ledger: ledger.clone(), ..QpConfig::default() };
-        let hca = self.hca()?.clone();
+        let hca = self.hca()?;
         Ok(Rc::new(Pair { qp: hca.create_qp(&config)?, hca, ledger }))
     }
 
@@ -341,15 +368,18 @@ impl Node {
         self.core().yield_now().await;
     }
 
-    /// Waits on the server until the client has finished, is gone, or somebody of the crew fails; in that case tells the client.
-    pub async fn attend(&self, channel: &mut Channel, crew: &mut Crew) -> Result<()> {
+    /// Waits on the server until the client has finished, is gone, somebody of the crew fails, or all of it ended with the queue pair.
+    pub async fn attend(&self, channel: &mut Channel, crew: &mut Crew, qp: Option<&Pair>) -> Result<()> {
         let ended = either(channel.receive(), crew.ended()).await;
         match ended {
             Either::Left(Ok(Message::Finished { .. })) => Ok(()),
             Either::Left(Ok(other)) => Err(channel.unexpected(&other, "finished")),
             Either::Left(Err(error)) => Err(error),
             // The crew's own error is the better one; see Crew::finish.
-            Either::Right(()) => Ok(()),
+            Either::Right(()) => match qp.filter(|qp| !crew.has_failed() && !qp.is_up()) {
+                Some(qp) => Err(qp.went_down("before the client had finished")),
+                None => Ok(()),
+            },
         }
     }
 
@@ -422,7 +452,7 @@ impl Pair {
 
     /// The error of a task whose queue pair went down while it waited.
     pub fn went_down(&self, when: &str) -> Error {
-        let why = self.fault().map_or(String::new(), |fault| format!(": {fault}"));
+        let why = self.why_down().map_or(String::new(), |why| format!(": {why}"));
         Error::new(ErrorKind::Failed, format!("the queue pair went down {when}{why}"))
     }
 
@@ -445,14 +475,6 @@ pub struct Link {
     pub stream: u32,
     /// Windows of the server.
     pub grants: Vec<Grant>,
-}
-
-fn have<'a, T>(cell: &'a OnceCell<Result<T, String>>, absent: &str) -> Result<&'a T> {
-    match cell.get() {
-        Some(Ok(device)) => Ok(device),
-        Some(Err(reason)) => Err(Error::new(ErrorKind::Unavailable, reason.clone())),
-        None => Err(Error::new(ErrorKind::Unavailable, absent)),
-    }
 }
 
 /// Says when a run has done what was asked: a count of operations or a time.
@@ -516,7 +538,7 @@ pub(super) mod tests {
         let node = Node::new(&core, &slab, Place { post: None, rdma_cores: 1 });
         let env = HcaEnv::new(core.ops().clone(), region, crate::base::Rng::seeded(1));
         node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
-        core.attach(node.hca().unwrap().queue());
+        node.hca().unwrap();
         Some(node)
     }
 

@@ -254,7 +254,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
         Err(error) => Err(error),
     };
     let finished = match ready {
-        Ok(()) => node.attend(channel, &mut crew).await,
+        Ok(()) => node.attend(channel, &mut crew, Some(&qp)).await,
         Err(error) => Err(error),
     };
     if finished.is_ok() && !crew.has_failed() {

@@ -40,7 +40,7 @@ pub async fn serve(core: Core, options: Options, post: Option<Rc<Post>>, say: Sa
         gone: Signal::new(core.ops()),
     });
     let dealt = sessions.clone();
-    setup::start(&node, move |client| match client {
+    setup::start(&node, &options, Role::Server, &say, move |client| match client {
         Some(client) => dealt.take_over(client),
         None => dealt.gone.raise(),
     });

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
-use crate::base::{Error, Result, Rng};
+use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::{Disk, DiskConfig, DiskParcel, header};
 use crate::device::kernel_copies::KernelCopies;
 use crate::device::packet::{Inlet, Interface, Link};
 #[cfg(feature = "xdp")]
 use crate::device::packet::{InterfaceConfig, Port, PortConfig, Splitter};
-use crate::device::rdma::{Hca, HcaEnv, RdmaName, VerbsConfig};
+use crate::device::rdma::{Hca, HcaEnv, HcaEvent, RdmaName, VerbsConfig, port};
 use crate::device::uring::Registration;
 use crate::flow::Transport;
 use crate::flow::crew::{Either, either};
@@ -26,6 +26,7 @@ use crate::flow::log;
 use crate::flow::node::{Node, Place};
 use crate::flow::options::Options;
 use crate::flow::post::{Client, Letter, Post};
+use crate::flow::server::Say;
 use crate::mem::{Region, RegionConfig, Slab};
 use crate::reactor::Core;
 use crate::wire::roce;
@@ -272,7 +273,6 @@ fn equip(
             let alone = if rdma_cores < cores { format!(", on the {rdma_cores} of {cores} cores that own a queue") } else { String::new() };
             let caps = hca.caps();
             say(format!("rdma     {}{alone}{}", caps.name, because(caps.note.as_deref())));
-            core.attach(hca.queue());
             node.set_hca(Ok(hca));
         }
         Err(error) if error.kind() == ErrorKind::Unavailable && !matches!(options.rdma, RdmaName::Verbs(_)) => {
@@ -392,10 +392,51 @@ pub fn seed(node: &Node) -> u64 {
     node.core().rng().u64()
 }
 
-/// The tasks of a node beside its flows: the hub's, recordings of streams that begin by themselves, and the mail. `client` takes
-/// the clients that core 0 deals, and is told when one has gone.
-pub fn start(node: &Node, client: impl Fn(Option<Client>) + 'static) {
+/// Minds a device of the kernel: says what happens to its port; and when it is taken out, lets go of it, for which the kernel may wait,
+/// and opens it again once one of its name is there. Until then flows that need it are refused with the reason.
+async fn mind_hca(node: Node, options: Options, role: Role, say: Say) {
+    /// How often it is looked for.
+    const LOOK: Nanos = Nanos::from_secs(1);
+    let RdmaName::Verbs(named) = &options.rdma else { return };
+    let device = named.split(':').next().unwrap_or(named);
     let core = node.core();
+    loop {
+        let Ok(hca) = node.hca() else { return };
+        loop {
+            match hca.next_event().await {
+                HcaEvent::PortDown => say(format!("rdma     the port of {named} is down: what is sent fails when its retries are used up")),
+                HcaEvent::PortUp => say(format!("rdma     the port of {named} is up")),
+                // Told by the flows.
+                HcaEvent::QpError { .. } | HcaEvent::PeerGone { .. } => {}
+                HcaEvent::DeviceGone => break,
+            }
+        }
+        drop(hca);
+        let reason = Error::new(ErrorKind::Unavailable, format!("the RDMA device {device} failed or was taken out"))
+            .remedy(format!("it is used again as soon as there is one of this name: rdma link show {device}"));
+        say(format!("rdma     {reason}"));
+        node.lose_hca(&reason).await;
+        let hca = loop {
+            core.sleep(LOOK).await;
+            if port::devices().iter().any(|there| there == device)
+                && let Ok(link) = Link::find(&options.interface)
+                // One that is there and does not open is not ready yet, or the kernel still waits for others to close it.
+                && let Ok(hca) = open_hca(core, &options, &node, &link, role, None)
+            {
+                break hca;
+            }
+        };
+        let caps = hca.caps();
+        say(format!("rdma     {device} is back: {}{}", caps.name, because(caps.note.as_deref())));
+        node.set_hca(Ok(hca));
+    }
+}
+
+/// The tasks of a node beside its flows: the hub's, recordings of streams that begin by themselves, the mail, and the minder of the HCA.
+/// `client` takes the clients that core 0 deals, and is told when one has gone.
+pub fn start(node: &Node, options: &Options, role: Role, say: &Say, client: impl Fn(Option<Client>) + 'static) {
+    let core = node.core();
+    core.spawn(mind_hca(node.clone(), options.clone(), role, say.clone()));
     let unknown: Rc<Unknown> = match node.hub() {
         Err(_) => Rc::new(|_, _| ()),
         Ok(hub) => {

@@ -195,7 +195,7 @@ pub async fn serve(node: &Node, channel: &mut Channel, plan: &Plan) -> Result<Ta
     node.posted().await;
     // The client learns how many blocks there are in the place of a stream number.
     channel.send(&Message::Ready { stream: blocks as u32, grants: Vec::new(), rank: 1 }).await?;
-    let finished = node.attend(channel, &mut crew).await;
+    let finished = node.attend(channel, &mut crew, Some(&qp)).await;
     if finished.is_ok() && !crew.has_failed() {
         node.settle(|| server.answering.get() == 0).await;
     }

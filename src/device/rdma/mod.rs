@@ -287,6 +287,10 @@ pub enum QpFault {
     PeerGone,
     /// The device moved it to the error state and did not say why, as rxe does when the peer is at fault.
     Unsaid,
+    /// The device moved it to the error state while its port was down.
+    PortDown,
+    /// The device failed, or is taken out.
+    DeviceGone,
 }
 
 impl fmt::Display for QpFault {
@@ -297,6 +301,8 @@ impl fmt::Display for QpFault {
             QpFault::PeerRequest => f.write_str("the peer sent what the protocol or a posted receive does not allow"),
             QpFault::PeerGone => f.write_str("the process at the other end is gone"),
             QpFault::Unsaid => f.write_str("the device did not say why; the peer may know"),
+            QpFault::PortDown => f.write_str("the RDMA device's port is down: look at its link and interface"),
+            QpFault::DeviceGone => f.write_str("the RDMA device failed or was taken out"),
         }
     }
 }

@@ -123,12 +123,21 @@ impl Qp {
     #[cold]
     pub fn explain<L>(&self, what: impl Into<String>, failed: Failed<L>) -> Error {
         let what = what.into();
-        match self.fault() {
-            Some(fault) if failed.outcome.status == Status::Rdma(WcStatus::Flushed) => {
-                Error::new(ErrorKind::Failed, format!("{what}: flushed, its effect at the peer is unknown: {fault}"))
+        match self.why_down() {
+            Some(why) if failed.outcome.status == Status::Rdma(WcStatus::Flushed) => {
+                Error::new(ErrorKind::Failed, format!("{what}: flushed, its effect at the peer is unknown: {why}"))
             }
             _ => failed.into_error(what),
         }
+    }
+
+    /// [`Qp::fault`] for a person; a device that is at fault is named.
+    #[cold]
+    pub fn why_down(&self) -> Option<String> {
+        self.fault().map(|fault| match fault {
+            QpFault::DeviceGone | QpFault::PortDown => format!("{fault}: {}", self.route()),
+            _ => fault.to_string(),
+        })
     }
 
     /// SENDs a lease's view to the peer's next posted receive.

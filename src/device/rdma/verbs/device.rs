@@ -1,7 +1,7 @@
 //! A device by the name a user gives, the port, the address, and what they can do.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::ffi::{Context, DeviceAttr, OpenError, PortAttr};
@@ -25,13 +25,18 @@ pub struct Device {
     pub gid: Gid,
     /// The number of its directory in sysfs: another device of the same name has another.
     pub inode: Option<u64>,
+    /// The directory of what programs open it by, and its number.
+    access: Option<(PathBuf, u64)>,
 }
+
+/// Where the kernel lists what programs open RDMA devices by.
+const ACCESS: &str = "/sys/class/infiniband_verbs";
 
 impl Device {
     /// Opens what the user named: `mlx5_0`, or `mlx5_0:2` for its second port.
     pub fn open(named: &str, address: Option<IpAddr>, gid_index: Option<u32>) -> Result<Device> {
         let (name, port) = parse(named)?;
-        let inode = inode(name);
+        let inode = inode(&Path::new(port::CLASS).join(name));
         let context = Context::open(name).map_err(|why| unavailable(name, why))?;
         let attr = context.device_attr()?;
         if !(1..=attr.phys_port_cnt).contains(&port) {
@@ -52,7 +57,7 @@ impl Device {
             Error::new(ErrorKind::Unavailable, format!("port {port} of the RDMA device {name}: {why}; {known}"))
                 .remedy("give the port's network interface an IP address, or name one of them with --gid-index")
         })?;
-        Ok(Device { context, name: name.to_owned(), port, attr, port_attr, gid, inode })
+        Ok(Device { context, name: name.to_owned(), port, attr, port_attr, gid, inode, access: access(name) })
     }
 
     /// Whether it is on InfiniBand, not on Ethernet.
@@ -72,13 +77,27 @@ impl Device {
 
     /// Whether the kernel has taken it out of its list: then it has destroyed all that was made on it.
     pub fn is_removed(&self) -> bool {
-        inode(&self.name) != self.inode
+        inode(&Path::new(port::CLASS).join(&self.name)) != self.inode
+    }
+
+    /// Whether the kernel wants to take it out and waits until nobody has it open: what programs open it by is gone already. Drivers that
+    /// can take a device from a program say so by an event; rxe cannot, and says nothing.
+    pub fn is_awaited(&self) -> bool {
+        self.access.as_ref().is_some_and(|(directory, number)| inode(directory) != Some(*number))
     }
 }
 
-fn inode(name: &str) -> Option<u64> {
+/// What programs open the device by, in sysfs.
+fn access(name: &str) -> Option<(PathBuf, u64)> {
+    let mut entries = std::fs::read_dir(ACCESS).into_iter().flatten().flatten().map(|entry| entry.path());
+    let directory = entries.find(|path| std::fs::read_to_string(path.join("ibdev")).is_ok_and(|device| device.trim() == name))?;
+    let number = inode(&directory)?;
+    Some((directory, number))
+}
+
+fn inode(directory: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(Path::new(port::CLASS).join(name)).ok().map(|meta| meta.ino())
+    std::fs::metadata(directory).ok().map(|meta| meta.ino())
 }
 
 /// Device and port of a name.

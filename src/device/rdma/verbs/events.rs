@@ -3,6 +3,9 @@
 //! A device that is taken out fails everything it is asked from then on, also to destroy a queue pair. The kernel destroys them by
 //! itself and then removes the device from sysfs; only when it is gone from there has nothing of ours a user any more, and the leases
 //! come back.
+//!
+//! rxe is not taken from programs: the kernel waits until they have closed it, and tells them nothing. So the survey looks whether it
+//! waits, and the device is lost then, too; its queue pairs can still be destroyed, and all ends well once the HCA is dropped.
 
 use std::rc::Rc;
 
@@ -14,7 +17,8 @@ use crate::device::{Signal, WcStatus};
 
 /// How often a core that does not sleep looks for events: a system call of about 0.2 µs.
 const LOOK: Nanos = Nanos::from_millis(1);
-/// How often the states of queue pairs with requests are asked for.
+/// How often the states of queue pairs with requests are asked for, and whether the kernel waits for the device: two wake-ups a second of
+/// a core that sleeps.
 const SURVEY: Nanos = Nanos::from_millis(500);
 /// Events not yet taken; older ones go first. A queue pair raises one in its life.
 const EVENTS_MAX: usize = 2048;
@@ -74,6 +78,7 @@ impl Verbs {
                 Event::QpAccess(qpn) => self.fail_number(qpn, QpFault::PeerAccess),
                 Event::QpLastReceive(qpn) => self.ended_receiving(qpn),
                 Event::Port(port, is_up) if port == i32::from(self.device.port) => {
+                    self.is_port_down = !is_up;
                     self.raise(if is_up { HcaEvent::PortUp } else { HcaEvent::PortDown });
                 }
                 Event::CqError | Event::DeviceFatal => self.lose(),
@@ -88,6 +93,9 @@ impl Verbs {
     /// flushes now and then (seen with kernel 6.18, when a request of the peer is refused). Those are destroyed.
     #[cold]
     fn survey(&mut self) {
+        if !self.is_lost && self.device.is_awaited() {
+            self.lose();
+        }
         for index in 0..self.slots.len() as u32 {
             let Some(slot) = self.slots[index as usize].as_mut().filter(|slot| slot.pending() > 0) else { continue };
             let Some(qp) = &slot.qp else { continue };
@@ -125,6 +133,9 @@ impl Verbs {
             return;
         }
         tracing::warn!(device = %self.device.name, "the RDMA device failed or is being removed");
+        for index in (0..self.slots.len() as u32).filter(|&index| self.slots[index as usize].is_some()).collect::<Vec<_>>() {
+            self.fail(index, QpFault::DeviceGone);
+        }
         // Not at once: completions may be in our hands.
         self.doomed.extend(0..self.slots.len() as u32);
         self.raise(HcaEvent::DeviceGone);

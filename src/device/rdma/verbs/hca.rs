@@ -61,6 +61,7 @@ pub struct Verbs {
     pub(super) next_survey: Nanos,
     /// The device failed or is going away.
     pub(super) is_lost: bool,
+    pub(super) is_port_down: bool,
     pub(super) is_quiescing: bool,
     /// The completion queue was asked for an event that has not come.
     is_armed: bool,
@@ -109,6 +110,7 @@ impl Verbs {
             next_look: Nanos::ZERO,
             next_survey: Nanos::ZERO,
             is_lost: false,
+            is_port_down: false,
             is_quiescing: false,
             is_armed: false,
             joint,
@@ -325,10 +327,10 @@ impl Queue for Verbs {
 
     fn deadline(&self) -> Option<Nanos> {
         // Nothing announces that the kernel has taken a lost device out, or what the survey finds.
-        if self.is_lost && self.has_something() {
-            return Some(self.next_look);
+        match self.is_lost {
+            true => self.has_something().then_some(self.next_look),
+            false => Some(self.next_survey),
         }
-        self.slots.iter().flatten().any(|slot| slot.pending() > 0).then_some(self.next_survey)
     }
 
     fn arm(&mut self, now: Nanos) -> Progress {
