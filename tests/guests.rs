@@ -9,6 +9,8 @@ use std::process::Command;
 use serde_json::Value;
 
 mod packet_net;
+#[path = "block/world.rs"]
+mod world;
 
 const FLOWS: [&str; 5] = ["network-to-storage", "rdma-to-storage", "network-to-rdma", "storage-to-rdma", "rdma-to-rdma"];
 
@@ -47,10 +49,15 @@ fn lab(arguments: &[&str], script: Option<&str>) -> Option<String> {
     Some(text)
 }
 
+/// The rows in what was printed.
+fn json(text: &str) -> Vec<Value> {
+    let parsed = text.lines().filter_map(|line| serde_json::from_str::<Value>(&line[line.find('{')?..]).ok());
+    parsed.filter(|value| value["flow"].is_string()).collect()
+}
+
 /// The rows in what was printed, in the order of the flows.
 fn rows(text: &str) -> Vec<Value> {
-    let parsed = text.lines().filter_map(|line| serde_json::from_str::<Value>(&line[line.find('{')?..]).ok());
-    let rows: Vec<Value> = parsed.filter(|value| value["flow"].is_string()).collect();
+    let rows = json(text);
     assert_eq!(rows.iter().map(|row| row["flow"].as_str().unwrap_or_default()).collect::<Vec<_>>(), FLOWS);
     rows
 }
@@ -151,4 +158,151 @@ fn the_soft_hca_here_and_the_kernels_in_a_guest() {
         assert!(row["verified"] == true && is_complete(&row), "{row}");
     }
     assert!(text.contains("server ended with 0") && text.contains("20480 chunks: 20480 free"), "{text}");
+}
+
+#[test]
+fn a_server_whose_power_is_cut_is_missed_and_nothing_is_lost() {
+    // Not before the flow is under way, however long everything takes to start.
+    let cut = r#"touch $BASIN_PAIR/ready; until grep -q ' rc, ' /tmp/server.log; do sleep 0.1; done; sleep 2; echo b >/proc/sysrq-trigger"#;
+    let server = format!("{SERVER} serve sh -c \"{}\"", cut.replace('$', "\\$"));
+    let client = "unified-rdma-test eth0 rxe0 /tmp/none $BASIN_PEER --json --flow rdma-to-storage --flow storage-to-rdma --seconds 600
+                  echo \"client ended with $?\"";
+    let Some(text) = lab(&["vm", "pair", "--timeout", "240", "--server", &server, "--client", client], None) else { return };
+    let rows = json(&text);
+    let error = |row: usize| rows[row]["error"].as_str().unwrap_or_default();
+    assert!(rows.len() == 2 && error(0).contains("does not answer") && error(0).contains("message"), "{rows:?}");
+    assert!(error(1).contains("10.77.0.1:9999"), "{rows:?}");
+    let drained = text.lines().find(|line| line.contains("rdma-to-storage failed; ")).unwrap_or_default();
+    assert!(drained.contains("0 owned, 0 in flight, 0 published, 0 quarantined"), "{drained}");
+    assert!(text.contains("client ended with 1"), "{text}");
+}
+
+/// The server's link, for longer than RDMA's retries take. Everything that was under way fails; the same server serves who asks again.
+#[test]
+fn a_link_goes_down_and_up_and_service_resumes() {
+    let server = r#"
+        disturb() {
+            touch $BASIN_PAIR/ready
+            until grep -q ' rc, ' /tmp/server.log; do sleep 0.1; done; sleep 2
+            ip link set eth0 down; sleep 10; ip link set eth0 up; touch $BASIN_PAIR/up
+            until [ -e $BASIN_PAIR/served ]; do sleep 0.1; done
+        }
+        serve disturb"#;
+    let client = "run() { unified-rdma-test eth0 rxe0 /tmp/none $BASIN_PEER --json \"$@\"; echo \"client ended with $?\"; }
+                  run --flow rdma-to-storage --depth 4 --seconds 600
+                  until [ -e $BASIN_PAIR/up ]; do sleep 0.1; done
+                  run --count 200
+                  touch $BASIN_PAIR/served";
+    let server = format!("{SERVER}{server}");
+    let Some(text) = lab(&["vm", "pair", "--timeout", "360", "--server", &server, "--client", client], None) else { return };
+    let rows = json(&text);
+    assert_eq!(rows.len(), 6, "{text}");
+    let error = rows[0]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("does not answer") || error.contains("port is down"), "{}", rows[0]);
+    for row in &rows[1..] {
+        assert!(row["verified"] == true && is_complete(row), "{row}");
+    }
+    let ends: Vec<&str> = text.lines().filter_map(|line| line.split("client ended with ").nth(1)).collect();
+    assert_eq!(ends, ["1", "0"]);
+    assert!(text.contains("rdma     the port of rxe0 is down") && text.contains("rdma     the port of rxe0 is up"), "{text}");
+    let drained: Vec<&str> = text.lines().filter(|line| line.contains(" chunks: ")).collect();
+    assert!(drained.len() >= 3 && drained.iter().all(|line| line.contains(" 0 in flight, 0 published, 0 quarantined")), "{drained:?}");
+    assert!(text.contains("server ended with 0"), "{text}");
+}
+
+/// Byte of the namespace at which every read and write of the sector fails.
+const EIO: u64 = 8 << 20;
+
+/// Starts a guest with such a namespace, and goes on inside.
+#[test]
+fn a_sector_that_cannot_be_read_or_written() {
+    if std::env::var_os("BASIN_LAB").is_some() {
+        return sector::inside();
+    }
+    let program = std::env::current_exe().expect("this program has a path");
+    let script = format!(
+        "{SERVER}
+         {} --exact a_sector_that_cannot_be_read_or_written --nocapture && echo inside passed
+         ask() {{ unified-rdma-test eth0 rxe0 /tmp/none 10.0.2.15 --json --count 200 --flow $1; echo \"client ended with $?\"; }}
+         flows() {{ ask rdma-to-storage; ask storage-to-rdma; ask storage-to-rdma; }}
+         serve flows",
+        program.display()
+    );
+    let nvme = format!("size=256M,lba=512,eio={EIO}");
+    let Some(text) = lab(&["vm", "run", "--timeout", "240", "--nvme", &nvme, "--", &script], None) else { return };
+    assert!(text.contains("inside passed"), "{text}");
+    let rows = json(&text);
+    assert_eq!(rows.len(), 3, "{text}");
+    // Each flow takes the blocks behind the last one's.
+    let (hit, spared): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["error"].is_string());
+    assert!(!hit.is_empty() && !spared.is_empty() && spared.iter().all(|row| row["verified"] == true), "{rows:?}");
+    for row in hit {
+        let error = row["error"].as_str().unwrap_or_default();
+        assert!(error.contains("/dev/nvme0n1") && error.contains(" at block ") && error.contains("writing"), "{error}");
+    }
+    let drained: Vec<&str> = text.lines().filter(|line| line.contains(" chunks: ")).collect();
+    assert!(drained.iter().all(|line| line.contains(" 0 in flight, 0 published, 0 quarantined")), "{drained:?}");
+    assert!(text.contains("server ended with 0"), "{text}");
+}
+
+mod sector {
+    use std::path::Path;
+
+    use basin::base::Lba;
+    use basin::device::block::{Access, BackendKind, DiskConfig, Durability};
+    use futures::future::join_all;
+
+    use super::EIO;
+    use crate::world::World;
+
+    const PIECE: u32 = 4096;
+    const BAD: u64 = EIO / 512;
+
+    /// By passthrough and by the kernel's block device: the operations that touch the sector fail and say where, the others go on.
+    pub fn inside() {
+        let block = Path::new("/dev/nvme0n1");
+        let force_device = Some(block.display().to_string());
+        for (config, backend) in [
+            (DiskConfig::new("/dev/ng0n1"), BackendKind::Nvme),
+            (DiskConfig { access: Access::Kernel, force_device, ..DiskConfig::new(block) }, BackendKind::File),
+        ] {
+            let world = World::new();
+            let disk = world.open(&config).unwrap();
+            assert_eq!(disk.info().backend, backend);
+            let path = config.path.display().to_string();
+            // Sixteen at once, the sector in the fifth of them. Side by side the block layer would make one request of them.
+            let lbas: Vec<Lba> = (0..16).map(|at| Lba(BAD - 4 * 16 - 3 + at * 16)).collect();
+            let hit = 4;
+            for writes in [true, false] {
+                let tried = if writes { "writing" } else { "reading" };
+                let all = lbas.iter().map(|&lba| {
+                    let mut run = world.slab.run(PIECE).unwrap();
+                    run.as_mut_slice().fill(if writes { lba.0 as u8 } else { 0 });
+                    let (disk, write) = (&disk, writes);
+                    async move { if write { disk.write(lba, run, Durability::Now).await } else { disk.read(lba, run).await } }
+                });
+                for (at, ended) in world.run(&disk, join_all(all.collect::<Vec<_>>())).into_iter().enumerate() {
+                    let lba = lbas[at];
+                    match ended {
+                        Ok(run) => assert!(at != hit && run.as_slice().iter().all(|&byte| byte == lba.0 as u8), "{tried} {at}"),
+                        Err(failed) => {
+                            let status = failed.outcome.status.to_string();
+                            let text = disk.explain(tried, lba, failed).to_string();
+                            eprintln!("{text}");
+                            assert_eq!(at, hit, "{text}");
+                            let place = format!("{tried} {PIECE} bytes at block {lba} (byte {}) of {path}", lba.0 * 512);
+                            assert!(text.contains(&place) && text.contains(&status), "{text}");
+                        }
+                    }
+                }
+            }
+            // One that is split into several commands fails as a whole.
+            let long = world.slab.run(1 << 20).unwrap();
+            let failed = world.run(&disk, disk.write(Lba(BAD - 1500), long, Durability::Now)).unwrap_err();
+            assert!(disk.explain("writing", Lba(BAD - 1500), failed).to_string().contains(&path));
+            world.run(&disk, disk.flush()).unwrap();
+            world.drain(&disk);
+            world.assert_balanced();
+        }
+    }
 }
