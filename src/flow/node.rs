@@ -549,6 +549,37 @@ pub(super) mod tests {
         Plan { flow, transport: Transport::Rc, size_bytes, count, seconds, depth, seed, peers, rdma, lost_after_ms }
     }
 
+    /// The kernel may wait for it: nothing but the flows under way may keep it.
+    #[test]
+    fn a_device_that_is_gone_is_let_go_of_once_its_flows_have_and_may_come_back() {
+        let Some(node) = node_of(128, CoreConfig::default()) else { return };
+        let (core, plan) = (node.core().clone(), plan_of(FlowKind::RdmaToRdma));
+        let device = Rc::downgrade(&node.hca().unwrap().queue());
+        let main = {
+            let (node, core) = (node.clone(), core.clone());
+            async move {
+                let pair = node.new_qp(&plan).unwrap();
+                let losing = {
+                    let node = node.clone();
+                    let reason = Error::new(ErrorKind::Unavailable, "the RDMA device rxe9 was taken out");
+                    core.spawn(async move { node.lose_hca(&reason).await })
+                };
+                core.sleep(Nanos::from_millis(30)).await;
+                assert!(device.upgrade().is_some(), "a flow has it");
+                assert!(node.new_qp(&plan).err().is_some_and(|error| error.to_string().contains("rxe9")));
+                assert!(node.obstacle(plan.flow).is_some_and(|why| why.contains("rxe9")));
+                drop(pair);
+                assert!(core.timeout(Nanos::from_secs(5), losing).await.is_ok(), "its device was not let go of");
+                assert!(device.upgrade().is_none());
+                let env = HcaEnv::new(core.ops().clone(), node.slab().region().clone(), crate::base::Rng::seeded(2));
+                node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
+                assert!(node.obstacle(plan.flow).is_none());
+                drop(node.new_qp(&plan).unwrap());
+            }
+        };
+        core.run(main).unwrap();
+    }
+
     /// A session that ends while others have all the memory must not wait for them.
     #[test]
     fn a_crew_that_waits_for_memory_ends_with_its_queue_pair() {

@@ -119,8 +119,6 @@ impl Verbs {
     /// A queue pair is in the error state, for this reason unless another one was told before.
     #[cold]
     pub(super) fn fail(&mut self, index: u32, fault: QpFault) {
-        // rxe ends a queue pair that sends without an interface to send from, and says no more.
-        let fault = if fault == QpFault::Unsaid && self.is_port_down { QpFault::PortDown } else { fault };
         let slot = self.slot(index);
         slot.state = QpState::Error;
         if !std::mem::replace(&mut slot.is_fault_told, true) {

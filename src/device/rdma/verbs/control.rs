@@ -268,7 +268,9 @@ impl Verbs {
 
     /// Why a queue pair is in the error state, as far as that was told.
     pub fn fault(&self, index: u32) -> Option<QpFault> {
-        self.slots[index as usize].as_ref()?.fault
+        let fault = self.slots[index as usize].as_ref()?.fault?;
+        // rxe ends a queue pair that sends without an interface to send from, and tells of the port a little later.
+        Some(if fault == QpFault::Unsaid && self.is_port_down { QpFault::PortDown } else { fault })
     }
 
     /// The device's limits.
