@@ -18,7 +18,7 @@ use std::rc::Rc;
 use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, limits};
-use crate::device::packet::{Inlet, PortFault, Refusal, SendRefused, neighbours};
+use crate::device::packet::{Inlet, PortFault, neighbours};
 use crate::flow::post::{Letter, Post};
 use crate::flow::window::Inbox;
 use crate::mem::{Buf, Run, Slab};
@@ -403,13 +403,10 @@ impl Hub {
         let frame = buf.as_mut_slice();
         to.emit(len as u16, ident, frame);
         udp::fill_checksum(&mut frame[headers - udp::HEADER_LEN..], to.src.ip(), to.dst.ip());
-        match inlet.post(buf) {
-            Err(SendRefused { reason: Refusal::Full, mut lease }) => {
-                lease.set_view(start, len);
-                Err(lease)
-            }
-            _ => Ok(()),
-        }
+        inlet.try_post(buf).map_err(|mut refused| {
+            refused.set_view(start, len);
+            refused
+        })
     }
 }
 

@@ -29,7 +29,7 @@ impl Inlet {
     }
 
     /// See the build with packet queues.
-    pub fn post(&self, _: Buf) -> Result<(), Buf> {
+    pub fn try_post(&self, _: Buf) -> Result<(), Buf> {
         match *self {}
     }
 

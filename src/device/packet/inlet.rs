@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::base::Nanos;
-use crate::device::packet::{Link, PacketMode, Port, PortFault, SendRefused};
+use crate::device::packet::{Link, PacketMode, Port, PortFault, Refusal, SendRefused};
 use crate::device::{Ops, Signal};
 use crate::mem::Buf;
 use crate::mem::payload::Lease;
@@ -177,6 +177,17 @@ impl Inlet {
     /// Why it was not taken, with the lease.
     pub fn post<L: Lease>(&self, lease: L) -> Result<(), SendRefused<L>> {
         self.splitter.inner.port.post(lease)
+    }
+
+    /// [`Inlet::post`] for a sender that tries again: a frame the port will never take is lost, as on a link that is down.
+    ///
+    /// # Errors
+    /// The frame, when the queue is full: there is room after a poll.
+    pub fn try_post(&self, frame: Buf) -> Result<(), Buf> {
+        match self.post(frame) {
+            Err(SendRefused { reason: Refusal::Full, lease }) => Err(lease),
+            _ => Ok(()),
+        }
     }
 
     /// The port behind it.
