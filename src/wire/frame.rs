@@ -7,6 +7,13 @@ use super::{Malformed, ethernet, ipv4, ipv6, udp};
 /// The most header bytes in front of a UDP payload: a tagged frame over IPv6.
 pub const HEADERS_MAX: usize = ethernet::HEADER_LEN + ethernet::TAG_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 
+/// The ECN bits of a TOS or traffic class (RFC 3168): who sends says that it heeds marks (ECT(0)), a router marks (CE).
+pub const ECN_MASK: u8 = 3;
+/// ECN-capable transport.
+pub const ECN_ECT0: u8 = 2;
+/// Congestion experienced.
+pub const ECN_CE: u8 = 3;
+
 /// A received datagram: views into the frame, nothing copied.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpFrame<'a> {
@@ -49,6 +56,12 @@ impl<'a> UdpFrame<'a> {
         let udp = udp::Packet::new_checked(payload)?;
         let (src, dst) = (SocketAddr::new(src, udp.src_port()), SocketAddr::new(dst, udp.dst_port()));
         Ok(UdpFrame { ethernet, src, dst, traffic_class, ip_header, udp })
+    }
+
+    /// Whether a router marked it: congestion experienced (RFC 3168).
+    #[inline]
+    pub fn is_marked(&self) -> bool {
+        self.traffic_class & ECN_MASK == ECN_CE
     }
 
     /// The UDP payload.

@@ -47,6 +47,7 @@ use crate::base::{Error, Nanos, Qpn, Result, Rkey, Rng};
 use crate::device::{Ops, Queue, Signal, WcStatus};
 use crate::mem::{Ledger, Region, Revoked, Run, Slab, Window};
 use crate::proto::rc;
+use crate::wire::frame::ECN_ECT0;
 use crate::wire::roce::Nak;
 
 pub use endpoint::QpEndpoint;
@@ -169,6 +170,9 @@ pub struct HcaEnv {
     pub link_mtu: Option<u32>,
     /// The UDP port; 0 takes a free one, 4791 is RoCE's own.
     pub udp_port: u16,
+    /// DSCP and ECN of the soft HCA's packets (TOS, traffic class). ECT(0) by default: a router with a long queue marks them instead of
+    /// dropping, and the sender of a marked packet slows down; 0 takes part in neither.
+    pub traffic_class: u8,
     /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
     pub inlet: Option<crate::device::packet::Inlet>,
     /// The chunks the `xdp` wire builds its frames in.
@@ -200,6 +204,7 @@ impl HcaEnv {
             address: None,
             link_mtu: None,
             udp_port: 0,
+            traffic_class: ECN_ECT0,
             inlet: None,
             slab: None,
             strays: None,

@@ -219,6 +219,9 @@ impl Requester {
         if self.rnr_until > Nanos::ZERO && now >= self.rnr_until {
             self.rnr_until = Nanos::ZERO;
         }
+        if now >= self.hold_until {
+            self.hold_until = Nanos::ZERO;
+        }
         if now < self.deadline {
             return Ok(());
         }

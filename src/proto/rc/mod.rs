@@ -28,12 +28,14 @@
 //! | `responder` | the peer's requests: judges, places, completes receives |
 //! | `receives` | the receive queue |
 //! | `replies` | what goes back: READ responses, answers to atomics, ACK and NAK |
+//! | `congestion` | notifications of marked packets, and the rate after one |
 //! | `wr`, `timers` | work requests and completions; times as the wire codes them |
 //!
 //! An atomic is executed once: its answer stays among those of the READs, and a repeated request gets it again. `receives`, `wr` and
 //! the rings serve [`uc`](super::uc) and [`ud`](super::ud) too.
 
 mod completer;
+pub mod congestion;
 pub(super) mod receives;
 mod replies;
 pub(super) mod requester;
@@ -46,6 +48,7 @@ pub(super) mod wr;
 #[cfg(test)]
 mod tests;
 
+use congestion::Congestion;
 use requester::Requester;
 use responder::Responder;
 
@@ -55,7 +58,7 @@ pub use wr::{Completion, MESSAGE_MAX_BYTES, RecvWr, Refusal, Refused, Remote, SG
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Qpn, Result, Rkey};
-use crate::wire::roce::{Nak, PKEY_DEFAULT, Repr, Transport};
+use crate::wire::roce::{Ext, Nak, Opcode, PKEY_DEFAULT, Repr, Transport};
 
 /// READs a responder keeps in mind so that it can answer them again, at most.
 pub const READS_MAX: u8 = 16;
@@ -305,6 +308,12 @@ pub struct Counters {
     pub rnr_naks_out: u64,
     /// UC and UD: messages dropped because no receive was posted.
     pub unreceived: u64,
+    /// Packets received that a router had marked: it was about to drop some.
+    pub marked: u64,
+    /// Congestion notifications received.
+    pub cnps_in: u64,
+    /// Congestion notifications sent.
+    pub cnps_out: u64,
 }
 
 /// What both halves need to know of the connection.
@@ -323,6 +332,7 @@ pub struct Qp {
     path: Path,
     requester: Requester,
     responder: Responder,
+    congestion: Congestion,
     /// The requester sent last although the responder had something to send too.
     responder_waits: bool,
     counters: Counters,
@@ -345,6 +355,7 @@ impl Qp {
             path: unset,
             requester: Requester::new(config.send_wrs),
             responder: Responder::new(config.recv_wrs),
+            congestion: Congestion::new(),
             responder_waits: false,
             counters: Counters::default(),
         }
@@ -414,6 +425,7 @@ impl Qp {
         self.fault = None;
         self.requester.reset();
         self.responder.reset();
+        self.congestion = Congestion::new();
     }
 
     /// Posts a send request: in state Rts only.
@@ -455,16 +467,26 @@ impl Qp {
     /// Takes a packet. The caller has found its ICRC right and its source address to be this connection's peer.
     #[inline]
     pub fn handle_packet<M: Memory>(&mut self, now: Nanos, packet: &Repr, payload: &M::Payload, memory: &mut M) {
-        let ours = packet.opcode.transport() == Transport::Rc
+        let ours = matches!(packet.opcode.transport(), Transport::Rc | Transport::Cnp)
             && packet.dest_qp == self.path.config.qpn
             // The low 15 bits name the partition, the top bit a full member.
             && packet.pkey | 0x8000 == PKEY_DEFAULT;
-        let response = packet.opcode.is_response();
+        // A notification is for who sends.
+        let notification = packet.opcode == Opcode::Cnp;
+        let response = notification || packet.opcode.is_response();
         if !ours || !matches!((self.state, response), (State::Rts, _) | (State::Rtr, false)) {
             self.counters.dropped += 1;
             return;
         }
         self.counters.packets_in += 1;
+        if packet.congestion.0 {
+            self.counters.marked += 1;
+            self.congestion.mark();
+        }
+        if notification {
+            self.counters.cnps_in += 1;
+            return self.congestion.cut(now);
+        }
         let fault = if response {
             self.requester.on_response(now, &self.path, packet, payload, memory, &mut self.counters).err().map(Fault::Requester)
         } else {
@@ -479,6 +501,11 @@ impl Qp {
     /// the request completes.
     #[inline]
     pub fn poll_transmit<M: Memory>(&mut self, now: Nanos, memory: &M) -> Option<Transmit> {
+        if self.congestion.notifies(now) {
+            self.counters.cnps_out += 1;
+            self.counters.packets_out += 1;
+            return Some(self.notification());
+        }
         let replies = self.responder.wants_to_send(now);
         let transmit = if self.state == State::Rts && !(replies && (self.responder_waits || self.responder.is_urgent())) {
             // Data before acknowledgements: it is what someone waits for. But each only once before the other's turn.
@@ -486,10 +513,11 @@ impl Qp {
         } else {
             None
         };
-        if transmit.is_some() {
+        if let Some(transmit) = transmit {
             self.responder_waits = replies;
             self.counters.packets_out += 1;
-            return transmit;
+            self.pace(now, &transmit);
+            return Some(transmit);
         }
         if !replies {
             return None;
@@ -498,6 +526,9 @@ impl Qp {
         match self.responder.poll_transmit(now, &self.path, memory, &mut self.counters) {
             Ok(transmit) => {
                 self.counters.packets_out += u64::from(transmit.is_some());
+                if let Some(response) = transmit.as_ref().filter(|transmit| transmit.payload_len() > 0) {
+                    self.pace(now, response);
+                }
                 transmit
             }
             Err(nak) => {
@@ -512,7 +543,7 @@ impl Qp {
     /// else happens before; [`Nanos::MAX`] if never.
     #[inline]
     pub fn next_timeout(&self) -> Nanos {
-        self.requester.next_timeout().min(self.responder.next_timeout())
+        self.requester.next_timeout().min(self.responder.next_timeout()).min(self.congestion.next_timeout())
     }
 
     /// Acts on deadlines that have passed; harmless when none has.
@@ -542,6 +573,26 @@ impl Qp {
         self.responder.pending()
     }
 
+    /// A packet that counts against the rate went.
+    #[inline]
+    fn pace(&mut self, now: Nanos, transmit: &Transmit) {
+        let until = self.congestion.sent(now, transmit.packet_len() as u64);
+        self.requester.hold(until);
+        if until > Nanos::ZERO {
+            self.responder.hold(until);
+        }
+    }
+
+    /// A congestion notification (InfiniBand annex A17.9.3).
+    #[cold]
+    fn notification(&self) -> Transmit {
+        let mut repr = Repr::new(Opcode::Cnp, self.path.rtr.dest_qp, Psn::new(0));
+        repr.migrated = false;
+        repr.congestion = (false, true);
+        repr.ext = Ext::Reserved;
+        Transmit::new(&repr, Sges::new())
+    }
+
     fn step(&mut self, from: State, to: State) -> Result<()> {
         if self.state != from {
             let what = format!("queue pair {} cannot go from {:?} to {to:?}", self.path.config.qpn, self.state);
@@ -558,6 +609,7 @@ impl Qp {
         self.fault = Some(fault);
         self.requester.flush();
         self.responder.flush();
+        self.congestion = Congestion::new();
         if matches!(fault, Fault::Requester(_)) {
             self.responder.silence();
         }

@@ -102,6 +102,13 @@ impl Replies {
             pause_until: Nanos::ZERO,
         }
     }
+
+    /// No READ response before `until`.
+    #[inline]
+    pub(super) fn hold(&mut self, until: Nanos) {
+        self.pause_until = self.pause_until.max(until);
+    }
+
     /// A message was completed.
     #[inline]
     pub(super) fn message_done(&mut self) {

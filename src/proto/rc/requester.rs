@@ -45,6 +45,10 @@ pub(super) struct Requester {
     pub(super) deadline: Nanos,
     /// The peer asked for patience until then; zero: it did not.
     pub(super) rnr_until: Nanos,
+    /// The rate allows nothing before then; zero: it does.
+    pub(super) hold_until: Nanos,
+    /// There is a rate. Every packet asks for an acknowledgement then: the pauses must not look like a peer's silence.
+    is_limited: bool,
 }
 
 /// The packet to send next.
@@ -96,6 +100,8 @@ impl Requester {
             rnr_retries: 0,
             deadline: Nanos::MAX,
             rnr_until: Nanos::ZERO,
+            hold_until: Nanos::ZERO,
+            is_limited: false,
         }
     }
 
@@ -118,6 +124,14 @@ impl Requester {
         self.rnr_retries = 0;
         self.deadline = Nanos::MAX;
         self.rnr_until = Nanos::ZERO;
+        self.hold(Nanos::ZERO);
+    }
+
+    /// Nothing more before `until`; zero lifts the limit.
+    #[inline]
+    pub(super) fn hold(&mut self, until: Nanos) {
+        self.hold_until = until;
+        self.is_limited = until > Nanos::ZERO;
     }
 
     #[inline]
@@ -201,6 +215,7 @@ impl Requester {
         self.reads = 0;
         self.deadline = Nanos::MAX;
         self.rnr_until = Nanos::ZERO;
+        self.hold(Nanos::ZERO);
     }
 
     /// Marks the oldest request complete.
@@ -227,9 +242,10 @@ impl Requester {
     /// The next packet, if window, fence, READ limit and the peer's patience allow one.
     #[inline]
     pub(super) fn poll_transmit(&mut self, now: Nanos, path: &Path) -> Option<Transmit> {
-        if self.next.wqe == self.tail || now < self.rnr_until {
+        if self.next.wqe == self.tail || now < self.rnr_until.max(self.hold_until) {
             return None;
         }
+        self.hold_until = Nanos::ZERO;
         let outstanding = self.next.psn.since(self.una) as u32;
         if outstanding >= path.config.window {
             return None;
@@ -280,7 +296,7 @@ impl Requester {
             // window closes.
             let behind = self.next.wqe.wrapping_add(1) == self.tail;
             self.unasked += 1;
-            repr.ack_request = last && (wqe.wr.signaled || behind) || self.unasked >= path.config.ack_every;
+            repr.ack_request = last && (wqe.wr.signaled || behind) || self.is_limited || self.unasked >= path.config.ack_every;
             if repr.ack_request {
                 self.unasked = 0;
             }
@@ -315,7 +331,8 @@ impl Requester {
 
     #[inline]
     pub(super) fn next_timeout(&self) -> Nanos {
-        if self.rnr_until > Nanos::ZERO { self.rnr_until.min(self.deadline) } else { self.deadline }
+        let waits = if self.next.wqe == self.tail { Nanos::ZERO } else { self.hold_until };
+        [self.rnr_until, waits].into_iter().filter(|until| *until > Nanos::ZERO).fold(self.deadline, Nanos::min)
     }
 }
 

@@ -84,6 +84,12 @@ impl Responder {
         self.replies = Replies::new();
     }
 
+    /// No READ response before `until`.
+    #[inline]
+    pub(super) fn hold(&mut self, until: Nanos) {
+        self.replies.hold(until);
+    }
+
     #[inline]
     pub(super) fn wants_to_send(&self, now: Nanos) -> bool {
         self.replies.ready(now)

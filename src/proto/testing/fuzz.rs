@@ -196,6 +196,7 @@ impl World {
         let mut repr = Repr::new(opcode, QPN, psn);
         repr.payload_len = script.len().min(4096);
         repr.ack_request = step & 0x40 != 0;
+        repr.congestion.0 = step & 0x20 != 0;
         let mut reth = || {
             let (at, len) = (script.byte(), script.len());
             let rkey = if at & 0x80 == 0 { RKEY } else { Rkey(u32::from(at)) };
@@ -220,6 +221,8 @@ impl World {
             if opcode.has_atomic_ack() { Ext::AtomicAck(aeth, 1) } else { Ext::Aeth(aeth) }
         } else if opcode.has_invalidate() {
             Ext::Invalidate(RKEY)
+        } else if opcode.has_reserved() {
+            Ext::Reserved
         } else if opcode.has_deth() {
             Ext::None
         } else if opcode.has_immediate() {

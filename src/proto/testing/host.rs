@@ -7,7 +7,7 @@ use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::proto::rc::{AckTimeout, Config, Mtu, Qp, RnrTimer, Rtr, Rts, Transmit};
 use crate::proto::{uc, ud};
 use crate::wire::ethernet::Mac;
-use crate::wire::frame::{Encapsulation, UdpFrame};
+use crate::wire::frame::{ECN_ECT0, Encapsulation, UdpFrame};
 use crate::wire::icrc::{self, Icrc};
 use crate::wire::{ethernet, roce};
 
@@ -82,7 +82,7 @@ impl<Q: Engine> Host<Q> {
             vlan: None,
             src: address(side, 0xc000 + side as u16),
             dst: address(1 - side, roce::UDP_PORT),
-            traffic_class: 2,
+            traffic_class: ECN_ECT0,
             hop_limit: 64,
         };
         Host { qp, arena, path, ident: 0 }
@@ -124,7 +124,9 @@ impl<Q: Engine> Host<Q> {
         if !icrc::verify(&frame[ip]) {
             return false;
         }
-        self.qp.handle_packet(now, packet.repr(), packet.payload(), &mut self.arena);
+        let mut repr = *packet.repr();
+        repr.congestion.0 = udp.is_marked();
+        self.qp.handle_packet(now, &repr, packet.payload(), &mut self.arena);
         true
     }
 }

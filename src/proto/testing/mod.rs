@@ -11,4 +11,4 @@ pub mod unreliable;
 
 pub use arena::Arena;
 pub use host::{Engine, Host, connect};
-pub use network::{Faults, Network};
+pub use network::{Faults, Network, mark};

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::base::{Nanos, Rng};
+use crate::wire::checksum::Sum;
+use crate::wire::frame::{ECN_CE, ECN_MASK, UdpFrame};
 
 /// How bad the network is; chances in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,6 +18,25 @@ pub struct Faults {
     pub reorder: u32,
     /// A bit of it is flipped, or its end is cut off.
     pub corrupt: u32,
+    /// A router marks it.
+    pub mark: u32,
+}
+
+/// Marks a frame as a router does that has too many (RFC 3168), if its sender heeds marks; whether it does.
+pub fn mark(frame: &mut [u8]) -> bool {
+    let Ok(udp) = UdpFrame::parse(frame) else { return false };
+    if udp.traffic_class & ECN_MASK == 0 {
+        return false;
+    }
+    if udp.src.is_ipv4() {
+        frame[15] |= ECN_CE;
+        frame[24..26].fill(0);
+        let checksum = Sum::default().over(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    } else {
+        frame[15] |= ECN_CE << 4;
+    }
+    true
 }
 
 /// Time of arrival, a number that keeps the order of equals, the receiving host, the frame.
@@ -60,6 +81,9 @@ impl Network {
                 let at = self.rng.below(frame.len() as u64) as usize;
                 frame[at] ^= 1 << self.rng.below(8);
             }
+        }
+        if self.rng.chance(self.faults.mark) {
+            mark(&mut frame);
         }
         self.count += 1;
         self.flying.push(Reverse((now.saturating_add(Nanos(delay)), self.count, to, frame)));

@@ -16,7 +16,7 @@ fn faults(rng: &mut Rng) -> Faults {
         return Faults::default();
     }
     let mut below = |most| rng.below(most) as u32;
-    Faults { loss: below(150_000), duplicate: below(100_000), reorder: below(150_000), corrupt: below(50_000) }
+    Faults { loss: below(150_000), duplicate: below(100_000), reorder: below(150_000), corrupt: below(50_000), mark: below(50_000) }
 }
 
 /// Sends what the first of two ends has to send, and hands the second what arrived by `now`.

@@ -6,6 +6,8 @@ use crate::wire::{be32, be64};
 
 /// The longest combination: AtomicETH.
 pub(super) const LEN_MAX: usize = 28;
+/// Bytes behind the BTH of a congestion notification (InfiniBand annex A17.9.3).
+const RESERVED_LEN: usize = 16;
 
 /// RETH: the remote memory a WRITE or READ names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +136,8 @@ pub enum Ext {
     Deth(Deth),
     /// A datagram's source, then immediate data.
     DethImm(Deth, u32),
+    /// The reserved bytes of a congestion notification: zeros when sent, not looked at when received.
+    Reserved,
 }
 
 impl Ext {
@@ -152,6 +156,9 @@ impl Ext {
         }
         if opcode.has_atomic() {
             len += 28;
+        }
+        if opcode.has_reserved() {
+            len += RESERVED_LEN;
         }
         len
     }
@@ -185,7 +192,7 @@ impl Ext {
                 compare: be64(bytes, 20),
             });
         }
-        Ext::None
+        if opcode.has_reserved() { Ext::Reserved } else { Ext::None }
     }
 
     /// Writes them at the front of `out`; returns their length.
@@ -217,6 +224,10 @@ impl Ext {
             Ext::DethImm(deth, imm) => {
                 let at = deth.emit(out);
                 put32(out, at, *imm)
+            }
+            Ext::Reserved => {
+                out[..RESERVED_LEN].fill(0);
+                RESERVED_LEN
             }
         };
         assert_eq!(len, Ext::len_of(opcode), "{self:?} does not belong to {opcode:?}");

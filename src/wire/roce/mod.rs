@@ -38,7 +38,8 @@ pub struct Repr {
     pub migrated: bool,
     /// Partition key.
     pub pkey: u16,
-    /// Forward and backward congestion notification (FECN, BECN). Routers may change them; the ICRC does not cover them.
+    /// Forward and backward congestion notification (FECN, BECN), which the ICRC does not cover. Routers of IP mark the IP header
+    /// instead: whoever opened the frame says so by the first.
     pub congestion: (bool, bool),
     /// The queue pair addressed.
     pub dest_qp: Qpn,

@@ -100,6 +100,7 @@ const AETH: u8 = 8;
 const ATOMIC_ACK: u8 = 16;
 const IMM: u8 = 32;
 const IETH: u8 = 64;
+const RESERVED: u8 = 128;
 
 /// What follows from an opcode.
 #[derive(Clone, Copy)]
@@ -148,7 +149,7 @@ opcodes! {
     UcWriteOnlyImm = 0x2b, Uc, Write, Only, [RETH IMM], "RDMA WRITE only with immediate";
     UdSendOnly = 0x64, Ud, Send, Only, [DETH], "SEND only";
     UdSendOnlyImm = 0x65, Ud, Send, Only, [DETH IMM], "SEND only with immediate";
-    Cnp = 0x81, Cnp, Notification, Only, [], "Congestion notification: sixteen reserved bytes";
+    Cnp = 0x81, Cnp, Notification, Only, [RESERVED], "Congestion notification: sixteen reserved bytes";
 }
 
 /// By opcode value, so that parsing is one load.
@@ -237,6 +238,12 @@ impl Opcode {
     #[inline]
     pub fn has_invalidate(self) -> bool {
         self.has(IETH)
+    }
+
+    /// Sixteen reserved bytes follow.
+    #[inline]
+    pub fn has_reserved(self) -> bool {
+        self.has(RESERVED)
     }
 
     /// True for what a responder sends; a requester handles it.

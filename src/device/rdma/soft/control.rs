@@ -56,7 +56,7 @@ impl Soft {
     pub fn simulated(env: HcaEnv, port: Port) -> Result<Soft> {
         let mut rng = env.rng;
         let tag = new_tag(&mut rng);
-        Soft::over(env.ops, env.region, rng, tag, Wires::new(None, Some(Datagrams::Sim(Sim::new(port))))?)
+        Soft::over(env.ops, env.region, rng, tag, Wires::new(None, Some(Datagrams::Sim(Sim::new(port, env.traffic_class))))?)
     }
 
     fn over(ops: Ops, region: Region, rng: Rng, tag: Tag, wires: Wires) -> Result<Soft> {
@@ -298,7 +298,7 @@ fn open_udp(env: &HcaEnv) -> Result<Datagrams> {
     let address = address(env);
     // Loopback takes any packet; the usual Ethernet is assumed where nobody knows better.
     let link_mtu = env.link_mtu.unwrap_or(if address.is_loopback() { 65536 } else { 1500 });
-    Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, env.udp_port), link_mtu)?))
+    Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, env.udp_port), link_mtu, env.traffic_class)?))
 }
 
 #[cfg(feature = "xdp")]
@@ -309,7 +309,8 @@ fn open_xdp(env: &mut HcaEnv) -> Result<Datagrams> {
     };
     let slab = env.slab.take().ok_or_else(|| Error::new(ErrorKind::Usage, "soft:xdp: no slab to send from"))?;
     let port = if env.udp_port == 0 { crate::wire::roce::UDP_PORT } else { env.udp_port };
-    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, SocketAddr::new(address(env), port), env.strays.clone())?))
+    let address = SocketAddr::new(address(env), port);
+    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, address, env.traffic_class, env.strays.clone())?))
 }
 
 #[cfg(not(feature = "xdp"))]

@@ -84,7 +84,9 @@ pub fn open(bytes: &[u8]) -> Result<Opened, Malformed> {
     }
     let payload = packet.payload();
     let payload = RawPayload { start: payload.as_ptr(), len: payload.len() as u32 };
-    Ok(Opened { src: frame.src, dst: frame.dst, repr: *packet.repr(), payload })
+    let mut repr = *packet.repr();
+    repr.congestion.0 = frame.is_marked();
+    Ok(Opened { src: frame.src, dst: frame.dst, repr, payload })
 }
 
 /// The queue pair a frame says it is for, before anything else of it is judged.
@@ -102,7 +104,7 @@ pub fn path_between(src: SocketAddr, dst: SocketAddr) -> Encapsulation {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::base::{Nanos, Psn, Qpn, Rkey};
     use crate::proto::rc::{self, AckTimeout, Mtu, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
@@ -117,8 +119,14 @@ mod tests {
         fn place(&mut self, _: u64, _: &(), _: u32, _: u32) {}
     }
 
-    /// A SEND of two pieces, in a frame.
-    fn frame(payload: &[u8], src: &str, dst: &str) -> Vec<u8> {
+    /// A SEND, and the memory it is from.
+    pub fn send() -> (Transmit, Vec<u8>) {
+        let payload = vec![7; 100];
+        (transmit(&payload), payload)
+    }
+
+    /// A SEND of two pieces.
+    fn transmit(payload: &[u8]) -> Transmit {
         let mut qp = rc::Qp::new(rc::Config::new(Qpn(2)));
         qp.init().unwrap();
         let (mtu, psn) = (Mtu::B4096, Psn::new(7));
@@ -128,7 +136,12 @@ mod tests {
         let mut wr = SendWr::new(1, SendOp::Send, Sge { addr: one.as_ptr() as u64, len: one.len() as u32 });
         wr.sges.push(Sge { addr: two.as_ptr() as u64, len: two.len() as u32 });
         qp.post_send(wr).unwrap();
-        let transmit = qp.poll_transmit(Nanos(1), &Nothing).unwrap();
+        qp.poll_transmit(Nanos(1), &Nothing).unwrap()
+    }
+
+    /// A SEND in a frame.
+    fn frame(payload: &[u8], src: &str, dst: &str) -> Vec<u8> {
+        let transmit = transmit(payload);
         let path = path_between(src.parse().unwrap(), dst.parse().unwrap());
         let mut bytes = vec![0xee; OVERHEAD_MAX + payload.len()];
         // SAFETY: the payload is borrowed for the whole call.

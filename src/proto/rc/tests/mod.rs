@@ -2,6 +2,7 @@
 
 mod atomics;
 mod bytes;
+mod congestion;
 mod requester;
 mod responder;
 mod seeds;

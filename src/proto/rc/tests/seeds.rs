@@ -124,6 +124,7 @@ fn a_thousand_seeds() {
             sums.timeouts += counter.timeouts;
             sums.rnr_naks_in += counter.rnr_naks_in;
             sums.packets_in += counter.packets_in;
+            sums.cnps_in += counter.cnps_in;
         }
     }
     eprintln!("{seeds} seeds: {succeeded} requests done, {exhausted} runs out of retries, {sums:?}");
@@ -132,7 +133,9 @@ fn a_thousand_seeds() {
     // The runs did meet what they are about.
     assert!(
         seeds < 100
-            || [sums.duplicates, sums.gaps, sums.strays, sums.rewinds, sums.timeouts, sums.rnr_naks_in].iter().all(|sum| *sum > seeds)
+            || [sums.duplicates, sums.gaps, sums.strays, sums.rewinds, sums.timeouts, sums.rnr_naks_in, sums.cnps_in]
+                .iter()
+                .all(|sum| *sum > seeds)
     );
 }
 
@@ -148,6 +151,7 @@ impl Run {
                 duplicate: rng.below(50_000) as u32,
                 reorder: rng.below(100_000) as u32,
                 corrupt: rng.below(20_000) as u32,
+                mark: if rng.chance(300_000) { rng.below(200_000) as u32 } else { 0 },
             }
         };
         let trouble = TROUBLES[rng.below(TROUBLES.len() as u64) as usize];

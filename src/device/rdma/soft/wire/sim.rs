@@ -18,13 +18,14 @@ const LINK_MTU: u32 = 9000;
 /// A port of the simulated network as a wire.
 pub struct Sim {
     port: Port,
+    traffic_class: u8,
     queued: Vec<(SocketAddr, Vec<u8>)>,
     dropped: u64,
 }
 
 impl Sim {
-    pub fn new(port: Port) -> Sim {
-        Sim { port, queued: Vec::with_capacity(BATCH), dropped: 0 }
+    pub fn new(port: Port, traffic_class: u8) -> Sim {
+        Sim { port, traffic_class, queued: Vec::with_capacity(BATCH), dropped: 0 }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -40,7 +41,7 @@ impl Sim {
     }
 
     pub fn path_to(&mut self, peer: SocketAddr) -> Result<Encapsulation> {
-        Ok(frame::path_between(self.port.address(), peer))
+        Ok(Encapsulation { traffic_class: self.traffic_class, ..frame::path_between(self.port.address(), peer) })
     }
 
     pub fn room(&mut self) -> bool {

@@ -30,6 +30,9 @@ const SOCKET_BYTES: usize = 4 << 20;
 /// The pause after an empty look at the socket: a tenth of what a loopback round trip takes.
 const IDLE_PAUSE: Nanos = Nanos::from_micros(2);
 
+/// Room for one control message: the TOS or traffic class of a datagram, an `int` at most.
+const CONTROL_BYTES: usize = 32;
+
 /// Take datagrams without checksum over IPv6 (linux/udp.h).
 const UDP_NO_CHECK6_RX: i32 = 102;
 
@@ -46,11 +49,17 @@ pub struct Udp {
     dropped: u64,
 }
 
+/// What the kernel says of a datagram beside its bytes.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
 /// Buffers and the kernel's view of them, made once.
 struct Batch {
     buffers: Box<[[u8; BUFFER_BYTES]]>,
     pieces: Box<[libc::iovec]>,
     names: Box<[libc::sockaddr_storage]>,
+    controls: Box<[Control]>,
     messages: Box<[libc::mmsghdr]>,
 }
 
@@ -62,6 +71,7 @@ impl Batch {
             buffers: vec![[0; BUFFER_BYTES]; BATCH].into(),
             pieces: vec![piece; BATCH].into(),
             names: vec![name; BATCH].into(),
+            controls: vec![Control([0; CONTROL_BYTES]); BATCH].into(),
             messages: vec![message; BATCH].into(),
         }
     }
@@ -76,11 +86,35 @@ impl Batch {
         message.msg_name = (&raw mut self.names[at]).cast();
         message.msg_namelen = name_len;
     }
+
+    /// Has the kernel say the traffic class of what it puts into message `at`.
+    fn ask_class(&mut self, at: usize) {
+        let message = &mut self.messages[at].msg_hdr;
+        message.msg_control = (&raw mut self.controls[at]).cast();
+        message.msg_controllen = CONTROL_BYTES;
+    }
+
+    /// The traffic class the kernel said; 0 if it said none.
+    fn class(&self, at: usize) -> u8 {
+        // SAFETY: the kernel has filled this message, whose control buffer lives in this Batch and is aligned for it; the macros keep
+        // within the length it wrote.
+        let header = unsafe { libc::CMSG_FIRSTHDR(&raw const self.messages[at].msg_hdr) };
+        // SAFETY: not null, so a whole header lies there.
+        let Some(&libc::cmsghdr { cmsg_len, cmsg_level, cmsg_type }) = (unsafe { header.as_ref() }) else { return 0 };
+        let is_class = matches!((cmsg_level, cmsg_type), (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS));
+        // SAFETY: the data of this header, one byte (IPv4) or a native `int` (IPv6), ends within the buffer: its length was looked at.
+        let data = unsafe { std::slice::from_raw_parts(libc::CMSG_DATA(header), CONTROL_BYTES - size_of::<libc::cmsghdr>()) };
+        match cmsg_len.checked_sub(size_of::<libc::cmsghdr>()) {
+            Some(1..) if is_class && cmsg_level == libc::IPPROTO_IP => data[0],
+            Some(4..) if is_class => data.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes) as u8),
+            _ => 0,
+        }
+    }
 }
 
 impl Udp {
-    /// A socket on `address` (port 0: any), for packets of at most `link_mtu` bytes.
-    pub fn open(address: SocketAddr, link_mtu: u32) -> Result<Udp> {
+    /// A socket on `address` (port 0: any), for packets of at most `link_mtu` bytes, sent with `traffic_class`.
+    pub fn open(address: SocketAddr, link_mtu: u32, traffic_class: u8) -> Result<Udp> {
         if address.ip().is_unspecified() {
             return Err(Error::new(ErrorKind::Usage, format!("soft:udp on {address}: the ICRC covers the address, so it must be one"))
                 .remedy("name the interface's address"));
@@ -93,6 +127,13 @@ impl Udp {
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         };
         set_option(&socket, level, option, probe).map_err(|error| Error::io(what("forbidding fragments on"), &error))?;
+        let (class, shown) = match address {
+            SocketAddr::V4(_) => (libc::IP_TOS, libc::IP_RECVTOS),
+            SocketAddr::V6(_) => (libc::IPV6_TCLASS, libc::IPV6_RECVTCLASS),
+        };
+        set_option(&socket, level, class, i32::from(traffic_class))
+            .map_err(|error| Error::io(what("setting the traffic class of"), &error))?;
+        set_option(&socket, level, shown, 1).map_err(|error| Error::io(what("asking for the traffic class on"), &error))?;
         if address.is_ipv6() {
             // RoCE's packets carry no UDP checksum, which IPv6 has to be told to allow (RFC 6935); the ICRC covers more.
             set_option(&socket, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)
@@ -194,6 +235,7 @@ impl Udp {
         let front = frame::path_between(self.address, self.address).header_len();
         for at in 0..batch {
             self.incoming.aim(at, front, BUFFER_BYTES - front, size_of::<libc::sockaddr_storage>() as u32);
+            self.incoming.ask_class(at);
         }
         let messages = &mut self.incoming.messages[..batch];
         // SAFETY: as in `push_out`; the kernel writes into buffers and names of this Batch only, within the lengths given.
@@ -208,10 +250,12 @@ impl Udp {
                 self.dropped += 1;
                 continue;
             };
+            let traffic_class = self.incoming.class(at);
             let bytes = &mut self.incoming.buffers[at][..front + len];
             // The header the datagram must have had, for the ICRC to be checked against.
-            frame::path_between(src, self.address).emit(len as u16, 0, bytes);
-            match open(bytes, front, src, self.address) {
+            let path = Encapsulation { traffic_class, ..frame::path_between(src, self.address) };
+            path.emit(len as u16, 0, bytes);
+            match open(bytes, front, &path) {
                 Ok(opened) => each(Arrival { from: From::Address(opened.src), repr: opened.repr, payload: opened.payload }),
                 Err(_) => self.dropped += 1,
             }
@@ -230,15 +274,15 @@ impl Udp {
     }
 }
 
-/// Judges a datagram of a socket at `to`, whose frame has made-up headers of `front` bytes.
+/// Judges a datagram that came by `path`, whose frame has made-up headers of `front` bytes.
 #[inline]
-fn open(bytes: &mut [u8], front: usize, from: SocketAddr, to: SocketAddr) -> Result<frame::Opened, Malformed> {
+fn open(bytes: &mut [u8], front: usize, path: &Encapsulation) -> Result<frame::Opened, Malformed> {
     match frame::open(bytes) {
         // A socket like ours sends identification 0; whoever else speaks RoCE does so at its own port.
-        Err(Malformed::Checksum) if to.is_ipv4() && to.port() == roce::UDP_PORT => {
+        Err(Malformed::Checksum) if path.dst.is_ipv4() && path.dst.port() == roce::UDP_PORT => {
             let ip = front - udp::HEADER_LEN - ipv4::HEADER_LEN;
             let ident = icrc::hidden_ident(&bytes[ip..]).ok_or(Malformed::Checksum)?;
-            frame::path_between(from, to).emit((bytes.len() - front) as u16, ident, bytes);
+            path.emit((bytes.len() - front) as u16, ident, bytes);
             frame::open(bytes)
         }
         judged => judged,
@@ -278,5 +322,36 @@ fn read_name(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
             Some(SocketAddr::from((name.sin6_addr.s6_addr, u16::from_be(name.sin6_port))))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::{ECN_CE, ECN_ECT0};
+
+    /// What a router did to the traffic class is seen, over both families; what the sender says of itself is no mark.
+    #[test]
+    fn marks_are_seen() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let mut to = Udp::open(address.parse().unwrap(), 1500, ECN_ECT0).unwrap();
+            for (traffic_class, marked) in [(ECN_ECT0, false), (0, false), (ECN_CE, true), (0xc0 | ECN_CE, true)] {
+                let mut from = Udp::open(address.parse().unwrap(), 1500, traffic_class).unwrap();
+                let path = from.path_to(to.address()).unwrap();
+                assert!(from.room());
+                let (transmit, payload) = frame::tests::send();
+                // SAFETY: the payload is owned here for the whole call.
+                unsafe { from.send(&path, &transmit, &Ledger::new()) };
+                drop(payload);
+                from.flush(Nanos(1));
+                let (mut seen, mut now) = (Vec::new(), Nanos(1));
+                while seen.is_empty() {
+                    now = now.saturating_add(IDLE_PAUSE);
+                    to.receive(now, 8, &mut |arrival| seen.push(arrival.repr.congestion.0));
+                    assert_eq!(to.dropped(), 0);
+                }
+                assert_eq!(seen, [marked], "{address}, traffic class {traffic_class:#x}");
+            }
+        }
     }
 }

@@ -33,6 +33,7 @@ pub struct Xdp {
     inlet: Inlet,
     slab: Slab,
     address: SocketAddr,
+    traffic_class: u8,
     link_mtu: u32,
     /// The chunk the next frame is built in.
     next: Option<Buf>,
@@ -48,7 +49,7 @@ pub struct Xdp {
 impl Xdp {
     /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With `strays`, packets
     /// for queue pairs of other cores go there.
-    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, strays: Option<Rc<Strays>>) -> Result<Xdp> {
+    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, traffic_class: u8, strays: Option<Rc<Strays>>) -> Result<Xdp> {
         let interface = inlet.port().interface();
         let name = &interface.link().name;
         if !interface.config().udp_ports.contains(&address.port()) {
@@ -62,7 +63,7 @@ impl Xdp {
         let room = interface.region().chunk_bytes() - interface.frame_start() - ethernet::HEADER_LEN as u32;
         let link_mtu = interface.link().mtu.min(room);
         let received = Vec::with_capacity(BATCH);
-        Ok(Xdp { inlet, slab, address, link_mtu, next: None, refused: None, dirty: false, received, dropped: 0, strays })
+        Ok(Xdp { inlet, slab, address, traffic_class, link_mtu, next: None, refused: None, dirty: false, received, dropped: 0, strays })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -88,7 +89,8 @@ impl Xdp {
             // A constant for each pair of addresses, so that a flow stays in order.
             src.set_port(SOURCE_PORTS | (crc32fast::hash(format!("{src}{peer}").as_bytes()) as u16 & 0x3fff));
         }
-        Ok(Encapsulation { src_mac: Mac(path.source_mac), dst_mac: Mac(path.destination_mac), ..frame::path_between(src, peer) })
+        let (src_mac, dst_mac, traffic_class) = (Mac(path.source_mac), Mac(path.destination_mac), self.traffic_class);
+        Ok(Encapsulation { src_mac, dst_mac, traffic_class, ..frame::path_between(src, peer) })
     }
 
     /// Whether a frame can be built now: the port has taken the last one, and there is a chunk.
