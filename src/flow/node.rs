@@ -567,13 +567,13 @@ pub(super) mod tests {
                 core.sleep(Nanos::from_millis(30)).await;
                 assert!(device.upgrade().is_some(), "a flow has it");
                 assert!(node.new_qp(&plan).err().is_some_and(|error| error.to_string().contains("rxe9")));
-                assert!(node.obstacle(plan.flow).is_some_and(|why| why.contains("rxe9")));
+                assert!(node.obstacle(&plan).is_some_and(|why| why.contains("rxe9")));
                 drop(pair);
                 assert!(core.timeout(Nanos::from_secs(5), losing).await.is_ok(), "its device was not let go of");
                 assert!(device.upgrade().is_none());
                 let env = HcaEnv::new(core.ops().clone(), node.slab().region().clone(), crate::base::Rng::seeded(2));
                 node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
-                assert!(node.obstacle(plan.flow).is_none());
+                assert!(node.obstacle(&plan).is_none());
                 drop(node.new_qp(&plan).unwrap());
             }
         };

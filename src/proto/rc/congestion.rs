@@ -194,7 +194,7 @@ mod tests {
         // Half way back every time, five times.
         for step in 1..=5 {
             congestion.advance(at(150 + 55 * step));
-            assert_eq!(congestion.rate, LINE_RATE / 2 - (LINE_RATE / 4 >> step));
+            assert_eq!(congestion.rate, LINE_RATE / 2 - ((LINE_RATE / 4) >> step));
         }
         let before = congestion.target;
         congestion.advance(at(150 + 55 * 6));

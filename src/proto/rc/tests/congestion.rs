@@ -196,10 +196,10 @@ fn share(seed: u64, marks: bool, span: Nanos) -> Outcome {
                 hosts[0].qp.post_send(SendWr::new(posted[flow], op, sge(ALL.end, 16 << 10))).unwrap();
                 posted[flow] += 1;
             }
-            for side in 0..2 {
+            for (side, host) in hosts.iter_mut().enumerate() {
                 // As a core does: some packets of each in turn.
                 for _ in 0..16 {
-                    let Some(frame) = hosts[side].poll_frame(now) else { break };
+                    let Some(frame) = host.poll_frame(now) else { break };
                     if (side == 1) == reads[flow] {
                         bottleneck.offer(flow, frame, &mut rng);
                     } else {

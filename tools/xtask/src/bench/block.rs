@@ -1,8 +1,9 @@
 //! 4 KiB random I/O at depth 32 on one core: `basin bench block` beside fio.
 //!
 //! fio gets what makes it fast: io_uring with fixed buffers and registered files, whole batches submitted and reaped together; on an NVMe
-//! namespace, where Basin uses passthrough, fio does too (io_uring_cmd). Both run on the same core and file, pinned by taskset. Processor time is given twice: the kernel's account of the whole process, where fio's
-//! long start weighs against it, and what each program says of the time between its first and its last I/O.
+//! namespace, where Basin uses passthrough, fio does too (io_uring_cmd). Both run on the same core and file, pinned by taskset. Processor
+//! time is given twice: the kernel's account of the whole process, where fio's long start weighs against it, and what each program says of
+//! the time between its first and its last I/O.
 
 use super::measure::{self, Counter};
 use super::pairs::{Metric, Wanted, interleave, table};

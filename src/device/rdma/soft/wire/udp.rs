@@ -52,7 +52,7 @@ pub struct Udp {
 /// What the kernel says of a datagram beside its bytes.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
-struct Control([u8; CONTROL_BYTES]);
+struct Control(#[allow(dead_code, reason = "the kernel writes it, its macros read it")] [u8; CONTROL_BYTES]);
 
 /// Buffers and the kernel's view of them, made once.
 struct Batch {
