@@ -15,7 +15,8 @@ mod world;
 mod xdp;
 
 use basin::base::{Nanos, Rng};
-use basin::device::rdma::{Hca, HcaEnv, QpConfig};
+use basin::device::WcStatus;
+use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, Remote};
 use basin::device::sim::network::Faults;
 use basin::reactor::{Core, CoreConfig};
 use cases::a_peer_that_stops;
@@ -146,4 +147,95 @@ mod in_user_space {
 #[cfg(feature = "xdp")]
 conformance! {
     af_xdp: Wire::Made(&xdp::AF_XDP), xdp::alone;
+}
+
+/// The same wire over other networks: what differs is how packets are addressed and how long they are.
+#[cfg(feature = "xdp")]
+mod networks {
+    use super::*;
+
+    fn works(made: &'static world::Made, path_mtu: u32) {
+        xdp::alone(move || {
+            let wire = Wire::Made(made);
+            assert_eq!(World::new(wire).a.hca.caps().path_mtu_max, path_mtu);
+            cases::send_and_receive(wire);
+            cases::write_and_read(wire);
+            cases::both_directions_at_once(wire);
+        });
+    }
+
+    #[test]
+    fn jumbo_frames() {
+        works(&xdp::AF_XDP_JUMBO, 2048);
+    }
+
+    #[test]
+    fn link_local_addresses() {
+        works(&xdp::AF_XDP_LINK_LOCAL, 1024);
+    }
+
+    #[test]
+    fn a_vlan() {
+        works(&xdp::AF_XDP_VLAN, 1024);
+    }
+
+    /// The right address, queue pair and numbers in the wrong VLAN: dropped, and the sender gives up.
+    #[test]
+    fn another_vlan_is_another_network() {
+        xdp::alone(|| {
+            let (a, b) = xdp::strangers();
+            let mut world = World::over(a, b);
+            let (one, other) = world.connected(&QpConfig { ack_timeout: Nanos::from_micros(100), retries: 2, ..QpConfig::default() });
+            let receive = other.submit_recv(world.b.slab.run(10).unwrap()).unwrap();
+            let failed = world.run(one.send(world.a.filled(10, 1), None)).unwrap_err();
+            assert_eq!(cases::status(&failed), WcStatus::RetryExceeded);
+            drop((failed, other));
+            assert!(world.run(receive).into_result().is_err(), "nothing came");
+        });
+    }
+
+    /// A socket too needs to be told on which interface a link-local address is meant.
+    #[test]
+    fn link_local_addresses_over_udp() {
+        xdp::alone(|| {
+            let (a, b) = xdp::udp_ends();
+            let mut world = World::over(a, b);
+            let (one, other) = world.connected(&QpConfig::default());
+            let (sent, received) = world.run(join(one.send(world.a.filled(5000, 1), None), other.recv(world.b.slab.run(5000).unwrap())));
+            drop(sent.unwrap());
+            assert!(received.unwrap().run.as_slice() == pattern(5000, 1));
+        });
+    }
+}
+
+/// A lease of another region has no business here: it comes back, with the word a NIC has for it.
+#[test]
+fn memory_of_another_region_is_refused() {
+    let mut world = World::new(Wire::Named("soft:mem"));
+    let (a, _b) = world.connected(&QpConfig::default());
+    let foreign = world.b.filled(100, 1);
+    let failed = world.run(a.send(foreign, None)).unwrap_err();
+    assert_eq!(cases::status(&failed), WcStatus::LocalProtection);
+    drop(failed);
+    assert_eq!(world.b.census().free, world::CHUNKS);
+}
+
+/// Numbers and keys tell nothing of one another: all bits differ, and no step repeats.
+#[test]
+fn queue_pair_numbers_and_keys_cannot_be_guessed() {
+    let world = World::new(Wire::Named("soft:mem"));
+    let qps: Vec<_> = (0..64).map(|_| world.a.hca.create_qp(&QpConfig::default()).unwrap()).collect();
+    let windows: Vec<_> = qps.iter().map(|qp| world.a.run_alone(qp.grant(world.a.slab.run(64).unwrap(), Access::WRITE)).unwrap()).collect();
+    let keys = windows.iter().map(|window| Remote::of(window).rkey).collect();
+    for (what, bits, numbers) in [
+        ("queue pair numbers", 24, qps.iter().map(|qp| qp.local().qpn).collect::<Vec<_>>()),
+        ("first PSNs", 24, qps.iter().map(|qp| qp.local().psn).collect()),
+        ("keys", 32, keys),
+    ] {
+        let seen = numbers.iter().fold((0, u32::MAX), |(any, all), number| (any | number, all & number));
+        assert_eq!(seen, (u32::MAX >> (32 - bits), 0), "{what}: every bit is sometimes set and sometimes not");
+        let steps: std::collections::BTreeSet<u32> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        assert_eq!(steps.len(), numbers.len() - 1, "{what}: no step twice");
+    }
+    windows.into_iter().for_each(|window| drop(cases::revoke(&world.a, window)));
 }

@@ -323,7 +323,8 @@ fn open_hca(core: &Core, options: &Options, node: &Node, link: &Link, role: Role
     }
     let (rng, region) = (Rng::from_kernel(), node.slab().region().clone());
     let verbs = VerbsConfig { gid_index: options.gid_index, ..VerbsConfig::default() };
-    let mut env = HcaEnv { address, link_mtu: Some(link.mtu), verbs, ..HcaEnv::new(core.ops().clone(), region, rng) };
+    let mut env =
+        HcaEnv { address, interface: link.index, link_mtu: Some(link.mtu), verbs, ..HcaEnv::new(core.ops().clone(), region, rng) };
     if let Some(inlet) = roce {
         env.udp_port = roce::UDP_PORT;
         env.inlet = Some(inlet);

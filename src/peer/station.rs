@@ -34,6 +34,7 @@ impl Station {
         let region = Region::map(&RegionConfig { chunk_bytes: limits::CHUNK_SIZES[1], ..RegionConfig::new(REGION_BYTES) })?;
         let mut env = HcaEnv {
             address: Some(address),
+            interface: link.index,
             link_mtu: Some(link.mtu),
             udp_port: roce::UDP_PORT,
             // The stock programs tell their memory before they connect, when no window can be bound yet.

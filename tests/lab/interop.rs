@@ -10,12 +10,23 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-const OURS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(10, 79, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 1))];
-const STOCK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(10, 79, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, 2))];
+/// IPv4, IPv6, and IPv6 of the link alone.
+const OURS: [IpAddr; 3] = addresses(1);
+const STOCK: [IpAddr; 3] = addresses(2);
+const LINK_LOCAL: usize = 2;
 const DEVICE: &str = "rxe_peer";
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: u16 = 18_515;
 const INSIDE: &str = "ip netns exec peer ";
+
+const fn addresses(host: u8) -> [IpAddr; 3] {
+    let low = host as u16;
+    [
+        IpAddr::V4(Ipv4Addr::new(10, 79, 0, host)),
+        IpAddr::V6(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, low)),
+        IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0x79, low)),
+    ]
+}
 
 /// The wire, made once.
 fn wire() {
@@ -27,9 +38,11 @@ fn wire() {
             "ip link set ours netns peer".to_owned(),
             format!("ip address add {}/24 dev stock", STOCK[0]),
             format!("ip address add {}/64 dev stock nodad", STOCK[1]),
+            format!("ip address add {}/64 dev stock nodad", STOCK[LINK_LOCAL]),
             "ip link set stock up".to_owned(),
             format!("{INSIDE}ip address add {}/24 dev ours", OURS[0]),
             format!("{INSIDE}ip address add {}/64 dev ours nodad", OURS[1]),
+            format!("{INSIDE}ip address add {}/64 dev ours nodad", OURS[LINK_LOCAL]),
             format!("{INSIDE}ip link set lo up"),
             format!("{INSIDE}ip link set ours up"),
             format!("rdma link add {DEVICE} type rxe netdev stock"),
@@ -56,6 +69,27 @@ impl Drop for Loss {
     fn drop(&mut self) {
         run("tc qdisc del dev stock root", LIMIT);
         run(&format!("{INSIDE}tc qdisc del dev ours root"), LIMIT);
+    }
+}
+
+/// Jumbo frames at both ends while it lives.
+struct Jumbo;
+
+impl Jumbo {
+    fn frames() -> Jumbo {
+        Jumbo::of(9000);
+        Jumbo
+    }
+
+    fn of(mtu: u32) {
+        run(&format!("ip link set stock mtu {mtu}"), LIMIT);
+        run(&format!("{INSIDE}ip link set ours mtu {mtu}"), LIMIT);
+    }
+}
+
+impl Drop for Jumbo {
+    fn drop(&mut self) {
+        Jumbo::of(1500);
     }
 }
 
@@ -119,6 +153,13 @@ impl Program {
         assert!(ours.contains("done     "), "{}: {ours}", self.name);
         // ibv_rc_pingpong says so when it was asked to look (-c), and ends well all the same.
         assert!(!stock.contains("invalid data"), "{}: {stock}", self.name);
+    }
+
+    /// With packets of that many bytes at both ends.
+    fn at_path_mtu(mut self, bytes: u32) -> Program {
+        self.stock.push_str(&format!(" -m {bytes}"));
+        self.ours.push_str(&format!(" --mtu {bytes}"));
+        self
     }
 
     fn both_ways(&self, device: &str) {
@@ -202,6 +243,41 @@ fn until(what: &str, mut true_now: impl FnMut() -> bool) {
 fn rping_by_rdma_cm() {
     rping("soft:udp");
     rping("soft:xdp");
+}
+
+/// The largest packets RoCE has. AF_XDP's fit a chunk, so there half of that is the largest.
+#[test]
+fn jumbo_frames() {
+    if !in_lab() {
+        return;
+    }
+    wire();
+    let _jumbo = Jumbo::frames();
+    for (device, path_mtu) in [("soft:udp", 4096), ("soft:xdp", 2048)] {
+        let program = pingpong("ibv_rc_pingpong", 20_000, 50).checked().at_path_mtu(path_mtu);
+        for family in 0..2 {
+            program.serve(device, family);
+            program.call(device, family);
+        }
+    }
+    // Which also agree on the largest by themselves.
+    for program in [perftest("ib_write_bw", 20), perftest("ib_read_bw", 20)] {
+        program.serve("soft:udp", 0);
+        program.call("soft:udp", 0);
+    }
+}
+
+#[test]
+fn link_local_addresses() {
+    if !in_lab() {
+        return;
+    }
+    wire();
+    for device in ["soft:udp", "soft:xdp"] {
+        let program = pingpong("ibv_rc_pingpong", 5000, 50).checked();
+        program.serve(device, LINK_LOCAL);
+        program.call(device, LINK_LOCAL);
+    }
 }
 
 /// Every packet that is lost is sent again; atomics are still executed once.

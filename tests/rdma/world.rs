@@ -172,6 +172,12 @@ impl World {
         self.wire
     }
 
+    /// Over two ends of the caller's making.
+    #[allow(dead_code, reason = "not every test program makes its own")]
+    pub fn over(a: End, b: End) -> World {
+        World { a, b, network: None, clock: Clock::start(), virtual_now: None, wire: Wire::Named("soft"), is_b_stopped: false }
+    }
+
     /// `b` dies where it stands, and another comes in its place. Its handles must be gone.
     pub fn replace_b(&mut self) {
         let dead = std::mem::replace(&mut self.b, End::named("soft:mem"));

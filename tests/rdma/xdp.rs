@@ -16,8 +16,49 @@ use super::world::{CHUNKS, End, Made};
 /// Chunks to receive into, and to send from, at each end.
 const PACKET_CHUNKS: u32 = 1024;
 
-/// Two ends over AF_XDP.
-pub static AF_XDP: Made = Made { ends, far_end: |namespace| far_end(namespace.expect("it had one")), is_verbs: false, binds_windows: true };
+/// A way to make two ends over AF_XDP.
+#[derive(Clone, Copy)]
+struct Pair {
+    addresses: [&'static str; 2],
+    mtu: u32,
+    chunk_bytes: u32,
+    /// Frames are tagged for this VLAN.
+    vlan: Option<u16>,
+}
+
+const PLAIN: Pair = Pair { addresses: ["10.78.0.1/24", "10.78.0.2/24"], mtu: 1500, chunk_bytes: 2048, vlan: None };
+/// A path MTU of 2048.
+const JUMBO: Pair = Pair { mtu: 9000, chunk_bytes: 4096, ..PLAIN };
+const LINK_LOCAL: Pair = Pair { addresses: ["fe80::a/64", "fe80::b/64"], ..PLAIN };
+const VLAN: Pair = Pair { vlan: Some(7), ..PLAIN };
+
+macro_rules! made {
+    ($($name:ident: $pair:ident;)*) => {
+        $(pub static $name: Made = Made {
+            ends: || ends($pair),
+            far_end: |namespace| end(namespace.expect("it had one"), $pair, 1),
+            is_verbs: false,
+            binds_windows: true,
+        };)*
+    };
+}
+
+made! {
+    AF_XDP: PLAIN;
+    AF_XDP_JUMBO: JUMBO;
+    AF_XDP_LINK_LOCAL: LINK_LOCAL;
+    AF_XDP_VLAN: VLAN;
+}
+
+/// Two ends of different VLANs on one link.
+pub fn strangers() -> (End, End) {
+    let (a, b) = ends(VLAN);
+    let namespace = b.namespace.as_ref().unwrap().try_clone().unwrap();
+    drop(b);
+    (a, end(namespace, Pair { vlan: Some(8), ..VLAN }, 1))
+}
+
+const NAMES: [&str; 2] = ["near", "far"];
 
 /// Runs a case on a thread that may change its namespace.
 pub fn alone(case: impl FnOnce() + Send + 'static) {
@@ -36,7 +77,7 @@ fn namespace() -> OwnedFd {
 }
 
 /// A fresh pair of namespaces, joined, with an end in each.
-pub fn ends() -> (End, End) {
+fn ends(pair: Pair) -> (End, End) {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     let far = namespace();
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -44,24 +85,25 @@ pub fn ends() -> (End, End) {
     // One queue at each end: in native mode packets land on the queue their sender's was.
     ip("link add near numrxqueues 1 numtxqueues 1 type veth peer name far numrxqueues 1 numtxqueues 1");
     ip(&format!("link set far netns /proc/{}/fd/{}", std::process::id(), far.as_raw_fd()));
-    for (namespace, name, address) in [(&near, "near", "10.78.0.1"), (&far, "far", "10.78.0.2")] {
+    for (namespace, name, address) in [(&near, NAMES[0], pair.addresses[0]), (&far, NAMES[1], pair.addresses[1])] {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        ip(&format!("address add {address}/24 dev {name}"));
+        ip(&format!("link set {name} mtu {}", pair.mtu));
         ip(&format!("link set {name} up"));
+        let nodad = if address.contains(':') { "nodad" } else { "" };
+        ip(&format!("address add {address} dev {name} {nodad}"));
     }
-    (end(near, "near", "10.78.0.1"), far_end(far))
+    (end(near, pair, 0), end(far, pair, 1))
 }
 
-/// The far end, the first or another in place of one that is gone.
-pub fn far_end(namespace: OwnedFd) -> End {
-    end(namespace, "far", "10.78.0.2")
-}
-
-fn end(namespace: OwnedFd, name: &str, address: &str) -> End {
+/// An end, the first or another in place of one that is gone.
+fn end(namespace: OwnedFd, pair: Pair, side: usize) -> End {
     setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
+    let name = NAMES[side];
+    let address = pair.addresses[side].split('/').next().unwrap();
     let chunks = CHUNKS + 2 * PACKET_CHUNKS;
     let pages = vec![PageKind::Plain];
-    let region = Region::map(&RegionConfig { pages, ..RegionConfig::new(u64::from(chunks) * 2048) }).unwrap();
+    let chunk_bytes = pair.chunk_bytes;
+    let region = Region::map(&RegionConfig { pages, chunk_bytes, ..RegionConfig::new(u64::from(chunks * chunk_bytes)) }).unwrap();
     let [slab, receiving, sending] = [CHUNKS, PACKET_CHUNKS, PACKET_CHUNKS].map(|chunks| Slab::new(&region, chunks).unwrap());
     let ops = Ops::new(1024);
     let interface = Interface::open(&region, &InterfaceConfig::new(name, &[4791])).unwrap();
@@ -72,11 +114,29 @@ fn end(namespace: OwnedFd, name: &str, address: &str) -> End {
     let inlet: Inlet = Splitter::new(&ops, port).inlet(&[4791]);
     let env = HcaEnv {
         address: Some(address.parse().unwrap()),
+        interface: nix::net::if_::if_nametoindex(name).unwrap(),
         inlet: Some(inlet),
+        vlan: pair.vlan,
         slab: Some(sending),
         ..HcaEnv::new(ops.clone(), region, Rng::from_kernel())
     };
     let hca = Hca::open(env, &RdmaName::SoftXdp).unwrap();
     let hca_queue = hca.queue();
     End { slab, ops, hca, queue: hca_queue, others: vec![queue], namespace: Some(namespace) }
+}
+
+/// Two ends over sockets on the link-local addresses of a pair.
+pub fn udp_ends() -> (End, End) {
+    let name: RdmaName = "soft:udp".parse().unwrap();
+    let (a, b) = ends(LINK_LOCAL);
+    let reopen = |end: End, side: usize| {
+        let namespace = end.namespace.as_ref().map(|namespace| namespace.try_clone().unwrap());
+        setns(namespace.as_ref().unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        drop(end);
+        let address = LINK_LOCAL.addresses[side].split('/').next().map(|address| address.parse().unwrap());
+        let interface = nix::net::if_::if_nametoindex(NAMES[side]).unwrap();
+        let made = End::open(side as u64, |env| Hca::open(HcaEnv { address, interface, ..env }, &name).unwrap());
+        End { namespace, ..made }
+    };
+    (reopen(a, 0), reopen(b, 1))
 }

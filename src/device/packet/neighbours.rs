@@ -111,7 +111,16 @@ pub fn neighbour(index: u32, address: IpAddr) -> Result<Option<Mac>> {
 /// # Errors
 /// No route, a route out of another interface, or nobody answers at the address.
 pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<Path> {
-    let route = route(destination)?;
+    let route = match destination {
+        // Every interface has a route to all of them; it is this one that is meant.
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Route {
+            index: link.index,
+            gateway: None,
+            source: link.addresses.iter().map(|&(own, _)| own).find(|own| matches!(own, IpAddr::V6(v6) if v6.is_unicast_link_local())),
+            is_local: link.addresses.iter().any(|&(own, _)| own == destination),
+        },
+        _ => route(destination)?,
+    };
     if route.is_local {
         let error =
             Error::new(ErrorKind::Usage, format!("{destination} is an address of this machine: no frame to it leaves {}", link.name));

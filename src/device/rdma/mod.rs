@@ -166,6 +166,8 @@ pub struct HcaEnv {
     pub rng: Rng,
     /// The address for datagrams; loopback if not given.
     pub address: Option<IpAddr>,
+    /// The number of the interface with that address: a link-local one (fe80::) is meant on it, the peer's too. 0 where there is none.
+    pub interface: u32,
     /// Bytes of the largest IP packet of the interface with that address; 1500 if not given, and any on loopback.
     pub link_mtu: Option<u32>,
     /// The UDP port; 0 takes a free one, 4791 is RoCE's own.
@@ -175,6 +177,9 @@ pub struct HcaEnv {
     pub traffic_class: u8,
     /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
     pub inlet: Option<crate::device::packet::Inlet>,
+    /// The VLAN the `xdp` wire's frames are tagged for (1 to 4094); frames of others are not taken. A VLAN interface of the kernel tags
+    /// by itself.
+    pub vlan: Option<u16>,
     /// The chunks the `xdp` wire builds its frames in.
     pub slab: Option<Slab>,
     /// The HCAs of other cores with the same address, for the `xdp` wire.
@@ -202,10 +207,12 @@ impl HcaEnv {
             region,
             rng,
             address: None,
+            interface: 0,
             link_mtu: None,
             udp_port: 0,
             traffic_class: ECN_ECT0,
             inlet: None,
+            vlan: None,
             slab: None,
             strays: None,
             verbs: VerbsConfig::default(),

@@ -34,3 +34,20 @@ fn carry<Q: Engine>(hosts: &mut [Host<Q>; 2], network: &mut Network, now: Nanos,
 fn seeds() -> u64 {
     std::env::var("BASIN_SEEDS").map_or(500, |seeds| seeds.parse().expect("BASIN_SEEDS is a number"))
 }
+
+/// Every test that the page of protocol errors names is there.
+#[test]
+fn the_tests_that_are_promised_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/PROTOCOL-ERRORS.md")).expect("the page");
+    let mut count = 0;
+    for line in page.lines() {
+        let Some((before, name)) = line.trim_end_matches("` |").rsplit_once("`: `") else { continue };
+        let file = before.rsplit('`').next().expect("text before a quote");
+        let path = if file.starts_with("tests/") { root.join(file) } else { root.join("src").join(file) };
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(text.contains(&format!("fn {name}(")), "there is no test {name} in {file}");
+        count += 1;
+    }
+    assert!(count > 25, "{count} tests named");
+}

@@ -298,7 +298,7 @@ fn open_udp(env: &HcaEnv) -> Result<Datagrams> {
     let address = address(env);
     // Loopback takes any packet; the usual Ethernet is assumed where nobody knows better.
     let link_mtu = env.link_mtu.unwrap_or(if address.is_loopback() { 65536 } else { 1500 });
-    Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, env.udp_port), link_mtu, env.traffic_class)?))
+    Ok(Datagrams::Udp(Udp::open(SocketAddr::new(address, env.udp_port), env.interface, link_mtu, env.traffic_class)?))
 }
 
 #[cfg(feature = "xdp")]
@@ -310,7 +310,7 @@ fn open_xdp(env: &mut HcaEnv) -> Result<Datagrams> {
     let slab = env.slab.take().ok_or_else(|| Error::new(ErrorKind::Usage, "soft:xdp: no slab to send from"))?;
     let port = if env.udp_port == 0 { crate::wire::roce::UDP_PORT } else { env.udp_port };
     let address = SocketAddr::new(address(env), port);
-    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, address, env.traffic_class, env.strays.clone())?))
+    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, address, env)?))
 }
 
 #[cfg(not(feature = "xdp"))]

@@ -16,6 +16,9 @@ use crate::wire::icrc::{self, Icrc};
 use crate::wire::roce::{self, Repr};
 use crate::wire::{Malformed, ethernet};
 
+/// The identifier in an 802.1Q tag.
+const VLAN_ID: u16 = 0x0fff;
+
 /// The most bytes around a packet's payload.
 pub const OVERHEAD_MAX: usize = frame::HEADERS_MAX + roce::OVERHEAD_MAX;
 
@@ -66,6 +69,9 @@ pub struct Opened {
     pub repr: Repr,
     /// The payload, where it lies in the frame.
     pub payload: RawPayload,
+    /// The VLAN it was tagged for; 0, which only says a priority, for none.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "a socket sees no tags"))]
+    pub vlan: u16,
 }
 
 /// Judges a frame: every header and the ICRC.
@@ -86,7 +92,8 @@ pub fn open(bytes: &[u8]) -> Result<Opened, Malformed> {
     let payload = RawPayload { start: payload.as_ptr(), len: payload.len() as u32 };
     let mut repr = *packet.repr();
     repr.congestion.0 = frame.is_marked();
-    Ok(Opened { src: frame.src, dst: frame.dst, repr, payload })
+    let vlan = frame.ethernet.vlan.map_or(0, |tag| tag & VLAN_ID);
+    Ok(Opened { src: frame.src, dst: frame.dst, repr, payload, vlan })
 }
 
 /// The queue pair a frame says it is for, before anything else of it is judged.

@@ -211,6 +211,39 @@ fn before_its_time_a_queue_pair_answers_nothing() {
     assert_eq!(qp.post_send(SendWr::new(0, SendOp::Send, sge(0, 0))).unwrap_err().why, Refusal::State(State::Init));
 }
 
+/// What comes behind a fatal refusal is not executed, however right it is, and a READ's answer is not placed into memory that was
+/// given back.
+#[test]
+fn a_queue_pair_that_failed_executes_nothing() {
+    let mut bench = Bench::new(Mtu::B256);
+    bench.post_recv(7, 100);
+    bench.post(1, SendOp::Send, 4);
+    let bad = bench.request(Opcode::RcWriteOnly, 0, Ext::Reth(Reth { rkey: Rkey(RKEY.0 ^ 1), ..reth(0, 4) }), 4);
+    bench.give(1, bad);
+    assert_eq!(bench.hosts[1].qp.state(), State::Error);
+    let (was, received) = (memory(&bench), bench.receives());
+    for opcode in [Opcode::RcWriteOnly, Opcode::RcSendOnly, Opcode::RcReadRequest, Opcode::RcFetchAdd] {
+        let (ext, len) = match opcode {
+            Opcode::RcWriteOnly => (Ext::Reth(reth(0, 4)), 4),
+            Opcode::RcReadRequest => (Ext::Reth(reth(0, 4)), 0),
+            Opcode::RcFetchAdd => (atomic(0), 0),
+            _ => (Ext::None, 4),
+        };
+        let good = bench.request(opcode, 0, ext, len);
+        assert_eq!(bench.give(1, good), [], "{opcode:?}");
+    }
+    assert!(memory(&bench) == was);
+    assert_eq!((received, bench.receives()), (vec![(7, WcStatus::WrFlush, 0)], vec![]));
+
+    bench.post(2, SendOp::Read(remote(0)), 256);
+    bench.sent(0);
+    bench.hosts[0].qp.fail();
+    let sink = bench.hosts[0].arena.bytes(sge(ALL.end, 256)).to_vec();
+    let late = bench.response(Opcode::RcReadResponseOnly, 1, 256);
+    assert_eq!(bench.give(0, late), []);
+    assert!(bench.hosts[0].arena.bytes(sge(ALL.end, 256)) == sink);
+}
+
 #[test]
 fn a_gap_is_refused_once() {
     let mut bench = Bench::new(Mtu::B256);

@@ -9,7 +9,7 @@
 //! Datagrams go and come in batches, a system call each. An idle poll must not cost one, so an empty socket is looked at again
 //! only after a pause; a sleeping core watches the socket instead.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
 use super::{Arrival, From};
@@ -40,6 +40,8 @@ const UDP_NO_CHECK6_RX: i32 = 102;
 pub struct Udp {
     socket: UdpSocket,
     address: SocketAddr,
+    /// The interface that link-local addresses are meant on.
+    interface: u32,
     link_mtu: u32,
     outgoing: Batch,
     /// Frames of `outgoing` that are to go.
@@ -113,14 +115,15 @@ impl Batch {
 }
 
 impl Udp {
-    /// A socket on `address` (port 0: any), for packets of at most `link_mtu` bytes, sent with `traffic_class`.
-    pub fn open(address: SocketAddr, link_mtu: u32, traffic_class: u8) -> Result<Udp> {
+    /// A socket on `address` (port 0: any), for packets of at most `link_mtu` bytes, sent with `traffic_class`. A link-local address is
+    /// that of the interface with the number `interface`.
+    pub fn open(address: SocketAddr, interface: u32, link_mtu: u32, traffic_class: u8) -> Result<Udp> {
         if address.ip().is_unspecified() {
             return Err(Error::new(ErrorKind::Usage, format!("soft:udp on {address}: the ICRC covers the address, so it must be one"))
                 .remedy("name the interface's address"));
         }
         let what = |step: &str| format!("soft:udp: {step} {address}");
-        let socket = UdpSocket::bind(address).map_err(|error| Error::io(what("binding a socket to"), &error))?;
+        let socket = UdpSocket::bind(on_interface(address, interface)).map_err(|error| Error::io(what("binding a socket to"), &error))?;
         socket.set_nonblocking(true).map_err(|error| Error::io(what("making non-blocking the socket on"), &error))?;
         let (level, option, probe) = match address {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
@@ -143,9 +146,11 @@ impl Udp {
             // The kernel gives what net.core.rmem_max allows; less only costs retransmissions.
             let _ = set_option(&socket, libc::SOL_SOCKET, option, SOCKET_BYTES as i32);
         }
-        let address = socket.local_addr().map_err(|error| Error::io(what("reading the address of"), &error))?;
+        let bound = socket.local_addr().map_err(|error| Error::io(what("reading the address of"), &error))?;
+        // The interface's number means nothing to a peer.
+        let address = SocketAddr::new(bound.ip(), bound.port());
         let (outgoing, incoming) = (Batch::new(), Batch::new());
-        Ok(Udp { socket, address, link_mtu, outgoing, queued: 0, incoming, look_at: Nanos::ZERO, dropped: 0 })
+        Ok(Udp { socket, address, interface, link_mtu, outgoing, queued: 0, incoming, look_at: Nanos::ZERO, dropped: 0 })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -182,7 +187,7 @@ impl Udp {
         let at = self.queued;
         // SAFETY: the caller's promise.
         let len = unsafe { frame::build(path, transmit, ledger, &mut self.outgoing.buffers[at]) };
-        let name_len = write_name(&mut self.outgoing.names[at], path.dst);
+        let name_len = write_name(&mut self.outgoing.names[at], on_interface(path.dst, self.interface));
         self.outgoing.aim(at, path.header_len(), len - path.header_len(), name_len);
         self.queued += 1;
     }
@@ -274,6 +279,15 @@ impl Udp {
     }
 }
 
+/// The address as the kernel needs it: a link-local one says its interface.
+#[inline]
+fn on_interface(address: SocketAddr, interface: u32) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => std::net::SocketAddrV6::new(v6, address.port(), 0, interface).into(),
+        ip => SocketAddr::new(ip, address.port()),
+    }
+}
+
 /// Judges a datagram that came by `path`, whose frame has made-up headers of `front` bytes.
 #[inline]
 fn open(bytes: &mut [u8], front: usize, path: &Encapsulation) -> Result<frame::Opened, Malformed> {
@@ -334,9 +348,9 @@ mod tests {
     #[test]
     fn marks_are_seen() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let mut to = Udp::open(address.parse().unwrap(), 1500, ECN_ECT0).unwrap();
+            let mut to = Udp::open(address.parse().unwrap(), 0, 1500, ECN_ECT0).unwrap();
             for (traffic_class, marked) in [(ECN_ECT0, false), (0, false), (ECN_CE, true), (0xc0 | ECN_CE, true)] {
-                let mut from = Udp::open(address.parse().unwrap(), 1500, traffic_class).unwrap();
+                let mut from = Udp::open(address.parse().unwrap(), 0, 1500, traffic_class).unwrap();
                 let path = from.path_to(to.address()).unwrap();
                 assert!(from.room());
                 let (transmit, payload) = frame::tests::send();

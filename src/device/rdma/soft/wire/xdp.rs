@@ -13,8 +13,8 @@ use super::{Arrival, From};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::packet::{Inlet, neighbours};
-use crate::device::rdma::Strays;
 use crate::device::rdma::soft::frame;
+use crate::device::rdma::{HcaEnv, Strays};
 use crate::mem::{Buf, Ledger, Slab};
 use crate::proto::rc::Transmit;
 use crate::wire::ethernet::{self, Mac};
@@ -23,6 +23,8 @@ use crate::wire::roce;
 
 /// Frames taken from the inlet at a time.
 const BATCH: usize = 64;
+/// The largest number of a VLAN (IEEE 802.1Q table 9-2).
+const VLAN_MAX: u16 = 4094;
 /// How long connecting waits for the peer's hardware address.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Source ports are entropy for receive-side scaling: the dynamic range (RFC 6335), as rxe takes them.
@@ -34,6 +36,7 @@ pub struct Xdp {
     slab: Slab,
     address: SocketAddr,
     traffic_class: u8,
+    vlan: Option<u16>,
     link_mtu: u32,
     /// The chunk the next frame is built in.
     next: Option<Buf>,
@@ -47,9 +50,10 @@ pub struct Xdp {
 }
 
 impl Xdp {
-    /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With `strays`, packets
+    /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With strays in `env`, packets
     /// for queue pairs of other cores go there.
-    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, traffic_class: u8, strays: Option<Rc<Strays>>) -> Result<Xdp> {
+    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, env: &HcaEnv) -> Result<Xdp> {
+        let (traffic_class, vlan, strays) = (env.traffic_class, env.vlan, env.strays.clone());
         let interface = inlet.port().interface();
         let name = &interface.link().name;
         if !interface.config().udp_ports.contains(&address.port()) {
@@ -59,11 +63,28 @@ impl Xdp {
         if !interface.region().same(slab.region()) {
             return Err(Error::new(ErrorKind::Usage, format!("soft:xdp: the HCA's region is not the packet memory of {name}")));
         }
+        if let Some(id) = vlan.filter(|id| !(1..=VLAN_MAX).contains(id)) {
+            let what = format!("soft:xdp: VLAN {id} on {name}");
+            return Err(Error::new(ErrorKind::Usage, what).remedy(format!("the numbers are 1 to {VLAN_MAX}")));
+        }
         // A frame is one chunk at both ends; the receiving one begins behind its head room.
-        let room = interface.region().chunk_bytes() - interface.frame_start() - ethernet::HEADER_LEN as u32;
+        let room = interface.region().chunk_bytes() - interface.frame_start() - (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
         let link_mtu = interface.link().mtu.min(room);
         let received = Vec::with_capacity(BATCH);
-        Ok(Xdp { inlet, slab, address, traffic_class, link_mtu, next: None, refused: None, dirty: false, received, dropped: 0, strays })
+        Ok(Xdp {
+            inlet,
+            slab,
+            address,
+            traffic_class,
+            vlan,
+            link_mtu,
+            next: None,
+            refused: None,
+            dirty: false,
+            received,
+            dropped: 0,
+            strays,
+        })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -89,8 +110,9 @@ impl Xdp {
             // A constant for each pair of addresses, so that a flow stays in order.
             src.set_port(SOURCE_PORTS | (crc32fast::hash(format!("{src}{peer}").as_bytes()) as u16 & 0x3fff));
         }
-        let (src_mac, dst_mac, traffic_class) = (Mac(path.source_mac), Mac(path.destination_mac), self.traffic_class);
-        Ok(Encapsulation { src_mac, dst_mac, traffic_class, ..frame::path_between(src, peer) })
+        let (src_mac, dst_mac) = (Mac(path.source_mac), Mac(path.destination_mac));
+        let Xdp { vlan, traffic_class, .. } = *self;
+        Ok(Encapsulation { src_mac, dst_mac, vlan, traffic_class, ..frame::path_between(src, peer) })
     }
 
     /// Whether a frame can be built now: the port has taken the last one, and there is a chunk.
@@ -151,8 +173,8 @@ impl Xdp {
                 continue;
             }
             match frame::open(buf.as_slice()) {
-                // Steered by port alone: the address is looked at here.
-                Ok(opened) if opened.dst == self.address => {
+                // Steered by port alone: the address is looked at here. Another VLAN is another network, which may use the same ones.
+                Ok(opened) if opened.dst == self.address && opened.vlan == self.vlan.unwrap_or(0) => {
                     each(Arrival { from: From::Address(opened.src), repr: opened.repr, payload: opened.payload });
                 }
                 _ => self.dropped += 1,
