@@ -81,6 +81,15 @@ pub fn send_with_invalidate(wire: Wire) {
     let (sent, received) = world.run(join(sent, received));
     drop(sent.into_result().unwrap());
     assert!(received.unwrap().run.as_slice() == pattern(100, 2));
+    // Of one that the peer has closed its owner has nothing to ask: the connection goes on.
+    let other = world.b.run_alone(b.grant(world.b.slab.run(100).unwrap(), Access::WRITE)).unwrap();
+    let received = b.recv(world.b.slab.run(100).unwrap());
+    let sent = a.submit_send_invalidate(world.a.filled(100, 4), Remote::of(&other).rkey).unwrap();
+    let (sent, received) = world.run(join(sent, received));
+    drop((sent.into_result().unwrap(), received.unwrap()));
+    drop(revoke(&world.b, other));
+    let (sent, received) = world.run(join(a.send(world.a.filled(100, 5), None), b.recv(world.b.slab.run(100).unwrap())));
+    drop((sent.unwrap(), received.unwrap()));
     // The window is shut before its owner has done anything.
     let failed = world.run(a.write(world.a.filled(4096, 3), remote, None)).unwrap_err();
     assert_refused(wire, &failed, WcStatus::RemoteAccess);

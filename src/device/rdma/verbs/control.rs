@@ -71,7 +71,7 @@ impl Verbs {
             note: Some(format!("port {}, GID {}, path MTU {}, {kind}{pieces}", device.port, device.gid, device.mtu())),
         };
         let depths = (max_send_depth, device.attr.max_qp_wr as u32);
-        let grants = Grants::new(has_windows, device.attr.vendor_id != RXE);
+        let grants = Grants::new(has_windows, device.attr.vendor_id == RXE);
         Ok(Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, operations, joint, memory, cq, pd, device))
     }
 

@@ -5,8 +5,9 @@
 //!
 //! A window is bound and invalidated by requests on its queue pair's send queue, in their turn, or invalidated by the peer with a SEND,
 //! whose completion says so. An owner that revokes while such a SEND is under way may find the window invalid already; some devices
-//! take that for an error of the queue pair, and its end closes what is left. A grant is known by key and address
-//! together: a device may give out a key again, but the chunks stay with the window until it is closed.
+//! take that for an error of the queue pair, and its end closes what is left. On rxe's unreliable connections, which bind windows but
+//! invalidate none (rxe_opcode.c), a window is freed instead. A grant is known by key and address together: a device may give out a key
+//! again, but the chunks stay with the window until it is closed.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -36,8 +37,8 @@ pub struct Grants {
     free: Vec<Mw>,
     /// Grants are windows bound to queue pairs, not memory regions.
     pub has_windows: bool,
-    /// The device holds peers to a window's bounds.
-    has_bounds: bool,
+    /// The device is rxe, which does not hold peers to a window's bounds, and knows no invalidation on unreliable connections.
+    is_rxe: bool,
     /// Numbers the windows' requests, below every operation's id.
     serial: u32,
     /// Windows to invalidate when there is room: queue pair and key.
@@ -58,9 +59,9 @@ enum Holder {
 }
 
 impl Grants {
-    pub fn new(has_windows: bool, has_bounds: bool) -> Grants {
+    pub fn new(has_windows: bool, is_rxe: bool) -> Grants {
         let (by_key, open, closing) = (HashMap::new(), HashMap::new(), VecDeque::new());
-        Grants { by_key, open, free: Vec::new(), has_windows, has_bounds, serial: 0, closing }
+        Grants { by_key, open, free: Vec::new(), has_windows, is_rxe, serial: 0, closing }
     }
 
     /// A binding ended; one that failed has taken the queue pair down.
@@ -102,6 +103,18 @@ impl Grants {
         if let Some(gate) = grant.gate.take() {
             gate.open();
         }
+    }
+
+    /// Frees a window, and opens its gate, where no request would end it; true if it is closed.
+    fn free_window(&mut self, key: Key) -> bool {
+        let Some(Holder::Window(mw, own)) = self.by_key.get_mut(&key).and_then(|grant| grant.holder.take()) else { return false };
+        self.open.remove(&key.0);
+        if !mw.free() {
+            return false;
+        }
+        drop(own);
+        self.shut(key);
+        true
     }
 
     /// Frees what the grants of a queue pair are made of, before it is destroyed: some devices keep it while a window is bound to it.
@@ -177,7 +190,7 @@ impl Verbs {
         if !has_room(self.room, self.slots[index as usize].as_ref()?) {
             return None;
         }
-        let own = if self.grants.has_bounds && self.memory.find(address, len).is_some() {
+        let own = if !self.grants.is_rxe && self.memory.find(address, len).is_some() {
             None
         } else {
             Some(Mr::new(&self.pd, self.memory.region(), address, u64::from(len), Rights::local(true)).ok()?)
@@ -210,6 +223,10 @@ impl Verbs {
             if grant.holder.is_none() {
                 self.grants.by_key.remove(&key);
                 gate.open();
+            }
+        } else if self.grants.is_rxe && self.slot(index).config.transport == Transport::Uc {
+            if !self.grants.free_window(key) {
+                self.end(index);
             }
         } else if self.slot(index).state == QpState::Connected {
             self.grants.closing.push_back((index, key));
