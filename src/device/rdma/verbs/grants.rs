@@ -5,9 +5,9 @@
 //!
 //! A window is bound and invalidated by requests on its queue pair's send queue, in their turn, or invalidated by the peer with a SEND,
 //! whose completion says so. An owner that revokes while such a SEND is under way may find the window invalid already; some devices
-//! take that for an error of the queue pair, and its end closes what is left. On rxe's unreliable connections, which bind windows but
-//! invalidate none (rxe_opcode.c), a window is freed instead. A grant is known by key and address together: a device may give out a key
-//! again, but the chunks stay with the window until it is closed.
+//! take that for an error of the queue pair, and its end closes what is left. On rxe a window is freed instead: it knows no invalidation on
+//! unreliable connections (rxe_opcode.c), and of a window that the peer has invalidated it stops the kernel (6.18, rxe_invalidate_mw). A
+//! grant is known by key and address together: a device may give out a key again, but the chunks stay with the window until it is closed.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -37,7 +37,7 @@ pub struct Grants {
     free: Vec<Mw>,
     /// Grants are windows bound to queue pairs, not memory regions.
     pub has_windows: bool,
-    /// The device is rxe, which does not hold peers to a window's bounds, and knows no invalidation on unreliable connections.
+    /// The device is rxe, which does not hold peers to a window's bounds, and must not be asked to invalidate.
     is_rxe: bool,
     /// Numbers the windows' requests, below every operation's id.
     serial: u32,
@@ -224,7 +224,7 @@ impl Verbs {
                 self.grants.by_key.remove(&key);
                 gate.open();
             }
-        } else if self.grants.is_rxe && self.slot(index).config.transport == Transport::Uc {
+        } else if self.grants.is_rxe {
             if !self.grants.free_window(key) {
                 self.end(index);
             }
