@@ -5,6 +5,8 @@
 #[macro_use]
 #[path = "rdma/cases.rs"]
 mod cases;
+#[path = "rdma/managed.rs"]
+mod managed;
 #[path = "rdma/mixed.rs"]
 mod mixed;
 #[path = "rdma/transports.rs"]
@@ -22,13 +24,18 @@ conformance! {
     memory_regions: Wire::Made(&verbs_device::REGIONS), verbs_device::present;
 }
 
+mod by_rdma_cm {
+    use super::*;
+    conformance!(@transports Wire::Made(&verbs_device::REGIONS), verbs_device::managed; connection_management);
+}
+
 /// Against the soft HCA, both ways.
 macro_rules! against_soft {
     ($($way:ident: $value:expr;)*) => { $(mod $way {
         use super::*;
         conformance!(@cases $value, mixed::in_lab; send_and_receive many_at_once_stay_in_order write_and_read write_with_immediate);
         conformance!(@transports $value, mixed::in_lab; atomics send_with_invalidate unreliable_connection datagrams
-            shared_receives shared_receives_of_unreliable_connections);
+            shared_receives shared_receives_of_unreliable_connections connection_management);
     })* };
 }
 

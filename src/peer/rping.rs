@@ -25,7 +25,7 @@ const PREFIX: &str = "rdma-ping-";
 
 /// Serves one client of `listener` to its end.
 pub async fn serve(station: &Station, listener: &Listener, options: &Options) -> Result<(SocketAddr, Summary)> {
-    let incoming = listener.request().await;
+    let incoming = listener.request().await?;
     let peer = incoming.peer();
     let qp = station.hca.create_qp(&station.qp_config(options))?;
     let mut steps = Steps::post(station, &qp)?;

@@ -39,6 +39,22 @@ pub mod reason {
     pub const INVALID_TRANSPORT: u16 = 9;
     /// The program does not want it.
     pub const CONSUMER: u16 = 28;
+
+    /// In words, those that are met.
+    pub fn describe(reason: u16) -> &'static str {
+        match reason {
+            1 => "it has no queue pair left",
+            3 => "it has no resources left",
+            4 => "it gave up waiting",
+            6 => "it does not know the connection",
+            INVALID_SERVICE_ID => "nobody listens at that port",
+            INVALID_TRANSPORT => "it does not speak the transport",
+            10 => "it has an old connection of that queue pair still",
+            12..=19 => "it does not take that path",
+            CONSUMER => "the program there does not want it",
+            _ => "the InfiniBand specification's table 108 has the meaning",
+        }
+    }
 }
 
 /// A datagram: the transaction it belongs to, and its message.

@@ -203,32 +203,37 @@ both_ways! {
     atomic_bw_over_af_xdp: "soft:xdp", perftest("ib_atomic_bw", 200);
 }
 
-/// `rping` both ways, over each family. By rdma_cm there is no TCP port to wait for: our server says when it waits, and the kernel
+/// `rping` both ways between our program, `basin rdma-peer INTERFACE DEVICE` with what goes in front, and the stock one: at these
+/// addresses, ours and the stock program's. By rdma_cm there is no TCP port to wait for: our server says when it waits, and the kernel
 /// shows who listens.
+pub fn rping_both_ways(program: &str, addresses: &[(IpAddr, IpAddr)]) {
+    run("modprobe rdma_ucm", LIMIT);
+    for (of_ours, of_stock) in addresses {
+        let ours = format!("{program} rping --size 3000 --iterations 20 --address {of_ours} --once");
+        let said = std::env::temp_dir().join("rping-peer");
+        let output = std::fs::File::create(&said).expect("a file in /tmp");
+        let server = command(&ours).stdout(output).stderr(Stdio::piped()).spawn().expect("our server starts");
+        until("our server waits", || read(&said).contains("waiting"));
+        run(&format!("rping -c -a {of_ours} -S 3000 -C 20 -V"), LIMIT);
+        finish(server, &ours, LIMIT);
+        assert!(read(&said).contains("every line as expected"), "{}", read(&said));
+
+        let stock = format!("rping -s -a {of_stock} -S 3000 -C 20");
+        let server = start(&stock);
+        until("rping listens", || run("rdma resource show cm_id", LIMIT).contains("LISTEN"));
+        let client = run(&ours.replace("rping ", &format!("rping {of_stock} ")), LIMIT);
+        assert!(client.contains("every line as expected"), "{client}");
+        finish(server, &stock, LIMIT);
+    }
+}
+
 fn rping(device: &str) {
     if !in_lab() {
         return;
     }
     wire();
-    run("modprobe rdma_ucm", LIMIT);
-    for family in 0..2 {
-        let basin = env!("CARGO_BIN_EXE_basin");
-        let ours = format!("{INSIDE}{basin} rdma-peer ours {device} rping --size 3000 --iterations 20 --address {} --once", OURS[family]);
-        let said = std::env::temp_dir().join("rping-peer");
-        let output = std::fs::File::create(&said).expect("a file in /tmp");
-        let server = command(&ours).stdout(output).stderr(Stdio::piped()).spawn().expect("our server starts");
-        until("our server waits", || read(&said).contains("waiting"));
-        run(&format!("rping -c -a {} -S 3000 -C 20 -V", OURS[family]), LIMIT);
-        finish(server, &ours, LIMIT);
-        assert!(read(&said).contains("every line as expected"), "{}", read(&said));
-
-        let stock = format!("rping -s -a {} -S 3000 -C 20", STOCK[family]);
-        let server = start(&stock);
-        until("rping listens", || run("rdma resource show cm_id", LIMIT).contains("LISTEN"));
-        let client = run(&ours.replace("rping ", &format!("rping {} ", STOCK[family])), LIMIT);
-        assert!(client.contains("every line as expected"), "{client}");
-        finish(server, &stock, LIMIT);
-    }
+    let program = format!("{INSIDE}{} rdma-peer ours {device}", env!("CARGO_BIN_EXE_basin"));
+    rping_both_ways(&program, &[(OURS[0], STOCK[0]), (OURS[1], STOCK[1])]);
 }
 
 fn until(what: &str, mut true_now: impl FnMut() -> bool) {

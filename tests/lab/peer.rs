@@ -1,13 +1,15 @@
 //! `basin rdma-peer` on the kernel's own device, by verbs, against the stock programs on the same device: both roles.
 
 use super::guest::{finish, in_lab, run, start};
+use super::interop::rping_both_ways;
 use super::rdma::{gid, listening};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: u16 = 18_515;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+const ADDRESS6: Ipv6Addr = Ipv6Addr::new(0xfd81, 0, 0, 0, 0, 0, 0, 15);
 
 /// `name` and its options as the stock program knows them, and as ours does.
 fn both_ways(name: &str, gid_option: &str, stock: &str, ours: &str) {
@@ -39,4 +41,16 @@ fn perftest_by_verbs() {
         both_ways(name, "-x", "-s 65536 -n 200", "--size 65536 --iterations 200");
     }
     both_ways("ib_atomic_bw", "-x", "-n 200", "--iterations 200");
+}
+
+#[test]
+fn rping_by_verbs() {
+    if !in_lab() {
+        return;
+    }
+    run(&format!("ip address replace {ADDRESS6}/64 dev eth0 nodad"), LIMIT);
+    let program = format!("{} rdma-peer eth0 rxe0", env!("CARGO_BIN_EXE_basin"));
+    let own = [IpAddr::V4(ADDRESS), IpAddr::V6(ADDRESS6)];
+    rping_both_ways(&program, &own.map(|address| (address, address)));
+    run(&format!("ip address delete {ADDRESS6}/64 dev eth0"), LIMIT);
 }

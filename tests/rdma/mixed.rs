@@ -14,9 +14,10 @@ use nix::sched::{CloneFlags, setns};
 
 use super::world::{End, Made};
 
-const DEVICE: &str = "rxe_mixed";
-const OF_RXE: &str = "10.80.0.2";
-const OF_SOFT: &str = "10.80.0.1";
+/// The kernel's end.
+pub const DEVICE: &str = "rxe_mixed";
+pub const OF_RXE: &str = "10.80.0.2";
+pub const OF_SOFT: &str = "10.80.0.1";
 
 /// rxe asks, the soft HCA answers.
 pub static RXE_TO_SOFT: Made = Made { ends: || (rxe_end(), soft_end()), far_end: |_| soft_end(), is_verbs: true, binds_windows: true };
@@ -56,15 +57,19 @@ fn wire() {
             format!("ip netns exec mixed ip address add {OF_SOFT}/24 dev ours"),
             "ip netns exec mixed ip link set ours up".to_owned(),
             format!("rdma link add {DEVICE} type rxe netdev mixed"),
+            "modprobe rdma_ucm".to_owned(),
             // Neighbours are known before the first packet.
             format!("ip netns exec mixed ping -c 1 {OF_RXE}"),
         ];
-        for line in lines {
-            let mut words = line.split_whitespace();
-            let done = Command::new(words.next().unwrap()).args(words).output().unwrap();
-            assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
-        }
+        lines.iter().for_each(|line| run(line));
     });
+}
+
+/// Runs a command line.
+pub fn run(line: &str) {
+    let mut words = line.split_whitespace();
+    let done = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn rxe_end() -> End {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program has the cases its devices are for")]
 
 use std::io::Write;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use basin::base::error::ErrorKind;
 use basin::device::rdma::{Access, Change, Features, Qp, QpConfig, QpState, Received, Remote, Srq, Transport};
@@ -369,15 +370,21 @@ pub fn a_stranger() {
 pub fn connection_management(wire: Wire) {
     let mut world = World::new(wire);
     let mut there = world.b.hca.create_qp(&QpConfig::default()).unwrap().local().address.unwrap();
-    let listener = world.b.hca.listen(7174).unwrap();
-    assert!(world.b.hca.listen(7174).is_err(), "one listener for a port");
+    // The kernel's ports are there once for all that runs.
+    static PORTS: AtomicU16 = AtomicU16::new(7174);
+    let port = PORTS.fetch_add(2, Ordering::Relaxed);
+    world.b.enter();
+    let listener = world.b.hca.listen(port).unwrap();
+    assert!(world.b.hca.listen(port).is_err(), "one listener for a port");
     let (a, b) = (world.a.hca.create_qp(&QpConfig::default()).unwrap(), world.b.hca.create_qp(&QpConfig::default()).unwrap());
-    there.set_port(7174);
+    there.set_port(port);
     let passive = async {
-        let request = listener.request().await;
+        let request = listener.request().await.unwrap();
         assert_eq!(&request.data()[..6], b"hello\0");
+        assert_eq!(request.peer().is_ipv4(), there.is_ipv4());
         request.accept(&b, b"welcome").await.unwrap()
     };
+    world.a.enter();
     let (active, passive) = world.run(join(a.connect_to(there, b"hello"), passive));
     let active = active.unwrap();
     assert_eq!(&active.data()[..8], b"welcome\0");
@@ -391,11 +398,18 @@ pub fn connection_management(wire: Wire) {
     // A port where nobody listens, and a program that does not want to.
     let lonely = world.a.hca.create_qp(&QpConfig::default()).unwrap();
     let mut nobody = there;
-    nobody.set_port(7175);
+    nobody.set_port(port + 1);
     let error = world.run(lonely.connect_to(nobody, b"")).err().unwrap();
     assert!(error.to_string().contains("nobody listens") || is_lossy(wire), "{error}");
-    let (refused, ()) = world.run(join(lonely.connect_to(there, b""), async { listener.request().await.reject() }));
+    let (refused, ()) = world.run(join(lonely.connect_to(there, b""), async { listener.request().await.unwrap().reject() }));
     assert!(refused.is_err_and(|error| error.to_string().contains("refused")));
-    drop((a, b, lonely, listener, passive));
+    // One that waits when its listener goes is refused, too; where that is lost, the peer asks again.
+    let (refused, ()) = world.run(join(lonely.connect_to(there, b""), async {
+        let waiting = listener.request().await.unwrap();
+        drop((waiting, listener));
+    }));
+    let said = refused.err().expect("nobody listens any more").to_string();
+    assert!(said.contains("refused") || said.contains("nobody listens") && is_lossy(wire), "{said}");
+    drop((a, b, lonely, passive));
     world.assert_balanced();
 }

@@ -25,6 +25,21 @@ pub fn present(case: impl FnOnce()) {
     }
 }
 
+/// Runs a case where there is a device, and the kernel's connection manager.
+pub fn managed(case: impl FnOnce()) {
+    const MANAGER: &str = "/dev/infiniband/rdma_cm";
+    if std::env::var_os("BASIN_LAB").is_some() {
+        super::mixed::run("modprobe rdma_ucm");
+    }
+    present(|| match std::path::Path::new(MANAGER).exists() {
+        true => case(),
+        false => {
+            let name = std::thread::current().name().unwrap_or("rdma").to_owned();
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: no {MANAGER}; sudo modprobe rdma_ucm");
+        }
+    });
+}
+
 /// Grants are memory windows, where the device has them.
 pub static WINDOWS: Made = Made { ends: || (end(true), end(true)), far_end: |_| end(true), is_verbs: true, binds_windows: true };
 /// Grants are memory regions.

@@ -4,13 +4,12 @@
 //! refuses, with the lease, when a queue is full. The plain form posts at once too and is awaited for the lease. Nothing leaves
 //! before the next poll.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-use super::soft::Soft;
 use super::{Access, Backend, QpEndpoint, QpFault, QpState, on};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Qpn, Result, Rkey};
@@ -299,19 +298,6 @@ impl Qp {
 impl Drop for Qp {
     fn drop(&mut self) {
         on!(&self.backend, hca => hca.borrow_mut().close(self.index));
-    }
-}
-
-/// The soft HCA, where it alone does what is asked.
-#[cfg_attr(not(feature = "verbs"), allow(unused_variables, reason = "there is no other device"))]
-pub(super) fn soft_only<'a>(backend: &'a Backend, what: &str) -> Result<&'a Rc<RefCell<Soft>>> {
-    match backend {
-        Backend::Soft(soft) => Ok(soft),
-        #[cfg(feature = "verbs")]
-        Backend::Verbs(verbs) => {
-            let error = Error::new(ErrorKind::Unavailable, format!("{what}: not done yet on {}", verbs.borrow().caps().name));
-            Err(error.remedy("use soft:udp or soft:xdp"))
-        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Connection management on the soft HCA: what [`cm`](crate::device::rdma::cm) asks of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::hca::Soft;
 use super::wire::Datagrams;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Psn, Qpn, Result};
-use crate::device::rdma::Transport;
+use crate::device::rdma::cm::{Asked, Happened, Next};
+use crate::device::rdma::{QpEndpoint, Transport};
+use crate::proto::cm::Event;
 use crate::proto::rc::{self, Mtu};
-use crate::wire::cm::{Reply, Request};
+use crate::wire::cm::{Reply, Request, reason};
 use crate::wire::roce::UDP_PORT;
 
 impl Soft {
@@ -64,18 +66,70 @@ impl Soft {
         Err(Error::new(ErrorKind::Unavailable, "too many connections are being made").remedy("close some first"))
     }
 
-    /// Agrees to a request.
-    pub fn accept(&mut self, id: u32, reply: Reply) {
+    /// Takes no more requests for `port`.
+    pub fn unlisten(&mut self, port: u16) {
+        self.management.unlisten(port);
+    }
+
+    /// The next request for `port`.
+    pub fn next_request(&mut self, port: u16) -> Next<Result<Asked>> {
+        self.management.next_request(port).map(Ok)
+    }
+
+    /// Connects a queue pair to the peer that asks, and agrees to its request.
+    pub fn accept(&mut self, id: u32, index: u32, data: &[u8]) -> Result<()> {
+        let Some(request) = self.management.requests.get(&id) else { unreachable!("a request is there until it is answered") };
+        let Request { qpn, psn, responder_resources, initiator_depth, mtu, from, .. } = **request;
+        let local = self.endpoint(index);
+        self.connect_managed(index, &endpoint(from.ip(), qpn.0, psn.get(), responder_resources, mtu))?;
+        self.management.requests.remove(&id);
+        self.watch(id);
+        let reply = Reply {
+            local: 0,
+            remote: 0,
+            qpn: Qpn(local.qpn),
+            psn: Psn::new(local.psn),
+            responder_resources: initiator_depth.min(local.reads),
+            initiator_depth: responder_resources.min(local.reads),
+            rnr_retries: 7,
+            data: data.to_vec(),
+        };
         self.management.cm.accept(self.now, id, reply);
+        Ok(())
     }
 
-    /// Says that a connection that was agreed upon is ready.
-    pub fn ready(&mut self, id: u32) {
+    /// Refuses a request.
+    pub fn reject(&mut self, id: u32) {
+        self.management.requests.remove(&id);
+        self.management.cm.reject(id, reason::CONSUMER);
+    }
+
+    /// The next thing that happened to a connection.
+    pub fn next_happening(&mut self, id: u32) -> Next<Happened> {
+        let event = self.management.next_event(id)?;
+        Ok(match event {
+            Event::Agreed(_, reply) => {
+                self.management.replies.insert(id, reply);
+                Happened::Agreed
+            }
+            Event::Established(_) => Happened::Established,
+            Event::Refused(_, reason) => Happened::Refused(reason),
+            Event::Ended(_) => Happened::Ended,
+            Event::Silent(_) | Event::Requested(..) => Happened::Silent,
+        })
+    }
+
+    /// Connects a queue pair to the peer that agreed, and tells it. Returns what its program said.
+    pub fn finish(&mut self, id: u32, index: u32, to: IpAddr) -> Result<Vec<u8>> {
+        let Some(reply) = self.management.replies.remove(&id) else { unreachable!("the peer has agreed") };
+        let mtu = self.endpoint(index).mtu;
+        let code = Mtu::ALL.iter().take_while(|known| known.bytes() <= mtu).count() as u8;
+        self.connect_managed(index, &endpoint(to, reply.qpn.0, reply.psn.get(), reply.responder_resources, code))?;
         self.management.cm.ready(self.now, id);
+        Ok(reply.data)
     }
 
-    /// Keeps what happens to a connection.
-    pub fn watch(&mut self, id: u32) {
+    fn watch(&mut self, id: u32) {
         self.management.watch(&self.ops, id);
     }
 
@@ -85,7 +139,7 @@ impl Soft {
     }
 
     /// Ends a connection that nobody asks for any more.
-    pub fn forget(&mut self, id: u32) {
+    pub fn forget_managed(&mut self, id: u32) {
         self.management.leave(self.now, id);
     }
 
@@ -97,4 +151,11 @@ impl Soft {
             Error::new(ErrorKind::Unavailable, what).remedy("open soft:udp or soft:xdp at that port")
         })
     }
+}
+
+/// The peer's end, as its message tells it. Its `psn` is the one this end begins to send with.
+fn endpoint(peer: IpAddr, qpn: u32, psn: u32, reads: u8, mtu_code: u8) -> QpEndpoint {
+    let mtu = Mtu::ALL.get(usize::from(mtu_code).wrapping_sub(1)).map_or(0, |mtu| mtu.bytes());
+    let address = Some(SocketAddr::new(peer, UDP_PORT));
+    QpEndpoint { transport: Transport::Rc, qpn, psn, reads, qkey: 0, link: None, address, mtu, is_port_fixed: true, fabric: None }
 }

@@ -7,10 +7,11 @@ use std::rc::Rc;
 use super::memory::RawPayload;
 use super::wire::{Arrival, From, Peer, Wires};
 use crate::base::{Nanos, Psn, Rng};
+use crate::device::rdma::cm::{Asked, Next};
 use crate::device::{Ops, Signal};
 use crate::mem::Ledger;
 use crate::proto::cm::{Cm, Event, packet};
-use crate::wire::cm::{LEN, Request, reason};
+use crate::wire::cm::{LEN, Reply, Request, reason};
 use crate::wire::roce::UDP_PORT;
 
 /// Ways to peers that are kept.
@@ -22,7 +23,11 @@ pub struct Management {
     psn: Psn,
     paths: VecDeque<(IpAddr, Peer)>,
     listeners: BTreeMap<u16, Watch<(u32, Box<Request>)>>,
+    /// Requests that were given out and are not answered yet.
+    pub requests: BTreeMap<u32, Box<Request>>,
     connections: BTreeMap<u32, Watch<Event>>,
+    /// What peers agreed to, until the queue pairs are connected.
+    pub replies: BTreeMap<u32, Box<Reply>>,
 }
 
 /// What came, and who waits for it.
@@ -49,7 +54,9 @@ impl Management {
             psn: Psn::new(rng.u32()),
             paths: VecDeque::new(),
             listeners: BTreeMap::new(),
+            requests: BTreeMap::new(),
             connections: BTreeMap::new(),
+            replies: BTreeMap::new(),
         }
     }
 
@@ -71,9 +78,12 @@ impl Management {
     }
 
     /// The next request for `port`; without one, what is raised when one comes.
-    pub fn next_request(&mut self, port: u16) -> Result<(u32, Box<Request>), Rc<Signal>> {
+    pub fn next_request(&mut self, port: u16) -> Next<Asked> {
         let watch = self.listeners.get_mut(&port).expect("a listener keeps its port");
-        watch.came.pop_front().ok_or_else(|| watch.signal.clone())
+        let (id, request) = watch.came.pop_front().ok_or_else(|| watch.signal.clone())?;
+        let asked = Asked { id, peer: request.from, data: request.data.clone() };
+        self.requests.insert(id, request);
+        Ok(asked)
     }
 
     /// Keeps what happens to a connection from now on.
@@ -85,10 +95,11 @@ impl Management {
     pub fn leave(&mut self, now: Nanos, id: u32) {
         self.cm.disconnect(now, id);
         self.connections.remove(&id);
+        self.replies.remove(&id);
     }
 
     /// The next thing that happened to a connection; without one, what is raised then.
-    pub fn next_event(&mut self, id: u32) -> Result<Event, Rc<Signal>> {
+    pub fn next_event(&mut self, id: u32) -> Next<Event> {
         let watch = self.connections.get_mut(&id).expect("a connection is watched");
         watch.came.pop_front().ok_or_else(|| watch.signal.clone())
     }

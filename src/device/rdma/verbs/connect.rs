@@ -4,13 +4,13 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use rdma_mummy_sys::{ibv_qp_attr_mask as mask, ibv_qp_state as state};
 
-use super::ffi::{self, WayAttr};
+use super::ffi::{self, QpAttr, WayAttr};
 use super::hca::Verbs;
 use super::slot::Way;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::endpoint::{self, FabricOffer, QpEndpoint, Route};
-use crate::device::rdma::{NIC_PATIENCE, QpState, Transport};
+use crate::device::rdma::{NIC_PATIENCE, QpConfig, QpState, Transport};
 use crate::proto::rc::{AckTimeout, Mtu, RnrTimer};
 use crate::proto::ud::Destination;
 use crate::wire::roce::UDP_PORT;
@@ -76,10 +76,7 @@ impl Verbs {
         attr.dest_qp_num = remote.qpn;
         attr.rq_psn = remote.psn;
         attr.max_dest_rd_atomic = reads;
-        attr.min_rnr_timer = RnrTimer::new(config.rnr_timer).code();
-        attr.timeout = AckTimeout::at_least(Nanos(config.ack_timeout.0.saturating_mul(NIC_PATIENCE))).code();
-        attr.retry_cnt = config.retries.min(7);
-        attr.rnr_retry = config.rnr_retries.min(7);
+        Verbs::set_timing(&mut attr, config);
         attr.sq_psn = psn.get();
         attr.max_rd_atomic = remote.reads.min(reads);
         // What each transport has to be told on the way (InfiniBand specification 11.2.5.2).
@@ -103,6 +100,14 @@ impl Verbs {
         slot.state = QpState::Connected;
         slot.to = (transport == Transport::Ud).then_some(Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
         Ok(())
+    }
+
+    /// When requests are sent again, and how often.
+    pub(super) fn set_timing(attr: &mut QpAttr, config: &QpConfig) {
+        attr.min_rnr_timer = RnrTimer::new(config.rnr_timer).code();
+        attr.timeout = AckTimeout::at_least(Nanos(config.ack_timeout.0.saturating_mul(NIC_PATIENCE))).code();
+        attr.retry_cnt = config.retries.min(7);
+        attr.rnr_retry = config.rnr_retries.min(7);
     }
 
     /// A further peer of a datagram queue pair.

@@ -72,7 +72,7 @@ impl Verbs {
         };
         let depths = (max_send_depth, device.attr.max_qp_wr as u32);
         let grants = Grants::new(has_windows, device.attr.vendor_id == RXE);
-        Ok(Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, operations, joint, memory, cq, pd, device))
+        Ok(Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, operations, joint, env.interface, memory, cq, pd, device))
     }
 
     /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.

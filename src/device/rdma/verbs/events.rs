@@ -52,7 +52,7 @@ impl Verbs {
     #[cold]
     pub(super) fn look_around(&mut self, now: Nanos) -> bool {
         self.next_look = now.saturating_add(LOOK);
-        let looked = self.look_at_events();
+        let looked = self.look_at_events() | self.look_at_connections(now);
         if self.has_windows_to_close() {
             self.close_windows();
         }
@@ -128,7 +128,7 @@ impl Verbs {
     }
 
     /// The device fails: nothing more is asked of it but to destroy the queue pairs.
-    fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         if std::mem::replace(&mut self.is_lost, true) {
             return;
         }
@@ -138,6 +138,7 @@ impl Verbs {
         }
         // Not at once: completions may be in our hands.
         self.doomed.extend(0..self.slots.len() as u32);
+        self.end_managed();
         self.raise(HcaEvent::DeviceGone);
     }
 

@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use super::device::Device;
 use super::ffi::{Cq, Pd, Piece, Verb};
 use super::grants::Grants;
+use super::managed::Managed;
 use super::memory::Memory;
 use super::request::{self, Operations};
 use super::shared::Shared;
@@ -66,6 +67,10 @@ pub struct Verbs {
     /// The completion queue was asked for an event that has not come.
     is_armed: bool,
     pub(super) joint: nix::sys::epoll::Epoll,
+    /// Connections by the kernel's connection manager.
+    pub(super) managed: Managed,
+    /// The interface that addresses of a link alone are meant on.
+    pub(super) interface: u32,
     pub(super) memory: Memory,
     pub(super) cq: Rc<RefCell<Cq>>,
     pub(super) pd: Rc<Pd>,
@@ -83,6 +88,7 @@ impl Verbs {
         grants: Grants,
         operations: Operations,
         joint: nix::sys::epoll::Epoll,
+        interface: u32,
         memory: Memory,
         cq: Rc<RefCell<Cq>>,
         pd: Rc<Pd>,
@@ -114,6 +120,8 @@ impl Verbs {
             is_quiescing: false,
             is_armed: false,
             joint,
+            managed: Managed::default(),
+            interface,
             memory,
             cq,
             pd,

@@ -11,6 +11,7 @@
 //! | [`request`] | what a device is asked for an operation |
 //! | [`control`] | queue pairs made and destroyed |
 //! | [`connect`] | queue pairs connected |
+//! | [`managed`] | queue pairs connected by the kernel's connection manager |
 //! | [`shared`] | receives that several queue pairs share |
 //! | [`ways`] | datagrams: address handles, and where headers go |
 //! | [`grants`] | windows opened to peers and closed |
@@ -30,6 +31,7 @@ mod events;
 mod ffi;
 mod grants;
 mod hca;
+mod managed;
 mod memory;
 mod request;
 mod shared;

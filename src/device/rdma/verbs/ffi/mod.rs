@@ -7,6 +7,7 @@ mod address;
 mod batch;
 mod completion;
 mod context;
+mod manager;
 mod memory;
 mod queue_pair;
 mod shared;
@@ -20,8 +21,9 @@ pub use address::{AddressHandle, WayAttr};
 pub use batch::{Piece, RecvBatch, SendBatch, Verb};
 pub use completion::{Completion, Cq};
 pub use context::{Context, DeviceAttr, Event, OpenError, PortAttr};
+pub use manager::{CmEvent, CmEventKind, CmId, Manager, Offer};
 pub use memory::{Mr, Mw, Pd, Rights};
-pub use queue_pair::{QpShape, QueuePair, gid, no_attr};
+pub use queue_pair::{QpAttr, QpShape, QueuePair, gid, no_attr};
 pub use shared::SharedReceives;
 
 /// Reads on the descriptor no longer wait. It belongs to an object the caller holds.

@@ -7,7 +7,7 @@ use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 
 use rdma_mummy_sys as ibv;
-use rdma_mummy_sys::ibv_qp_attr as QpAttr;
+pub use rdma_mummy_sys::ibv_qp_attr as QpAttr;
 
 use super::{Cq, Pd, RecvBatch, SendBatch, SharedReceives, errno, tell_leak};
 
