@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod buddy;
+mod dma_buf;
 pub mod home;
 pub mod lease;
 pub mod ledger;

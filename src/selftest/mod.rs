@@ -84,6 +84,7 @@ const TESTS: &[Test] = &[
     // Two queue pairs of one device, connected.
     test("rdma_mr", rdma::registration),
     test("rdma_mr_2m_pages", rdma::registration_of_huge_pages),
+    test("rdma_dmabuf_mr", rdma::registration_of_dma_buffers),
     test("rdma_rc", rdma::reliable_connection),
     test("rdma_windows", rdma::windows),
     test("rdma_send_invalidate", rdma_more::send_with_invalidate),

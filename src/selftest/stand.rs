@@ -5,7 +5,7 @@ use std::future::Future;
 use super::{Devices, Ended, Found, check, skip};
 use crate::base::{Nanos, Rng};
 use crate::device::packet::Link;
-use crate::device::rdma::{Hca, HcaEnv, RdmaName};
+use crate::device::rdma::{Hca, HcaEnv, RdmaName, VerbsConfig};
 use crate::mem::{PageKind, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig};
 
@@ -41,12 +41,17 @@ impl Stand {
 
     /// The RDMA device, attached to the core.
     pub fn hca(&self, devices: &Devices) -> Result<Hca, Ended> {
+        self.hca_as(devices, VerbsConfig::default())
+    }
+
+    /// The same, used as `config` says.
+    pub fn hca_as(&self, devices: &Devices, config: VerbsConfig) -> Result<Hca, Ended> {
         let Some(name) = &devices.rdma else { return skip("no RDMA device was given: --rdma") };
         let name: RdmaName = name.parse()?;
         let link = devices.interface.as_deref().map(Link::find).transpose()?;
         let address = link.as_ref().and_then(|link| link.addresses.first()).map(|&(address, _)| address);
         let mut env = HcaEnv::new(self.core.ops().clone(), self.region.clone(), Rng::from_kernel());
-        (env.address, env.link_mtu) = (address, link.map(|link| link.mtu));
+        (env.address, env.link_mtu, env.verbs) = (address, link.map(|link| link.mtu), config);
         let hca = Hca::open(env, &name)?;
         self.core.attach(hca.queue());
         Ok(hca)

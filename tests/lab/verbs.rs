@@ -1,5 +1,12 @@
 //! `unified-rdma-test` on the kernel's RDMA device, both ends in the guest.
 
+use basin::base::Rng;
+use basin::base::error::ErrorKind;
+use basin::device::Ops;
+use basin::device::rdma::{Hca, HcaEnv, VerbsConfig};
+use basin::mem::{PageKind, Region, RegionConfig, Slab};
+use std::process::{Command, Stdio};
+
 use super::guest::{command, finish, in_lab, read, run};
 use std::fs::File;
 use std::time::Duration;
@@ -69,5 +76,32 @@ fn a_wrong_device_port_or_address_is_named_with_those_there_are() {
         let output = command(&line).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(expected), "{line}: {said}");
+    }
+}
+
+/// The kernel makes a buffer of each kind of pages, and another program sees the region's bytes in it; rxe takes none, and says so.
+#[test]
+fn dma_buffers_are_the_region_s_memory() {
+    if !in_lab() {
+        return;
+    }
+    const MIB: u64 = 1 << 20;
+    for pages in [PageKind::Plain, PageKind::Huge2M] {
+        let region = Region::map(&RegionConfig { pages: vec![pages], ..RegionConfig::new(8 * MIB) }).unwrap();
+        let slab = Slab::new(&region, region.chunks()).unwrap();
+        let mut run = slab.run(1 << 20).unwrap();
+        run.as_mut_slice().fill(0x5a);
+        let at = run.address() - region.base() as u64;
+        let buffer = region.dma_buf(2 * (at / (2 * MIB)) * MIB, 2 * MIB).unwrap();
+        let program = "import mmap; print(bytes(mmap.mmap(0, 2 << 20, mmap.MAP_SHARED, mmap.PROT_READ)).count(0x5a))";
+        let seen = Command::new("python3").args(["-c", program]).stdin(Stdio::from(buffer)).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&seen.stdout).trim(), (1 << 20).to_string(), "{pages:?}: {seen:?}");
+        assert!(region.dma_buf(0, 16 * MIB).is_err_and(|error| error.to_string().contains("16 MiB")), "more than there is");
+
+        let env = HcaEnv::new(Ops::new(64), region.clone(), Rng::from_kernel());
+        let verbs = VerbsConfig { dma_buf: true, ..VerbsConfig::default() };
+        let refused = Hca::open(HcaEnv { verbs, ..env }, &"rxe0".parse().unwrap()).err().expect("rxe takes no DMA buffers");
+        let text = refused.to_string();
+        assert!(refused.kind() == ErrorKind::Unavailable && text.contains("DMA buffer") && text.contains("rxe0"), "{text}");
     }
 }

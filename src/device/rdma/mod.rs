@@ -197,6 +197,9 @@ pub struct VerbsConfig {
     pub mr_bytes_max: Option<u64>,
     /// Grants as memory regions of their own, even where the device has memory windows of type 2.
     pub without_windows: bool,
+    /// The region is registered as DMA buffers ([`Region::dma_buf`]), not by address. Grants that are memory regions of their own stay
+    /// as they are. Few devices take it.
+    pub dma_buf: bool,
 }
 
 impl HcaEnv {

@@ -37,7 +37,10 @@ impl Verbs {
         let pd = Pd::new(&device.context)?;
         let has_windows = device.attr.device_cap_flags & WINDOWS != 0 && device.attr.max_mw > 0 && !env.verbs.without_windows;
         let most = env.verbs.mr_bytes_max.unwrap_or(u64::MAX).min(device.attr.max_mr_size);
-        let memory = Memory::register(&pd, &env.region, most, Rights::local(has_windows))?;
+        let memory = match env.verbs.dma_buf {
+            false => Memory::register(&pd, &env.region, most, Rights::local(has_windows))?,
+            true => Memory::register_dma_bufs(&pd, &env.region, most, Rights::local(has_windows), &device.name)?,
+        };
         // An entry for each operation in flight and each window's request; a device with fewer makes submissions wait.
         let room = (env.ops.capacity() as u32 + WINDOW_ROOM).min(device.attr.max_cqe as u32);
         let cq = Cq::new(&device.context, room)?;
@@ -49,6 +52,7 @@ impl Verbs {
         let wire = if device.is_infiniband() { "infiniband" } else { "roce" };
         let kind = if has_windows { "memory windows of type 2" } else { "no memory windows: a peer's keys are good for every queue pair" };
         let pieces = if memory.pieces() > 1 { format!(", region in {} registrations", memory.pieces()) } else { String::new() };
+        let by = if env.verbs.dma_buf { ", as DMA buffers" } else { "" };
         let mut operations = Operations::empty();
         operations.set(Operations::ATOMIC, device.attr.atomic_cap != ibv::ibv_atomic_cap::IBV_ATOMIC_NONE);
         operations.set(Operations::SEND_INVALIDATE, device.attr.device_cap_flags & EXTENSIONS != 0);
@@ -68,7 +72,7 @@ impl Verbs {
             transports: transports(&pd, &cq),
             features,
             gid: Some(device.gid.address),
-            note: Some(format!("port {}, GID {}, path MTU {}, {kind}{pieces}", device.port, device.gid, device.mtu())),
+            note: Some(format!("port {}, GID {}, path MTU {}, {kind}{pieces}{by}", device.port, device.gid, device.mtu())),
         };
         let depths = (max_send_depth, device.attr.max_qp_wr as u32);
         let grants = Grants::new(has_windows, device.attr.vendor_id == RXE);

@@ -1,5 +1,6 @@
 //! The region, registered for local use in as few pieces as the device allows.
 
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use super::ffi::{Mr, Pd, Piece, Rights};
@@ -23,19 +24,38 @@ impl Memory {
     /// # Errors
     /// The device takes no piece as long as a run, or the kernel refuses: too little locked memory, most often.
     pub fn register(pd: &Rc<Pd>, region: &Region, most_bytes: u64, rights: Rights) -> Result<Memory> {
+        Memory::register_by(region, most_bytes, |offset, len| {
+            Mr::new(pd, region, region.base() as u64 + offset, len, rights).map_err(|errno| refused(region, len, errno))
+        })
+    }
+
+    /// Registers `region` as DMA buffers, each of `most_bytes` at most and of what the kernel makes at once.
+    ///
+    /// # Errors
+    /// The kernel makes no such buffers, or the device takes none.
+    pub fn register_dma_bufs(pd: &Rc<Pd>, region: &Region, most_bytes: u64, rights: Rights, name: &str) -> Result<Memory> {
+        Memory::register_by(region, most_bytes.min(Region::dma_buf_bytes_max()), |offset, len| {
+            let buffer = region.dma_buf(offset, len)?;
+            Mr::of_dma_buf(pd, region, buffer.as_fd(), offset, len, rights).map_err(|errno| {
+                let what = format!("registering a DMA buffer of {} with the RDMA device {name}", human_bytes(len));
+                Error::from_errno(what, errno).remedy("register the region by address, as usual: not every device takes DMA buffers")
+            })
+        })
+    }
+
+    fn register_by(region: &Region, most_bytes: u64, mut register: impl FnMut(u64, u64) -> Result<Mr>) -> Result<Memory> {
         let piece_bytes = piece_bytes(region.bytes(), region.pages().bytes(), most_bytes).ok_or_else(|| {
             let what = format!("the RDMA device registers {} at once, less than a page or a run", human_bytes(most_bytes));
             Error::new(ErrorKind::Unavailable, what).remedy("use plain pages, or soft")
         })?;
-        let base = region.base() as u64;
         let mut pieces = Vec::new();
         let mut start = 0;
         while start < region.bytes() {
             let len = piece_bytes.min(region.bytes() - start);
-            pieces.push(Mr::new(pd, region, base + start, len, rights).map_err(|errno| refused(region, len, errno))?);
+            pieces.push(register(start, len)?);
             start += len;
         }
-        Ok(Memory { region: region.clone(), base, piece_bytes, pieces })
+        Ok(Memory { region: region.clone(), base: region.base() as u64, piece_bytes, pieces })
     }
 
     /// The region.

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -83,6 +84,22 @@ impl Mr {
         assert!(inside, "{len} bytes at {address:#x} are not the region's");
         // SAFETY: the memory is the region's (above), which this object keeps mapped until it is deregistered.
         let raw = unsafe { ibv::ibv_reg_mr(pd.raw.as_ptr(), address as *mut _, len as usize, rights.0 as c_int) };
+        Mr::made(pd, region, raw)
+    }
+
+    /// Registers a DMA buffer made of `len` bytes of the region from `offset` on, under their addresses.
+    ///
+    /// # Errors
+    /// The device takes none; the error number is the library's or the kernel's.
+    pub fn of_dma_buf(pd: &Rc<Pd>, region: &Region, buffer: BorrowedFd<'_>, offset: u64, len: u64, rights: Rights) -> Result<Mr, i32> {
+        assert!(offset + len <= region.bytes(), "{len} bytes at {offset} are not the region's");
+        let (address, access) = (region.base() as u64 + offset, rights.0 as c_int);
+        // SAFETY: the buffer is the region's memory, which the registration keeps; no memory of this process is named but by it.
+        let raw = unsafe { ibv::ibv_reg_dmabuf_mr(pd.raw.as_ptr(), 0, len as usize, address, buffer.as_raw_fd(), access) };
+        Mr::made(pd, region, raw)
+    }
+
+    fn made(pd: &Rc<Pd>, region: &Region, raw: *mut ibv::ibv_mr) -> Result<Mr, i32> {
         let raw = NonNull::new(raw).ok_or_else(errno)?;
         // SAFETY: the object was just made.
         let (lkey, rkey) = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
