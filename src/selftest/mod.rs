@@ -91,6 +91,7 @@ const TESTS: &[Test] = &[
     test("rdma_atomics", rdma_more::atomics),
     test("rdma_uc", rdma_more::unreliable_connection),
     test("rdma_ud", rdma_more::datagrams),
+    test("rdma_raw_packet_qp", rdma_more::raw_packets),
     test("rdma_srq", rdma_more::shared_receives),
     test("rdma_qp_error", rdma_more::forced_to_error),
     // Passthrough where the disk is an NVMe namespace.

@@ -1,18 +1,25 @@
 //! An RDMA device: what is beyond reliable SEND, WRITE and READ.
 
 use std::future::Future;
+use std::net::SocketAddr;
 
 use super::rdma::{BYTES, grant, pair, pair_of, same};
 use super::stand::Stand;
-use super::{Devices, Ended, Found, check};
+use super::{Devices, Ended, Found, check, skip};
 use crate::base::{Error, Nanos};
-use crate::device::rdma::{Access, Change, Features, Hca, Qp, QpConfig, QpState, Remote, Transport};
+use crate::device::packet::Link;
+use crate::device::rdma::{Access, Change, Features, Hca, Qp, QpConfig, QpState, RawConfig, Remote, Transport};
 use crate::device::{Status, WcStatus};
 use crate::flow::pattern::Pattern;
-use crate::mem::{PageKind, Run};
+use crate::mem::{Ledger, PageKind, Run};
+use crate::wire::ethernet::Mac;
+use crate::wire::frame::Encapsulation;
 
 /// How long a message may be under way where no one says that it was lost.
 const ARRIVAL: Nanos = Nanos::from_secs(20);
+
+/// The UDP port of the frame: discard.
+const RAW_PORT: u16 = 9;
 
 /// Runs `work` with the device, on a region of 8 MiB.
 fn with_device<W>(devices: &Devices, work: impl FnOnce(Stand, Hca) -> W + 'static) -> Found
@@ -146,6 +153,36 @@ pub fn send_with_invalidate(devices: &Devices) -> Found {
         check(after == Err(Status::Rdma(WcStatus::RemoteAccess)), || format!("a WRITE into the closed window ends with {after:?}"))?;
         drop(hca.revoke(window).await);
         Ok(format!("{}: the peer closes a window", one.route()))
+    })
+}
+
+/// A frame to the interface itself by a raw packet queue pair, steered back to it. A NIC may keep a frame to its own address from coming
+/// back; then the line says so.
+pub fn raw_packets(devices: &Devices) -> Found {
+    let interface = devices.interface.clone();
+    with_device(devices, |stand, hca| async move {
+        let config = RawConfig { send_depth: 4, recv_depth: 4, udp_ports: vec![RAW_PORT], ledger: Ledger::new() };
+        let qp = hca.create_raw_qp(&config)?;
+        let Some(interface) = interface else { return skip("no network interface was given: --interface") };
+        let link = Link::find(&interface)?;
+        let Some(&(address, _)) = link.addresses.first() else { return skip(format!("{interface} has no IP address")) };
+        let own = SocketAddr::new(address, RAW_PORT);
+        let mac = Mac(link.mac);
+        let headers = Encapsulation { src_mac: mac, dst_mac: mac, vlan: None, src: own, dst: own, traffic_class: 0, hop_limit: 1 };
+        let pattern = Pattern::new(7, 5);
+        let mut frame = run(&stand, headers.header_len() as u32 + 100)?;
+        headers.emit(100, 0, frame.as_mut_slice());
+        pattern.fill(&mut frame.as_mut_slice()[headers.header_len()..]);
+        let receive = qp.recv(run(&stand, 2048)?);
+        drop(qp.send(frame).await.map_err(|failed| failed.into_error("sending a frame"))?);
+        match arrives(&stand, "a frame", receive).await {
+            Ok(received) => {
+                let received = received.map_err(|failed| failed.into_error("receiving a frame"))?;
+                same(pattern, &received.run.as_slice()[headers.header_len()..], "the frame")?;
+                Ok(format!("{}: a frame sent, and steered back by its UDP port", hca.caps().name))
+            }
+            Err(_) => Ok(format!("{}: a frame sent; one to its own address does not come back", hca.caps().name)),
+        }
     })
 }
 

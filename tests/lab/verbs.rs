@@ -3,8 +3,8 @@
 use basin::base::Rng;
 use basin::base::error::ErrorKind;
 use basin::device::Ops;
-use basin::device::rdma::{Hca, HcaEnv, VerbsConfig};
-use basin::mem::{PageKind, Region, RegionConfig, Slab};
+use basin::device::rdma::{Hca, HcaEnv, RawConfig, VerbsConfig};
+use basin::mem::{Ledger, PageKind, Region, RegionConfig, Slab};
 use std::process::{Command, Stdio};
 
 use super::guest::{command, finish, in_lab, read, run};
@@ -103,5 +103,22 @@ fn dma_buffers_are_the_region_s_memory() {
         let refused = Hca::open(HcaEnv { verbs, ..env }, &"rxe0".parse().unwrap()).err().expect("rxe takes no DMA buffers");
         let text = refused.to_string();
         assert!(refused.kind() == ErrorKind::Unavailable && text.contains("DMA buffer") && text.contains("rxe0"), "{text}");
+    }
+}
+
+/// rxe has no queue pairs for frames, and says so; the soft HCA points to AF_XDP.
+#[test]
+fn raw_packet_queue_pairs_are_the_device_s_to_refuse() {
+    if !in_lab() {
+        return;
+    }
+    let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(1 << 20) }).unwrap();
+    for name in ["rxe0", "soft"] {
+        let hca = Hca::open(HcaEnv::new(Ops::new(64), region.clone(), Rng::from_kernel()), &name.parse().unwrap()).unwrap();
+        let config = RawConfig { send_depth: 4, recv_depth: 4, udp_ports: vec![9], ledger: Ledger::new() };
+        let text = hca.create_raw_qp(&config).err().map(|error| (error.kind(), error.to_string())).expect("it has none");
+        assert!(text.0 == ErrorKind::Unavailable && text.1.contains(name) && text.1.contains("AF_XDP"), "{text:?}");
+        let too_deep = hca.create_raw_qp(&RawConfig { send_depth: 0, ..config }).err().expect("no request at once").kind();
+        assert_eq!(too_deep, if name == "soft" { ErrorKind::Unavailable } else { ErrorKind::Usage });
     }
 }

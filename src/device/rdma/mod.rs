@@ -28,6 +28,7 @@ mod joint;
 pub mod name;
 pub mod port;
 pub mod qp;
+pub mod raw;
 mod slots;
 mod soft;
 pub mod srq;
@@ -53,6 +54,7 @@ use crate::wire::roce::Nak;
 pub use endpoint::QpEndpoint;
 pub use name::RdmaName;
 pub use qp::{Address, Change, Qp, Received, Remote};
+pub use raw::{RawConfig, RawQp};
 pub use srq::Srq;
 pub use strays::Strays;
 

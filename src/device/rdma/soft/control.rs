@@ -13,7 +13,7 @@ use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::Ops;
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RdmaName, Transport, endpoint, slots};
+use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RawConfig, RdmaName, Transport, endpoint, slots};
 use crate::device::sim::network::Port;
 use crate::mem::{Region, Run};
 use crate::proto::rc::{self, Mtu};
@@ -157,6 +157,12 @@ impl Soft {
         slot.peer = peer;
         self.list(index);
         Ok(())
+    }
+
+    /// The soft HCA has no queue pairs for frames: what it would send them by is AF_XDP.
+    pub fn create_raw(&mut self, _config: &RawConfig) -> Result<(u32, u32)> {
+        let what = format!("a raw packet queue pair of {}: it has none", self.caps.name);
+        Err(Error::new(ErrorKind::Unavailable, what).remedy("use an AF_XDP port, which frames go by without it"))
     }
 
     /// A further peer of a datagram queue pair.

@@ -217,6 +217,9 @@ impl Verbs {
         attr.qp_state = state::IBV_QPS_ERR;
         let _ = qp.modify(&mut attr, mask::IBV_QP_STATE);
         self.grants.free_of(index);
+        if let Some(rules) = self.slot(index).steering.as_mut() {
+            rules.clear();
+        }
         match qp.destroy() {
             Ok(()) => {
                 self.reap(usize::MAX);

@@ -147,7 +147,7 @@ impl Verbs {
         for index in 0..self.slots.len() as u32 {
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
             // The library has nobody to ask: what it keeps of the queue pair stays.
-            std::mem::forget(slot.qp.take());
+            std::mem::forget((slot.steering.as_mut().map(std::mem::take), slot.qp.take()));
             self.grants.forget_of(index);
             self.flush(index);
         }

@@ -12,6 +12,7 @@ use super::ffi::{Cq, Pd, Piece, Verb};
 use super::grants::Grants;
 use super::managed::Managed;
 use super::memory::Memory;
+use super::raw::HEADER_BYTES;
 use super::request::{self, Operations};
 use super::shared::Shared;
 use super::slot::{GRH_BYTES, Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What};
@@ -179,6 +180,12 @@ impl Verbs {
                 }
                 handle = way.handle.clone();
                 request::datagram(op, &handle, to)
+            }
+            (Transport::Ud, None) if slot.steering.is_some() => {
+                if bytes < HEADER_BYTES {
+                    return Posted::Never(WcStatus::LocalLength);
+                }
+                matches!(op, SendOp::Send).then_some(Verb::Send)
             }
             (transport @ (Transport::Rc | Transport::Uc), None) => request::of_connection(op, transport, operations),
             // A connection has one peer.

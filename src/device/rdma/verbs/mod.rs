@@ -12,6 +12,7 @@
 //! | [`control`] | queue pairs made and destroyed |
 //! | [`connect`] | queue pairs connected |
 //! | [`managed`] | queue pairs connected by the kernel's connection manager |
+//! | [`raw`] | queue pairs of whole Ethernet frames |
 //! | [`shared`] | receives that several queue pairs share |
 //! | [`ways`] | datagrams: address handles, and where headers go |
 //! | [`grants`] | windows opened to peers and closed |
@@ -33,6 +34,7 @@ mod grants;
 mod hca;
 mod managed;
 mod memory;
+mod raw;
 mod request;
 mod shared;
 mod slot;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::ffi::{AddressHandle, QueuePair, RecvBatch, SendBatch};
+use super::ffi::{AddressHandle, QueuePair, RecvBatch, SendBatch, Steering};
 use crate::base::{Psn, Qpn};
 use crate::device::rdma::{QpConfig, QpFault, QpState, Transport};
 use crate::proto::ud::Destination;
@@ -45,6 +45,8 @@ pub enum What {
 
 /// A queue pair.
 pub struct Slot {
+    /// It is for whole frames: the rules that bring it some. They go before the queue pair does.
+    pub steering: Option<Vec<Steering>>,
     /// `None` once it is destroyed.
     pub qp: Option<QueuePair>,
     pub qpn: Qpn,
@@ -90,6 +92,7 @@ impl Slot {
     pub fn new(qp: QueuePair, psn: Psn, qkey: u32, config: QpConfig, inline_bytes: u32, windows: u32) -> Slot {
         let (sends, recvs) = ((config.send_depth + windows) as usize, config.recv_depth as usize);
         Slot {
+            steering: None,
             qpn: Qpn(qp.number()),
             qp: Some(qp),
             psn,
@@ -118,7 +121,7 @@ impl Slot {
     /// Bytes before each message received that are no part of it.
     #[inline]
     pub fn header_bytes(&self) -> u32 {
-        if self.config.transport == Transport::Ud { GRH_BYTES } else { 0 }
+        if self.config.transport == Transport::Ud && self.steering.is_none() { GRH_BYTES } else { 0 }
     }
 
     /// Requests that have no completion yet.

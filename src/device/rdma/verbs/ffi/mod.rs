@@ -11,6 +11,7 @@ mod manager;
 mod memory;
 mod queue_pair;
 mod shared;
+mod steering;
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -25,6 +26,7 @@ pub use manager::{CmEvent, CmEventKind, CmId, Manager, Offer};
 pub use memory::{Mr, Mw, Pd, Rights};
 pub use queue_pair::{QpAttr, QpShape, QueuePair, gid, no_attr};
 pub use shared::SharedReceives;
+pub use steering::{Steering, UdpTo};
 
 /// Reads on the descriptor no longer wait. It belongs to an object the caller holds.
 pub fn unblock(fd: RawFd) -> Result<()> {

@@ -28,7 +28,7 @@ pub struct QueuePair {
     pd: Rc<Pd>,
     cq: Rc<RefCell<Cq>>,
     shared: Option<Rc<RefCell<SharedReceives>>>,
-    raw: NonNull<ibv::ibv_qp>,
+    pub(super) raw: NonNull<ibv::ibv_qp>,
 }
 
 impl QueuePair {
