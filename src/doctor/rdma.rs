@@ -31,7 +31,7 @@ pub(super) fn named(name: &str) -> Result<Option<String>> {
 
 /// Libraries, and every port of `only` or of all devices.
 pub(super) fn checks(only: Option<&str>) -> Vec<Check> {
-    let mut checks = vec![library("libibverbs.so.1", "libibverbs1 ibverbs-providers"), library("librdmacm.so.1", "librdmacm1")];
+    let mut checks = vec![library("libibverbs.so.1", "libibverbs1 ibverbs-providers"), connection_manager()];
     let devices: Vec<String> = match only {
         Some(name) => vec![name.to_owned()],
         None => names(CLASS),
@@ -66,6 +66,19 @@ fn library(name: &str, packages: &str) -> Check {
             "it is loaded only for verbs devices; soft RDMA does without",
             format!("sudo apt-get install {packages}"),
         ),
+    }
+}
+
+/// The kernel's connection manager.
+fn connection_manager() -> Check {
+    const NODE: &str = "/dev/infiniband/rdma_cm";
+    let cause = "without it devices of the kernel make no connections by rdma_cm (rping); all else works";
+    match access(Path::new(NODE), AccessFlags::R_OK | AccessFlags::W_OK) {
+        Ok(()) => Check::ok(Area::Rdma, "rdma_cm", NODE),
+        Err(nix::errno::Errno::EACCES) => {
+            Check::warning(Area::Rdma, "rdma_cm", format!("{NODE} cannot be opened"), cause, format!("sudo chmod 666 {NODE}"))
+        }
+        Err(_) => Check::warning(Area::Rdma, "rdma_cm", "not loaded", cause, "nothing for soft RDMA; sudo modprobe rdma_ucm"),
     }
 }
 

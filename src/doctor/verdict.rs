@@ -44,7 +44,7 @@ const RING: Need = Need { area: Area::IoUring, names: &["ring", "single issuer, 
 const WIDE: Need = Need { area: Area::IoUring, names: &["128-byte SQEs, 32-byte CQEs", "URING_CMD"] };
 const SOCKET: Need = Need { area: Area::AfXdp, names: &["socket", "interfaces"] };
 const PROGRAM: Need = Need { area: Area::Bpf, names: &["load and attach"] };
-const VERBS: Need = Need { area: Area::Rdma, names: &["libibverbs.so.1", "librdmacm.so.1"] };
+const VERBS: Need = Need { area: Area::Rdma, names: &["libibverbs.so.1"] };
 const RDMA_DEVICE: Need = Need { area: Area::Rdma, names: &["devices"] };
 const NVME: Need = Need { area: Area::Storage, names: &["NVMe passthrough"] };
 
