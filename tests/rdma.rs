@@ -166,7 +166,13 @@ mod networks {
 
     #[test]
     fn jumbo_frames() {
-        works(&xdp::AF_XDP_JUMBO, 2048);
+        works(&xdp::AF_XDP_JUMBO, 4096);
+    }
+
+    #[test]
+    fn jumbo_frames_in_small_chunks() {
+        works(&xdp::AF_XDP_JUMBO_IN_SMALL_CHUNKS, 4096);
+        works(&xdp::AF_XDP_JUMBO_LINK_LOCAL, 4096);
     }
 
     #[test]

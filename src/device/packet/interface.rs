@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
-use crate::device::packet::features::xdp_features;
+use crate::device::packet::features::{XdpFeatures, xdp_features};
 use crate::device::packet::link::Link;
 use crate::device::packet::program::{Attached, Program, Steered};
 use crate::device::packet::xsk::{Binding, RingSizes, Rings, Xsk};
 use crate::device::packet::{ModeWish, PacketMode, umem};
 use crate::mem::Region;
+use crate::wire::ethernet;
 
 /// Pieces of one frame that copy mode takes (`MAX_SKB_FRAGS`).
 pub(super) const PIECES_MAX: u32 = 17;
@@ -37,6 +38,23 @@ impl InterfaceConfig {
     /// `udp_ports` of `name` in the best mode to be had, frames at multiples of 512 bytes, one chunk per packet.
     pub fn new(name: impl Into<String>, udp_ports: &[u16]) -> InterfaceConfig {
         InterfaceConfig { name: name.into(), udp_ports: udp_ports.to_vec(), mode: ModeWish::Auto, headroom: 256, several_chunks: false }
+    }
+
+    /// With several chunks a packet if the longest ones of the interface do not fit one chunk of `region`; but not where that would cost
+    /// the driver's zero-copy.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel does not answer.
+    pub fn for_whole_mtu(self, region: &Region) -> Result<InterfaceConfig> {
+        let link = Link::find(&self.name)?;
+        let longest = link.mtu + (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
+        let is_needed = longest > region.chunk_bytes() - umem::frame_start(self.headroom);
+        let features = if is_needed { xdp_features(link.index)? } else { None };
+        let copies_anyway = matches!(self.mode, ModeWish::Native | ModeWish::Skb);
+        // A bind that asks for several chunks falls back to copies where the driver's zero-copy takes one.
+        let is_free =
+            |features: XdpFeatures| copies_anyway || !features.zero_copy || features.zero_copy_pieces.is_some_and(|most| most > 1);
+        Ok(InterfaceConfig { several_chunks: features.is_some_and(is_free), ..self })
     }
 }
 
