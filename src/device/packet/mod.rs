@@ -55,7 +55,7 @@ pub use absent::{Inlet, Interface};
 pub use inlet::{Inlet, Splitter};
 #[cfg(feature = "xdp")]
 pub use interface::{Interface, InterfaceConfig};
-pub use link::{Link, Mac};
+pub use link::{Link, Mac, Vlan};
 pub use neighbours::{Path, resolve};
 #[cfg(feature = "xdp")]
 pub use port::{Fragment, Port, PortConfig, PortStats, Refusal, SendRefused};

@@ -60,8 +60,9 @@ impl Xdp {
     /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With strays in `env`, packets
     /// for queue pairs of other cores go there.
     pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, env: &HcaEnv) -> Result<Xdp> {
-        let (traffic_class, vlan, strays) = (env.traffic_class, env.vlan, env.strays.clone());
+        let (traffic_class, strays) = (env.traffic_class, env.strays.clone());
         let interface = inlet.port().interface();
+        let vlan = env.vlan.or(interface.link().vlan.map(|vlan| vlan.id));
         let name = &interface.link().name;
         if !interface.config().udp_ports.contains(&address.port()) {
             let what = format!("soft:xdp: UDP port {} is not steered to this program on {name}", address.port());
