@@ -71,12 +71,7 @@ impl World<'_> {
 
     /// The same on another interface there.
     pub fn far_client_on(&self, interface: &str, rdma: &str, more: &[&str]) -> Process {
-        self.far_client_of(NEAR, interface, rdma, more)
-    }
-
-    /// The same of a server at another address.
-    pub fn far_client_of(&self, server: &str, interface: &str, rdma: &str, more: &[&str]) -> Process {
-        let arguments = client_arguments(interface, rdma, server, more);
+        let arguments = client_arguments(interface, rdma, NEAR, more);
         self.far.run(move || Process::start(PROGRAM, &arguments))
     }
 
