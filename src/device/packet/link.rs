@@ -263,8 +263,8 @@ fn ethtool<T>(name: &str, request: &mut T) -> Option<()> {
         *to = from as libc::c_char;
     }
     frame.ifr_ifru.ifru_data = std::ptr::from_mut(request).cast();
-    // SAFETY: the request outlives the call, and is as long as its command says (ethtool_drvinfo: 196 bytes, ethtool_channels: 36, ethtool_value: 8),
-    // which is all the kernel reads and writes.
+    // SAFETY: the request outlives the call, and is as long as its command says (ethtool_drvinfo: 196 bytes, ethtool_channels: 36,
+    // ethtool_value: 8), which is all the kernel reads and writes.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &mut frame) };
     (rc == 0).then_some(())
 }

@@ -76,6 +76,7 @@ impl RawPayload {
     }
 
     /// In the pieces given, of which there are no more than a packet has.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has packets in pieces"))]
     pub fn of(slices: &[&[u8]]) -> RawPayload {
         let mut payload = RawPayload::new(std::ptr::null(), 0);
         for (piece, slice) in payload.pieces.iter_mut().zip(slices) {

@@ -396,8 +396,8 @@ mod tests {
             let (transmit, payload) = frame::tests::send();
             let path = from.path_to(to.address()).unwrap();
             let (mut sent, mut refused, mut came) = (0, 0, 0);
-            let started = std::time::Instant::now();
-            while came < PACKETS && started.elapsed() < std::time::Duration::from_secs(20) {
+            let clock = crate::base::Clock::start();
+            while came < PACKETS && clock.now() < Nanos::from_secs(20) {
                 if sent < PACKETS && from.room() {
                     // SAFETY: the payload lives to the end.
                     unsafe { from.send(&path, &transmit, &Ledger::new()) };
