@@ -16,6 +16,8 @@
 
 /* The most VLAN tags looked behind: one of the customer, one of the provider. */
 #define VLAN_TAGS 2
+/* The identifier in a tag. */
+#define VLAN_ID 0x0fff
 /* More fragments, or an offset: only the first fragment has a UDP header, so none is steered. */
 #define IP_FRAGMENT 0x3fff
 
@@ -31,8 +33,11 @@ struct counts {
 	__u64 stale;
 };
 
-/* Set before loading: nanoseconds after which a heartbeat is stale. */
-const volatile __u64 stale_ns = 1000000000;
+/* Set before loading: nanoseconds after which a heartbeat is stale; the VLAN whose packets are chosen, or 0 for any and none. */
+const volatile struct {
+	__u64 stale_ns;
+	__u64 vlan;
+} settings = { 1000000000, 0 };
 
 /* By receive queue: its AF_XDP socket. Resized to the interface's queues before loading. */
 struct {
@@ -89,6 +94,7 @@ static __always_inline int is_chosen(struct xdp_md *packet)
 		return 0;
 	__be16 protocol = ethernet->h_proto;
 	void *network = ethernet + 1;
+	__u16 vlan = 0;
 
 #pragma unroll
 	for (int i = 0; i < VLAN_TAGS; i++) {
@@ -97,9 +103,13 @@ static __always_inline int is_chosen(struct xdp_md *packet)
 		struct vlan_tag *tag = network;
 		if ((void *)(tag + 1) > end)
 			return 0;
+		if (i == 0)
+			vlan = bpf_ntohs(tag->tci) & VLAN_ID;
 		protocol = tag->protocol;
 		network = tag + 1;
 	}
+	if (settings.vlan && settings.vlan != vlan)
+		return 0;
 
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = network;
@@ -134,7 +144,7 @@ int steer(struct xdp_md *packet)
 	}
 	__u64 last = *(volatile __u64 *)heartbeat;
 	__u64 now = bpf_ktime_get_ns();
-	if (now > last && now - last > stale_ns) {
+	if (now > last && now - last > settings.stale_ns) {
 		count->stale++;
 		return XDP_PASS;
 	}

@@ -473,3 +473,51 @@ fn every_reader_of_a_port_hears_that_the_link_is_down() {
         world.close();
     });
 }
+
+/// Packets of several chunks stay together on their way through a splitter, and go whole to the reader of their port.
+#[test]
+fn long_packets_are_dealt_whole() {
+    const LONG: usize = 5000;
+    in_namespaces(1, |far| {
+        ip("link set near mtu 9000");
+        far.run(|| ip("link set far mtu 9000"));
+        let world = World::open(&InterfaceConfig { several_chunks: true, ..InterfaceConfig::new("near", &[PORT, PORT + 1]) });
+        let splitter = Splitter::new(&world.ops, world.port.clone());
+        let [one, two] = [PORT, PORT + 1].map(|port| splitter.inlet(&[port]));
+        far.run(|| {
+            let socket = UdpSocket::bind((FAR, 0)).unwrap();
+            for number in 0..40u8 {
+                let len = if number % 3 == 0 { 100 } else { LONG };
+                socket.send_to(&vec![number; len], (NEAR, PORT + u16::from(number % 2))).unwrap();
+            }
+        });
+        // The first reader takes all there is, three chunks at a time; the second has no use for long packets.
+        let (mut fragments, mut singles) = (Vec::with_capacity(256), Vec::with_capacity(256));
+        let mut got = |want: (usize, usize)| {
+            one.receive_fragments(&mut fragments, 3).unwrap();
+            two.receive(&mut singles, 3).unwrap();
+            (fragments.iter().filter(|fragment| !fragment.more).count(), singles.len()) == want
+        };
+        assert!(world.poll_until(|| got((20, 7))));
+        let mut packets: Vec<Vec<u8>> = vec![Vec::new()];
+        for fragment in fragments.drain(..) {
+            packets.last_mut().unwrap().extend_from_slice(fragment.buf.as_slice());
+            if !fragment.more {
+                packets.push(Vec::new());
+            }
+        }
+        assert_eq!(packets.pop(), Some(Vec::new()));
+        for (number, packet) in (0..40u8).step_by(2).zip(&packets) {
+            let len = if number % 3 == 0 { 100 } else { LONG };
+            assert!(packet[42..] == vec![number; len], "packet {number}: {} bytes", packet.len());
+        }
+        for (number, single) in (3..40u8).step_by(6).zip(&singles) {
+            assert!(single.as_slice()[42..] == [number; 100], "packet {number}");
+        }
+        assert!(world.poll_until(|| two.receive(&mut singles, 4) == Ok(0) && two.dropped() == 13));
+        assert_eq!(one.dropped(), 0);
+        singles.clear();
+        drop((one, two, splitter));
+        world.close();
+    });
+}

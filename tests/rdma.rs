@@ -16,7 +16,7 @@ mod xdp;
 
 use basin::base::{Nanos, Rng};
 use basin::device::WcStatus;
-use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, Remote};
+use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, Remote, Transport};
 use basin::device::sim::network::Faults;
 use basin::reactor::{Core, CoreConfig};
 use cases::a_peer_that_stops;
@@ -114,6 +114,43 @@ fn rdma_cm_is_found_at_roce_s_port_only() {
     }
 }
 
+/// Room is asked for on the way a datagram takes, not on its queue pair's first one.
+#[test]
+fn datagrams_to_several_peers_wait_for_room() {
+    for name in ["soft:mem", "soft:shm"] {
+        let (mut world, other) = (World::new(Wire::Named(name)), World::new(Wire::Named(name)).a);
+        let config = QpConfig { transport: Transport::Ud, send_depth: 512, recv_depth: 512, ..QpConfig::default() };
+        let (a, _b) = world.connected(&config);
+        let third = other.hca.create_qp(&config).unwrap();
+        third.connect(&a.local()).unwrap();
+        let there = a.address(&third.local()).unwrap();
+        // The link is there when something has come over it.
+        let mut first = third.submit_recv(other.slab.run(8).unwrap()).unwrap();
+        let mut tries = 0;
+        while (&mut first).now_or_never().is_none() {
+            drop(world.run(a.submit_send_to(world.a.filled(8, 0), &there, None).unwrap()).into_result().unwrap());
+            let _ = other.queue.borrow_mut().poll(world.now());
+            tries += 1;
+            assert!(tries < 100_000, "{name}: no link");
+        }
+        let receives: Vec<_> = (0..300).map(|_| third.submit_recv(other.slab.run(4000).unwrap()).unwrap()).collect();
+        let sends: Vec<_> = (0..300).map(|salt| a.submit_send_to(world.a.filled(4000, salt), &there, None).unwrap()).collect();
+        for (salt, receive) in (0..).zip(receives) {
+            let mut receive = std::pin::pin!(receive);
+            let got = loop {
+                world.step();
+                let _ = other.queue.borrow_mut().poll(world.now());
+                if let Some(got) = receive.as_mut().now_or_never() {
+                    break got.into_result().unwrap();
+                }
+                assert!(world.now() < Nanos::from_secs(30), "{name}: datagram {salt} did not arrive");
+            };
+            assert!(got.as_slice() == pattern(4000, salt), "{name}: datagram {salt}");
+        }
+        sends.into_iter().for_each(|send| drop(world.run(send).into_result().unwrap()));
+    }
+}
+
 fn here(case: impl FnOnce()) {
     case();
 }
@@ -166,7 +203,13 @@ mod networks {
 
     #[test]
     fn jumbo_frames() {
-        works(&xdp::AF_XDP_JUMBO, 2048);
+        works(&xdp::AF_XDP_JUMBO, 4096);
+    }
+
+    #[test]
+    fn jumbo_frames_in_small_chunks() {
+        works(&xdp::AF_XDP_JUMBO_IN_SMALL_CHUNKS, 4096);
+        works(&xdp::AF_XDP_JUMBO_LINK_LOCAL, 4096);
     }
 
     #[test]
@@ -192,6 +235,33 @@ mod networks {
             drop((failed, other));
             assert!(world.run(receive).into_result().is_err(), "nothing came");
         });
+    }
+
+    /// Sends more messages than any ring or buffer on the way out holds, and looks at each that arrives.
+    fn waits_for_room(mut world: World, transport: Transport, len: u32) {
+        const MESSAGES: u64 = 128;
+        let (a, b) = world.connected(&QpConfig { transport, ..QpConfig::default() });
+        let receives: Vec<_> = (0..MESSAGES).map(|_| b.submit_recv(world.b.slab.run(len).unwrap()).unwrap()).collect();
+        let sends: Vec<_> = (0..MESSAGES).map(|salt| a.submit_send(world.a.filled(len, salt), None).unwrap()).collect();
+        for send in sends {
+            drop(world.run(send).into_result().unwrap());
+        }
+        for (salt, receive) in (0..).zip(receives) {
+            let got = world.run(receive).into_result().unwrap();
+            let which = |salt: &u64| got.as_slice() == pattern(len as usize, *salt);
+            assert!(which(&salt), "{transport:?}: message {:?} in place of {salt}", (0..MESSAGES).find(which));
+        }
+    }
+
+    /// Who is not acknowledged sends as fast as the wire takes it, and no faster: what is lost is lost on the way.
+    #[test]
+    fn unreliable_senders_wait_for_room() {
+        for made in [&xdp::AF_XDP_SHORT_RING, &xdp::AF_XDP_JUMBO_SHORT_RING] {
+            xdp::alone(move || {
+                waits_for_room(World::new(Wire::Made(made)), Transport::Uc, 20_000);
+                waits_for_room(World::new(Wire::Made(made)), Transport::Ud, 1000);
+            });
+        }
     }
 
     /// A socket too needs to be told on which interface a link-local address is meant.

@@ -7,9 +7,13 @@
 //! - 64 KiB WRITE, 16 in flight, against a shared-memory ring of 4 KiB frames with one copy and a CRC-32 on the way in, checked
 //!   on the way out;
 //! - 8-byte SEND, there and back, against one cache line that two cores hand each other;
+//! - `-- rc` (root only, by itself): 64 KiB WRITE over AF_XDP by path MTU: bytes, packets, processor time, and what of that the ICRC and
+//!   the copies alone take;
 //! - over AF_XDP (root only): both, with 64 bytes, against two ports that exchange frames of the same length without a protocol, and
 //!   against blocking TCP for information.
 
+#[cfg(feature = "xdp")]
+mod touch;
 #[cfg(feature = "xdp")]
 mod veth;
 
@@ -50,6 +54,13 @@ fn main() {
             _ => filter = argument,
         }
     }
+    if filter == "rc" {
+        #[cfg(feature = "xdp")]
+        rc_by_path_mtu(pairs);
+        #[cfg(not(feature = "xdp"))]
+        println!("SKIPPED: {filter}: built without AF_XDP");
+        return;
+    }
     let chosen = |what: &str, wire: &str| filter.is_empty() || filter == what || filter == wire;
     for wire in ["soft:mem", "soft:shm"] {
         if chosen("write", wire) {
@@ -69,7 +80,7 @@ fn over_veth(pairs: usize, chosen: impl Fn(&str, &str) -> bool) {
     if !write && !latency {
         return;
     }
-    if let Err(why) = veth::lay() {
+    if let Err(why) = veth::lay(1500) {
         println!("SKIPPED: {XDP}: {why}");
         return;
     }
@@ -79,6 +90,44 @@ fn over_veth(pairs: usize, chosen: impl Fn(&str, &str) -> bool) {
     if latency {
         compare(pairs, "soft:xdp 64 B SEND round trip", "ns", "raw frames", || veth::raw_round_trip(64), || soft_send(XDP, 64));
         compare(pairs, "soft:xdp 64 B SEND round trip", "ns", "TCP", || veth::tcp_round_trip(64), || soft_send(XDP, 64));
+    }
+}
+
+/// The path MTUs by turns, each `rounds` times; medians of all.
+#[cfg(feature = "xdp")]
+fn rc_by_path_mtu(rounds: usize) {
+    const PATH_MTUS: [u32; 3] = [1024, 2048, 4096];
+    // One interface for all, so that only the packets differ.
+    if let Err(why) = veth::lay(9000) {
+        println!("SKIPPED: {XDP}: {why}");
+        return;
+    }
+    let mut runs = PATH_MTUS.map(|_| Vec::new());
+    // The first round warms caches and page tables.
+    for round in 0..=rounds {
+        for (path_mtu, runs) in PATH_MTUS.into_iter().zip(&mut runs) {
+            let run = write(XDP, Some(path_mtu));
+            // At once, so that a noisy neighbour hits both.
+            let alone_ns = touch::per_packet_ns(path_mtu);
+            if round > 0 {
+                let packets_per_s = run.gb_per_s * 1e9 / f64::from(path_mtu);
+                // Processor seconds of ICRC and copies in each second of the run, of all processor seconds in it.
+                let share = packets_per_s * alone_ns / 1e9 / (run.cpu_s_per_gb * run.gb_per_s);
+                runs.push([run.gb_per_s, packets_per_s / 1e3, run.cpu_s_per_gb, alone_ns, share * 100.0]);
+            }
+        }
+    }
+    for (path_mtu, runs) in PATH_MTUS.into_iter().zip(runs) {
+        let median = |column: usize| {
+            let mut values: Vec<f64> = runs.iter().map(|run: &[f64; 5]| run[column]).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let [rate, packets, cpu, alone, share] = std::array::from_fn(median);
+        println!(
+            "path MTU {path_mtu}   {rate:.2} GB/s   {packets:.0} thousand packets/s   {cpu:.2} s of both cores per GB   \
+             ICRC and copies {alone:.0} ns a packet, {share:.0} %"
+        );
     }
 }
 
@@ -242,11 +291,12 @@ struct End {
 }
 
 impl End {
-    fn open(wire: &str, side: Side) -> (End, Qp) {
+    fn open(wire: &str, side: Side, path_mtu: Option<u32>) -> (End, Qp) {
+        let config = QpConfig { path_mtu, ..QpConfig::default() };
         #[cfg(feature = "xdp")]
         if wire == XDP {
             let end = veth::open(side);
-            let qp = end.hca.create_qp(&QpConfig::default()).expect("a queue pair");
+            let qp = end.hca.create_qp(&config).expect("a queue pair");
             return (end, qp);
         }
         // Both sides are alike where there is no network.
@@ -254,7 +304,7 @@ impl End {
         let region = Region::map(&RegionConfig::new(8 << 20)).expect("8 MiB");
         let slab = Slab::new(&region, region.chunks()).expect("a slab");
         let hca = Hca::open(HcaEnv::new(Ops::new(1024), region, Rng::from_kernel()), &wire.parse().expect("a name")).expect("an HCA");
-        let qp = hca.create_qp(&QpConfig::default()).expect("a queue pair");
+        let qp = hca.create_qp(&config).expect("a queue pair");
         let queue = hca.queue();
         (End { slab, hca, queue, packets: None, clock: Clock::start() }, qp)
     }
@@ -296,6 +346,7 @@ struct Told {
 /// Runs `there` on the second core, connected, and `here` on the first.
 fn connected<T>(
     wire: &'static str,
+    path_mtu: Option<u32>,
     there: impl FnOnce(&End, &Qp, Arc<AtomicBool>) + Send + 'static,
     here: impl FnOnce(&End, &Qp, Option<Remote>) -> T,
 ) -> T {
@@ -305,7 +356,7 @@ fn connected<T>(
         let stop = stop.clone();
         on_second_core(move |ready| {
             ready();
-            let (end, qp) = End::open(wire, Side::Far);
+            let (end, qp) = End::open(wire, Side::Far, path_mtu);
             let window = poll_once(qp.grant(end.slab.run(1 << 20).expect("a window's run"), Access::WRITE)).ok();
             to_here.send(Told { endpoint: qp.local(), window: window.as_ref().map(Remote::of) }).expect("the first core listens");
             let told = at_there.recv().expect("the first core tells");
@@ -318,7 +369,7 @@ fn connected<T>(
             end.close();
         })
     };
-    let (end, qp) = End::open(wire, Side::Near);
+    let (end, qp) = End::open(wire, Side::Near, path_mtu);
     let told = at_here.recv().expect("the second core tells");
     to_there.send(Told { endpoint: qp.local(), window: None }).expect("the second core listens");
     qp.connect(&told.endpoint).expect("connected");
@@ -339,8 +390,29 @@ fn poll_once<F: Future>(future: F) -> F::Output {
 }
 
 fn soft_write(wire: &'static str) -> f64 {
+    write(wire, None).gb_per_s
+}
+
+/// What a run of WRITEs gave and cost.
+struct Run {
+    gb_per_s: f64,
+    /// Processor time of both threads, and of the kernel for them.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "shown of AF_XDP alone"))]
+    cpu_s_per_gb: f64,
+}
+
+/// Processor time of this process so far.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure lives through the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn write(wire: &'static str, path_mtu: Option<u32>) -> Run {
     connected(
         wire,
+        path_mtu,
         |end, _, stop| {
             while !stop.load(Ordering::Relaxed) {
                 end.poll();
@@ -353,18 +425,19 @@ fn soft_write(wire: &'static str) -> f64 {
             let mut flying: Vec<_> = (0..DEPTH).map(|slot| post(slot, end.slab.run(WRITE_BYTES).expect("a source"))).collect();
             let run = end.wait(&mut flying[0]).into_result().expect("the first write");
             flying[0] = post(0, run);
-            let (started, mut writes, mut slot) = (Instant::now(), 0u64, 1);
+            let (started, used, mut writes, mut slot) = (Instant::now(), cpu_time(), 0u64, 1);
             while started.elapsed() < SPAN {
                 let run = end.wait(&mut flying[slot]).into_result().expect("a write");
                 flying[slot] = post(slot, run);
                 writes += 1;
                 slot = (slot + 1) % DEPTH;
             }
-            let span = started.elapsed();
+            let (span, used) = (started.elapsed(), cpu_time() - used);
             for mut op in flying {
                 drop(end.wait(&mut op));
             }
-            (writes * u64::from(WRITE_BYTES)) as f64 / span.as_secs_f64() / 1e9
+            let gigabytes = (writes * u64::from(WRITE_BYTES)) as f64 / 1e9;
+            Run { gb_per_s: gigabytes / span.as_secs_f64(), cpu_s_per_gb: used.as_secs_f64() / gigabytes }
         },
     )
 }
@@ -406,6 +479,7 @@ fn soft_send(wire: &'static str, bytes: u32) -> f64 {
     }
     let span = connected(
         wire,
+        None,
         move |end, qp, stop| {
             play(end, qp, bytes, false);
             while !stop.load(Ordering::Relaxed) {

@@ -43,7 +43,7 @@ fn address(side: Side) -> Ipv4Addr {
 }
 
 /// Makes the namespaces and the pair, which vanish with the process.
-pub fn lay() -> Result<(), String> {
+pub fn lay(mtu: u32) -> Result<(), String> {
     let fresh = || -> Result<OwnedFd, String> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| format!("no network namespace to be had: {errno}"))?;
         Ok(File::open("/proc/thread-self/ns/net").map_err(|error| error.to_string())?.into())
@@ -57,6 +57,7 @@ pub fn lay() -> Result<(), String> {
         let name = NAMES[side as usize];
         setns(&namespaces[side as usize], CloneFlags::CLONE_NEWNET).map_err(|errno| format!("entering a namespace: {errno}"))?;
         ip(&format!("address add {}/24 dev {name}", address(side)))?;
+        ip(&format!("link set {name} mtu {mtu}"))?;
         ip(&format!("link set {name} up"))?;
     }
     Ok(())
@@ -83,7 +84,7 @@ fn open_port(side: Side, chunks: u32) -> Opened {
     let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(bytes) }).expect("memory");
     let [receiving, sending] = [(); 2].map(|()| Slab::new(&region, PACKET_CHUNKS).expect("a slab"));
     let ops = Ops::new(1024);
-    let config = InterfaceConfig::new(NAMES[side as usize], &[roce::UDP_PORT]);
+    let config = InterfaceConfig::new(NAMES[side as usize], &[roce::UDP_PORT]).for_whole_mtu(&region).expect("an interface");
     let interface = Interface::open(&region, &config).expect("the interface");
     let port = Port::open(&ops, &receiving, &interface, &PortConfig::new(0)).expect("a port");
     Opened { region, ops, port, sending }

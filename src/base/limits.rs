@@ -12,6 +12,10 @@ pub const FIXED_BUFFER_MAX_BYTES: u64 = 1 << 30;
 /// The most fixed buffers a ring takes (`IORING_MAX_REG_BUFFERS`).
 pub const FIXED_BUFFERS_MAX: u32 = 1 << 14;
 
+/// Chunks of a received RoCE packet, at most: one of 4096 bytes and its headers in chunks of 2 KiB, of which each holds 1536 behind 256
+/// bytes of the kernel's and 256 of our own head room.
+pub const PACKET_CHUNKS_MAX: usize = 3;
+
 /// The largest single I/O of the runtime: one contiguous run, one device command before splitting.
 pub const IO_MAX_BYTES: u32 = 1 << 20;
 

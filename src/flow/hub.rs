@@ -386,7 +386,8 @@ impl Hub {
         let path = neighbours::resolve(inlet.link(), to.ip(), PATIENCE)?;
         // What comes back must come to the port that is steered here, and both ends have the same one.
         let (src, src_mac, dst_mac) = (SocketAddr::new(path.source, to.port()), Mac(path.source_mac), Mac(path.destination_mac));
-        Ok(Encapsulation { src_mac, dst_mac, vlan: None, src, dst: to, traffic_class: 0, hop_limit: 64 })
+        let vlan = inlet.link().vlan.map(|vlan| vlan.id);
+        Ok(Encapsulation { src_mac, dst_mac, vlan, src, dst: to, traffic_class: 0, hop_limit: 64 })
     }
 
     /// Sends a chunk's view as the payload of a frame to `to`. The headers are written into the chunk in front of the view, where there

@@ -11,6 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arrayvec::ArrayVec;
+
 use crate::base::{Nanos, limits};
 use crate::device::Signal;
 use crate::device::rdma::Strays;
@@ -58,9 +60,12 @@ pub enum Letter {
         /// What to say.
         header: datagram::Repr,
     },
-    /// A RoCE packet for a queue pair of this core's.
-    Packet(Parcel),
+    /// A RoCE packet for a queue pair of this core's: its chunks.
+    Packet(Parcels),
 }
+
+/// The chunks of one packet.
+pub type Parcels = ArrayVec<Parcel, { limits::PACKET_CHUNKS_MAX }>;
 
 /// A connection on its way to the core that serves it.
 pub struct Client {
@@ -194,9 +199,9 @@ impl Post {
     pub fn strays(self: &Rc<Post>) -> Rc<Strays> {
         let make = || {
             let post = Rc::downgrade(self);
-            Strays::new(self.number(), move |core, frame| {
+            Strays::new(self.number(), move |core, packet| {
                 if let Some(post) = post.upgrade().filter(|post| core < post.cores()) {
-                    post.offer(core, Letter::Packet(Run::from(frame).detach()));
+                    post.offer(core, Letter::Packet(packet.into_iter().map(|buf| Run::from(buf).detach()).collect()));
                 }
             })
         };
@@ -204,8 +209,8 @@ impl Post {
     }
 
     /// A RoCE packet from another core.
-    pub fn take_packet(&self, parcel: Parcel) {
-        let taken = self.strays.get().map(|strays| strays.take(self.welcome(parcel)));
+    pub fn take_packet(&self, parcels: Parcels) {
+        let taken = self.strays.get().map(|strays| strays.take(parcels.into_iter().map(|parcel| self.welcome(parcel)).collect()));
         if !matches!(taken, Some(Ok(()))) {
             self.drop_one(self.number());
         }

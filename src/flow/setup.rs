@@ -350,7 +350,10 @@ fn open_interface(options: &Options, region: &Region, role: Role) -> Result<Inte
     if options.rdma == RdmaName::SoftXdp {
         ports.push(roce::UDP_PORT);
     }
-    Interface::open(region, &InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(&options.interface, &ports) })
+    let config = InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(&options.interface, &ports) };
+    // Datagrams of the flows fit a chunk.
+    let config = if options.rdma == RdmaName::SoftXdp { config.for_whole_mtu(region)? } else { config };
+    Interface::open(region, &config)
 }
 
 #[cfg(feature = "xdp")]
@@ -455,7 +458,7 @@ pub fn start(node: &Node, options: &Options, role: Role, say: &Say, client: impl
         let open = |letter| match (letter, node.hub()) {
             (Letter::Client(dealt), _) => client(Some(*dealt)),
             (Letter::Gone, _) => client(None),
-            (Letter::Packet(parcel), _) => post.take_packet(parcel),
+            (Letter::Packet(parcels), _) => post.take_packet(parcels),
             (Letter::Datagram { parcel, received_ns, header, reply }, Ok(hub)) => {
                 hub.deal(Datagram { buf: post.welcome(parcel), received_ns, header, reply }, &*unknown);
             }

@@ -103,7 +103,7 @@ fn choose_address(link: &Link, options: &Options) -> Result<IpAddr> {
 #[cfg(feature = "xdp")]
 fn attach_packets(core: &Core, region: &Region, link: &Link, env: &mut HcaEnv) -> Result<()> {
     use crate::device::packet::{Interface, InterfaceConfig, Port, PortConfig, Splitter};
-    let interface = Interface::open(region, &InterfaceConfig::new(&link.name, &[roce::UDP_PORT]))?;
+    let interface = Interface::open(region, &InterfaceConfig::new(&link.name, &[roce::UDP_PORT]).for_whole_mtu(region)?)?;
     let config = PortConfig::new(0);
     let slab = Slab::new(region, config.receive_chunks)?;
     core.adopt_slab(&slab);

@@ -64,6 +64,12 @@ impl<T: Default> Sends<T> {
         Ok(())
     }
 
+    /// What is kept beside the request whose packet is next.
+    #[inline]
+    pub fn beside_next(&self) -> Option<&T> {
+        (self.head != self.tail).then(|| &self.ring[self.head].with)
+    }
+
     /// The next packet, of at most `mtu` bytes. It counts as sent.
     #[inline]
     pub fn next(&mut self, mtu: u32) -> Option<Piece<'_, T>> {

@@ -54,6 +54,12 @@ impl Qp {
         self.post(wr, takes, to, self.kind.mtu.bytes())
     }
 
+    /// The way of the next packet, if there is one.
+    #[inline]
+    pub fn next_way(&self) -> Option<u32> {
+        self.sends.beside_next().map(|to| to.way)
+    }
+
     /// The next packet to send, and its way. Its payload must be read before the next call into the engine.
     #[inline]
     pub fn poll_transmit(&mut self) -> Option<(Transmit, u32)> {

@@ -35,25 +35,40 @@ impl<'a> UdpFrame<'a> {
     /// Parses a frame; anything that is not one whole UDP datagram is refused.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<UdpFrame<'a>, Malformed> {
+        UdpFrame::front(bytes, bytes.len())
+    }
+
+    /// Parses a frame of `len` bytes by its first piece, which has all headers.
+    #[inline]
+    pub fn front(bytes: &'a [u8], len: usize) -> Result<UdpFrame<'a>, Malformed> {
         let frame = ethernet::Frame::new_checked(bytes)?;
         let ethernet = ethernet::Repr::parse(&frame);
-        let (src, dst, protocol, traffic_class, ip_header, payload): (IpAddr, IpAddr, _, _, _, _) = match ethernet.ether_type {
+        let ip_len = len - (bytes.len() - frame.payload().len());
+        let (src, dst, protocol, traffic_class, ip_header, payload, len): (IpAddr, IpAddr, _, _, _, _, _) = match ethernet.ether_type {
             ethernet::EtherType::Ipv4 => {
-                let packet = ipv4::Packet::new_checked(frame.payload())?;
+                let packet = ipv4::Packet::front(frame.payload(), ip_len)?;
                 let repr = ipv4::Repr::parse(&packet)?;
-                (repr.src.into(), repr.dst.into(), repr.protocol, repr.tos, packet.header(), packet.payload())
+                (repr.src.into(), repr.dst.into(), repr.protocol, repr.tos, packet.header(), packet.payload(), packet.payload_len())
             }
             ethernet::EtherType::Ipv6 => {
-                let packet = ipv6::Packet::new_checked(frame.payload())?;
+                let packet = ipv6::Packet::front(frame.payload(), ip_len)?;
                 let repr = ipv6::Repr::parse(&packet);
-                (repr.src.into(), repr.dst.into(), repr.next_header, repr.traffic_class, packet.header(), packet.payload())
+                (
+                    repr.src.into(),
+                    repr.dst.into(),
+                    repr.next_header,
+                    repr.traffic_class,
+                    packet.header(),
+                    packet.payload(),
+                    packet.payload_len(),
+                )
             }
             _ => return Err(Malformed::Protocol),
         };
         if protocol != ipv4::PROTOCOL_UDP {
             return Err(Malformed::Protocol);
         }
-        let udp = udp::Packet::new_checked(payload)?;
+        let udp = udp::Packet::front(payload, len)?;
         let (src, dst) = (SocketAddr::new(src, udp.src_port()), SocketAddr::new(dst, udp.dst_port()));
         Ok(UdpFrame { ethernet, src, dst, traffic_class, ip_header, udp })
     }
@@ -64,7 +79,7 @@ impl<'a> UdpFrame<'a> {
         self.traffic_class & ECN_MASK == ECN_CE
     }
 
-    /// The UDP payload.
+    /// The UDP payload; of several pieces, what lies in the first.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.udp.payload()

@@ -110,6 +110,26 @@ pub fn verify(packet: &[u8]) -> bool {
     Icrc::start(headers).is_some_and(|started| started.update(rest).finish() == *icrc)
 }
 
+/// [`verify`] for a packet in several pieces, the first of which has all headers. Bytes behind the packet are not there.
+pub fn verify_pieces(pieces: &[&[u8]]) -> bool {
+    let Some((first, rest)) = pieces.split_first() else { return false };
+    let Some(covered) = pieces.iter().map(|piece| piece.len()).sum::<usize>().checked_sub(LEN) else { return false };
+    let Some(version) = first.first().map(|byte| byte >> 4) else { return false };
+    let split = if version == 4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN } + udp::HEADER_LEN + roce::BTH_LEN;
+    let Some((headers, behind)) = first.split_at_checked(split.min(covered)) else { return false };
+    let Some(mut crc) = Icrc::start(headers) else { return false };
+    let (mut left, mut icrc, mut have) = (covered - headers.len(), [0; LEN], 0);
+    for piece in std::iter::once(&behind).chain(rest) {
+        let (data, tail) = piece.split_at(left.min(piece.len()));
+        crc = crc.update(data);
+        left -= data.len();
+        // The ICRC itself may lie across two pieces.
+        icrc[have..have + tail.len()].copy_from_slice(tail);
+        have += tail.len();
+    }
+    crc.finish() == icrc
+}
+
 /// The IPv4 identification that makes a packet's ICRC right, for a receiver that was not shown it: a UDP socket. `packet` starts at
 /// its IP header, whose identification is 0. `None` when there is none.
 ///

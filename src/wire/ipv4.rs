@@ -10,16 +10,23 @@ pub const HEADER_LEN: usize = 20;
 /// IP protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
-/// A packet whose header and total length lie within the bytes.
+/// A packet whose header and total length lie within the bytes, or within those that follow them.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
+    payload_len: usize,
 }
 
 impl<'a> Packet<'a> {
     /// A view on `bytes`; link-layer padding behind the total length is cut off.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Packet<'a>, Malformed> {
+        Packet::front(bytes, bytes.len())
+    }
+
+    /// A view on the first piece of `len` bytes.
+    #[inline]
+    pub fn front(bytes: &'a [u8], len: usize) -> Result<Packet<'a>, Malformed> {
         if bytes.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
         }
@@ -33,7 +40,10 @@ impl<'a> Packet<'a> {
         if total < HEADER_LEN {
             return Err(Malformed::Length);
         }
-        bytes.get(..total).map(|bytes| Packet { bytes }).ok_or(Malformed::Truncated)
+        if total > len {
+            return Err(Malformed::Truncated);
+        }
+        Ok(Packet { bytes: &bytes[..total.min(bytes.len())], payload_len: total - HEADER_LEN })
     }
 
     /// The header.
@@ -42,10 +52,16 @@ impl<'a> Packet<'a> {
         &self.bytes[..HEADER_LEN]
     }
 
-    /// What the header announces, no more.
+    /// What the header announces, no more; of several pieces, what lies in the first.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_LEN..]
+    }
+
+    /// What the header announces, in bytes.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        self.payload_len
     }
 }
 
@@ -87,7 +103,7 @@ impl Repr {
             src: Ipv4Addr::from(bytes_at::<4>(header, 12)),
             dst: Ipv4Addr::from(bytes_at::<4>(header, 16)),
             protocol: header[9],
-            payload_len: packet.payload().len() as u16,
+            payload_len: packet.payload_len() as u16,
             ident: be16(header, 4),
             dont_fragment: fragment & 0x4000 != 0,
             ttl: header[8],

@@ -11,12 +11,19 @@ pub const HEADER_LEN: usize = 40;
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     bytes: &'a [u8],
+    payload_len: usize,
 }
 
 impl<'a> Packet<'a> {
     /// A view on `bytes`; link-layer padding behind the payload is cut off.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Packet<'a>, Malformed> {
+        Packet::front(bytes, bytes.len())
+    }
+
+    /// A view on the first piece of `len` bytes.
+    #[inline]
+    pub fn front(bytes: &'a [u8], len: usize) -> Result<Packet<'a>, Malformed> {
         if bytes.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
         }
@@ -24,7 +31,10 @@ impl<'a> Packet<'a> {
             return Err(Malformed::Version);
         }
         let total = HEADER_LEN + usize::from(be16(bytes, 4));
-        bytes.get(..total).map(|bytes| Packet { bytes }).ok_or(Malformed::Truncated)
+        if total > len {
+            return Err(Malformed::Truncated);
+        }
+        Ok(Packet { bytes: &bytes[..total.min(bytes.len())], payload_len: total - HEADER_LEN })
     }
 
     /// The header.
@@ -33,10 +43,16 @@ impl<'a> Packet<'a> {
         &self.bytes[..HEADER_LEN]
     }
 
-    /// What the header announces, no more.
+    /// What the header announces, no more; of several pieces, what lies in the first.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_LEN..]
+    }
+
+    /// What the header announces, in bytes.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        self.payload_len
     }
 }
 
@@ -69,7 +85,7 @@ impl Repr {
             src: Ipv6Addr::from(bytes_at::<16>(header, 8)),
             dst: Ipv6Addr::from(bytes_at::<16>(header, 24)),
             next_header: header[6],
-            payload_len: packet.payload().len() as u16,
+            payload_len: packet.payload_len() as u16,
             hop_limit: header[7],
             traffic_class: (word >> 20) as u8,
             flow_label: word & 0x000f_ffff,

@@ -20,10 +20,16 @@ impl<'a> Packet<'a> {
     /// other does not is where smuggled bytes hide.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Packet<'a>, Malformed> {
+        Packet::front(bytes, bytes.len())
+    }
+
+    /// A view on the first piece of an IP payload of `len` bytes.
+    #[inline]
+    pub fn front(bytes: &'a [u8], len: usize) -> Result<Packet<'a>, Malformed> {
         if bytes.len() < HEADER_LEN {
             return Err(Malformed::Truncated);
         }
-        if usize::from(be16(bytes, 4)) != bytes.len() {
+        if usize::from(be16(bytes, 4)) != len {
             return Err(Malformed::Length);
         }
         Ok(Packet { bytes })
@@ -47,10 +53,17 @@ impl<'a> Packet<'a> {
         &self.bytes[..HEADER_LEN]
     }
 
-    /// The data.
+    /// The data; of several pieces, what lies in the first.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_LEN..]
+    }
+
+    /// The data's length in bytes.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        // As long as the length field says, which `front` has checked.
+        usize::from(be16(self.bytes, 4)) - HEADER_LEN
     }
 
     /// True if the checksum is right or absent (zero). Reads every byte.

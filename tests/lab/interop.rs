@@ -10,21 +10,26 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// IPv4, IPv6, and IPv6 of the link alone.
-const OURS: [IpAddr; 3] = addresses(1);
-const STOCK: [IpAddr; 3] = addresses(2);
+/// IPv4, IPv6, IPv6 of the link alone, and IPv4 in a VLAN.
+const OURS: [IpAddr; 4] = addresses(1);
+const STOCK: [IpAddr; 4] = addresses(2);
 const LINK_LOCAL: usize = 2;
+const VLAN: usize = 3;
+/// The VLAN's interface in our namespace, and the stock programs'.
+const OUR_VLAN: &str = "ours.5";
+const STOCK_VLAN: &str = "stock.5";
 const DEVICE: &str = "rxe_peer";
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: u16 = 18_515;
 const INSIDE: &str = "ip netns exec peer ";
 
-const fn addresses(host: u8) -> [IpAddr; 3] {
+const fn addresses(host: u8) -> [IpAddr; 4] {
     let low = host as u16;
     [
         IpAddr::V4(Ipv4Addr::new(10, 79, 0, host)),
         IpAddr::V6(Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, low)),
         IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0x79, low)),
+        IpAddr::V4(Ipv4Addr::new(10, 79, 5, host)),
     ]
 }
 
@@ -119,7 +124,8 @@ impl Program {
 
     fn ours(&self, device: &str, family: usize) -> String {
         let basin = env!("CARGO_BIN_EXE_basin");
-        format!("{INSIDE}{basin} rdma-peer ours {device} {} {} --address {} --once", self.name, self.ours, OURS[family])
+        let interface = if family == VLAN { OUR_VLAN } else { "ours" };
+        format!("{INSIDE}{basin} rdma-peer {interface} {device} {} {} --address {} --once", self.name, self.ours, OURS[family])
     }
 
     fn stock(&self, family: usize) -> String {
@@ -250,7 +256,7 @@ fn rping_by_rdma_cm() {
     rping("soft:xdp");
 }
 
-/// The largest packets RoCE has. AF_XDP's fit a chunk, so there half of that is the largest.
+/// The largest packets RoCE has, and over AF_XDP those that still fit a chunk.
 #[test]
 fn jumbo_frames() {
     if !in_lab() {
@@ -258,7 +264,7 @@ fn jumbo_frames() {
     }
     wire();
     let _jumbo = Jumbo::frames();
-    for (device, path_mtu) in [("soft:udp", 4096), ("soft:xdp", 2048)] {
+    for (device, path_mtu) in [("soft:udp", 4096), ("soft:xdp", 4096), ("soft:xdp", 2048)] {
         let program = pingpong("ibv_rc_pingpong", 20_000, 50).checked().at_path_mtu(path_mtu);
         for family in 0..2 {
             program.serve(device, family);
@@ -266,9 +272,14 @@ fn jumbo_frames() {
         }
     }
     // Which also agree on the largest by themselves.
-    for program in [perftest("ib_write_bw", 20), perftest("ib_read_bw", 20)] {
-        program.serve("soft:udp", 0);
-        program.call("soft:udp", 0);
+    for device in ["soft:udp", "soft:xdp"] {
+        for program in [perftest("ib_write_bw", 20), perftest("ib_read_bw", 20), perftest("ib_send_bw", 20).at_path_mtu(4096)] {
+            program.serve(device, 0);
+            program.call(device, 0);
+        }
+        let datagrams = pingpong("ibv_ud_pingpong", 4000, 50);
+        datagrams.serve(device, 1);
+        datagrams.call(device, 1);
     }
 }
 
@@ -282,6 +293,88 @@ fn link_local_addresses() {
         let program = pingpong("ibv_rc_pingpong", 5000, 50).checked();
         program.serve(device, LINK_LOCAL);
         program.call(device, LINK_LOCAL);
+    }
+}
+
+/// A VLAN between both, in the kernel at the other end. Its tags are in the frames, where programs see them.
+fn vlan() {
+    static MADE: OnceLock<()> = OnceLock::new();
+    wire();
+    MADE.get_or_init(|| {
+        run(&format!("ip link add link stock name {STOCK_VLAN} type vlan id 5"), LIMIT);
+        run(&format!("{INSIDE}ip link add link ours name {OUR_VLAN} type vlan id 5"), LIMIT);
+        run(&format!("ip address add {}/24 dev {STOCK_VLAN}", STOCK[VLAN]), LIMIT);
+        run(&format!("{INSIDE}ip address add {}/24 dev {OUR_VLAN}", OURS[VLAN]), LIMIT);
+        run(&format!("ip link set {STOCK_VLAN} up"), LIMIT);
+        run(&format!("{INSIDE}ip link set {OUR_VLAN} up"), LIMIT);
+        run("ethtool -K stock txvlan off", LIMIT);
+        run(&format!("{INSIDE}ping -c 1 {}", STOCK[VLAN]), LIMIT);
+    });
+}
+
+fn received_in_vlan() -> u64 {
+    read(format!("/sys/class/net/{STOCK_VLAN}/statistics/rx_packets")).parse().expect("packets are counted")
+}
+
+/// `rxe` has the VLAN's address among its own, and sends to it by the VLAN's interface.
+#[test]
+fn in_a_vlan() {
+    if !in_lab() {
+        return;
+    }
+    vlan();
+    run(&format!("{INSIDE}ethtool -K ours rxvlan off"), LIMIT);
+    for device in ["soft:udp", "soft:xdp"] {
+        let before = received_in_vlan();
+        let program = pingpong("ibv_rc_pingpong", 5000, 50).checked();
+        program.serve(device, VLAN);
+        program.call(device, VLAN);
+        let packets = received_in_vlan() - before;
+        assert!(packets >= 2 * 50 * 5, "{device}: 100 messages of five packets each, and {packets} came in the VLAN");
+    }
+}
+
+/// The flows with `soft:xdp` on the VLAN's interface at one end, and sockets of the kernel's VLAN at the other.
+#[test]
+fn flows_in_a_vlan() {
+    if !in_lab() {
+        return;
+    }
+    vlan();
+    let tool = env!("CARGO_BIN_EXE_unified-rdma-test");
+    let disk = std::env::temp_dir().join("vlan-disk");
+    let server = format!("{INSIDE}{tool} {OUR_VLAN} soft:xdp {} server --disk-size 64M --once", disk.display());
+    // What a NIC takes out of a frame no program can see.
+    run(&format!("{INSIDE}ethtool -K ours rxvlan on"), LIMIT);
+    let mut refused = start(&server);
+    let said = std::io::BufReader::new(refused.stderr.take().expect("piped"));
+    let said = std::io::BufRead::lines(said).map_while(Result::ok).find(|line| line.contains("no AF_XDP on ours.5"));
+    assert!(said.is_some_and(|line| line.contains("ours takes the tags out of the frames it receives")));
+    refused.kill().expect("it is our child");
+    refused.wait().expect("it is our child");
+
+    run(&format!("{INSIDE}ethtool -K ours rxvlan off"), LIMIT);
+    let before = received_in_vlan();
+    let serving = start(&server);
+    let client = format!("{tool} {STOCK_VLAN} soft:udp none {} --json --count 100", OURS[VLAN]);
+    let client = until_it_listens(&client);
+    assert!(client.matches("\"verified\": true").count() + client.matches("\"verified\":true").count() == 5, "{client}");
+    finish(serving, &server, LIMIT);
+    // Flow 4 alone is as many messages of 64 packets.
+    assert!(received_in_vlan() - before > 100 * 64);
+}
+
+/// Runs a client, again while there is no server yet.
+fn until_it_listens(line: &str) -> String {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let ended = command(line).output().expect("the program starts");
+        let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        if ended.status.success() {
+            return out.into_owned();
+        }
+        assert!(err.contains("refused") && Instant::now() < deadline, "{line}: {out}\n{err}");
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 

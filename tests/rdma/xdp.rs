@@ -24,12 +24,20 @@ struct Pair {
     chunk_bytes: u32,
     /// Frames are tagged for this VLAN.
     vlan: Option<u16>,
+    /// Entries of the transmit ring.
+    transmit_entries: u32,
 }
 
-const PLAIN: Pair = Pair { addresses: ["10.78.0.1/24", "10.78.0.2/24"], mtu: 1500, chunk_bytes: 2048, vlan: None };
-/// A path MTU of 2048.
+const PLAIN: Pair = Pair { addresses: ["10.78.0.1/24", "10.78.0.2/24"], mtu: 1500, chunk_bytes: 2048, vlan: None, transmit_entries: 512 };
+/// Frames of two chunks.
 const JUMBO: Pair = Pair { mtu: 9000, chunk_bytes: 4096, ..PLAIN };
+/// Frames of three.
+const JUMBO_IN_SMALL_CHUNKS: Pair = Pair { mtu: 9000, ..PLAIN };
+const JUMBO_LINK_LOCAL: Pair = Pair { mtu: 9000, ..LINK_LOCAL };
 const LINK_LOCAL: Pair = Pair { addresses: ["fe80::a/64", "fe80::b/64"], ..PLAIN };
+/// Fewer entries than frames that are sent in one poll.
+const SHORT_RING: Pair = Pair { transmit_entries: 8, ..PLAIN };
+const JUMBO_SHORT_RING: Pair = Pair { transmit_entries: 8, ..JUMBO_IN_SMALL_CHUNKS };
 const VLAN: Pair = Pair { vlan: Some(7), ..PLAIN };
 
 macro_rules! made {
@@ -46,7 +54,11 @@ macro_rules! made {
 made! {
     AF_XDP: PLAIN;
     AF_XDP_JUMBO: JUMBO;
+    AF_XDP_JUMBO_IN_SMALL_CHUNKS: JUMBO_IN_SMALL_CHUNKS;
+    AF_XDP_JUMBO_LINK_LOCAL: JUMBO_LINK_LOCAL;
     AF_XDP_LINK_LOCAL: LINK_LOCAL;
+    AF_XDP_SHORT_RING: SHORT_RING;
+    AF_XDP_JUMBO_SHORT_RING: JUMBO_SHORT_RING;
     AF_XDP_VLAN: VLAN;
 }
 
@@ -106,9 +118,10 @@ fn end(namespace: OwnedFd, pair: Pair, side: usize) -> End {
     let region = Region::map(&RegionConfig { pages, chunk_bytes, ..RegionConfig::new(u64::from(chunks * chunk_bytes)) }).unwrap();
     let [slab, receiving, sending] = [CHUNKS, PACKET_CHUNKS, PACKET_CHUNKS].map(|chunks| Slab::new(&region, chunks).unwrap());
     let ops = Ops::new(1024);
-    let interface = Interface::open(&region, &InterfaceConfig::new(name, &[4791])).unwrap();
+    let interface = Interface::open(&region, &InterfaceConfig::new(name, &[4791]).for_whole_mtu(&region).unwrap()).unwrap();
     let entries = PACKET_CHUNKS / 2;
-    let config = PortConfig { receive_entries: entries, receive_chunks: PACKET_CHUNKS, transmit_entries: entries, ..PortConfig::new(0) };
+    let transmit_entries = pair.transmit_entries;
+    let config = PortConfig { receive_entries: entries, receive_chunks: PACKET_CHUNKS, transmit_entries, ..PortConfig::new(0) };
     let port = Port::open(&ops, &receiving, &interface, &config).unwrap();
     let queue: std::rc::Rc<std::cell::RefCell<dyn Queue>> = port.queue();
     let inlet: Inlet = Splitter::new(&ops, port).inlet(&[4791]);

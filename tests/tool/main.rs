@@ -11,6 +11,7 @@ mod cores;
 mod eio;
 mod faults;
 mod huge_pages;
+mod links;
 mod refusals;
 mod runs;
 mod stored;

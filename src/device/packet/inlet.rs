@@ -3,18 +3,18 @@
 //! A NIC queue has one owner. Where RoCE and a flow share one, the owner reads it and puts every packet with the reader its UDP
 //! destination port belongs to; whoever looks for packets does it for all.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::base::Nanos;
-use crate::device::packet::{Link, PacketMode, Port, PortFault, Refusal, SendRefused};
+use crate::device::packet::{Fragment, Link, PacketMode, Port, PortFault, Refusal, SendRefused};
 use crate::device::{Ops, Signal};
-use crate::mem::Buf;
 use crate::mem::payload::Lease;
+use crate::mem::{Buf, Run};
 use crate::wire::frame::UdpFrame;
 
-/// Packets that may wait for one reader: as many as the smallest rings in use hold. A reader that sleeps for longer loses packets, and
+/// Chunks that may wait for one reader: as many as the smallest rings in use hold. A reader that sleeps for longer loses packets, and
 /// keeps no more chunks than these from the others.
 const WAITING_MAX: usize = 4096;
 /// Packets taken from the port at a time.
@@ -30,12 +30,19 @@ struct Inner {
     ops: Ops,
     port: Port,
     readers: RefCell<Vec<Reader>>,
-    scratch: RefCell<Vec<Buf>>,
+    scratch: RefCell<Vec<Fragment>>,
+    /// Whose the rest of a packet is that was dealt in part; nobody's if it is dropped.
+    begun: Cell<Option<Whose>>,
 }
+
+/// The number of a reader, if any.
+type Whose = Option<usize>;
 
 struct Reader {
     udp_ports: Vec<u16>,
-    waiting: VecDeque<Buf>,
+    waiting: VecDeque<Fragment>,
+    /// It takes no packets of several chunks, and has left the first ones of such a packet.
+    is_skipping: bool,
     dropped: u64,
     /// What became of the port and this reader has not been told.
     fault: Option<PortFault>,
@@ -53,7 +60,7 @@ impl Splitter {
     /// Over `port`, which from here on is read through inlets only.
     pub fn new(ops: &Ops, port: Port) -> Splitter {
         let scratch = RefCell::new(Vec::with_capacity(BATCH));
-        Splitter { inner: Rc::new(Inner { ops: ops.clone(), port, readers: RefCell::default(), scratch }) }
+        Splitter { inner: Rc::new(Inner { ops: ops.clone(), port, readers: RefCell::default(), scratch, begun: Cell::default() }) }
     }
 
     /// A reader of the packets to `udp_ports`. The first reader that names a port has it.
@@ -61,7 +68,8 @@ impl Splitter {
         let signal = Rc::new(Signal::new(&self.inner.ops));
         let waiting = VecDeque::with_capacity(WAITING_MAX);
         let mut readers = self.inner.readers.borrow_mut();
-        readers.push(Reader { udp_ports: udp_ports.to_vec(), waiting, dropped: 0, fault: None, signal: signal.clone() });
+        let udp_ports = udp_ports.to_vec();
+        readers.push(Reader { udp_ports, waiting, is_skipping: false, dropped: 0, fault: None, signal: signal.clone() });
         Inlet { splitter: self.clone(), index: readers.len() - 1, signal }
     }
 
@@ -75,7 +83,7 @@ impl Splitter {
     fn deal(&self, asks: usize) {
         let mut scratch = self.inner.scratch.borrow_mut();
         loop {
-            let received = self.inner.port.receive(&mut scratch, BATCH);
+            let received = self.inner.port.receive_fragments(&mut scratch, BATCH);
             let mut readers = self.inner.readers.borrow_mut();
             let count = match received {
                 Ok(count) => count,
@@ -89,17 +97,12 @@ impl Splitter {
                     return;
                 }
             };
-            for frame in scratch.drain(..) {
-                let Ok(parsed) = UdpFrame::parse(frame.as_slice()) else { continue };
-                let to = parsed.dst.port();
-                let Some((index, reader)) = readers.iter_mut().enumerate().find(|(_, reader)| reader.udp_ports.contains(&to)) else {
-                    continue;
-                };
-                if reader.waiting.len() == WAITING_MAX {
-                    reader.dropped += 1;
-                    continue;
-                }
-                reader.waiting.push_back(frame);
+            for fragment in scratch.drain(..) {
+                let whose = self.inner.begun.take().unwrap_or_else(|| addressee(&mut readers, &fragment));
+                self.inner.begun.set(fragment.more.then_some(whose));
+                let Some(index) = whose else { continue };
+                let reader = &mut readers[index];
+                reader.waiting.push_back(fragment);
                 if index != asks && reader.waiting.len() == 1 {
                     reader.signal.raise();
                 }
@@ -111,8 +114,20 @@ impl Splitter {
     }
 }
 
+/// Whose a packet is by its first chunk. A reader that is behind has its packets dropped.
+fn addressee(readers: &mut [Reader], first: &Fragment) -> Whose {
+    let bytes = first.buf.as_slice();
+    // What follows has its length from the headers; whoever reads the packet looks whether it is all there.
+    let len = if first.more { usize::from(u16::MAX) } else { bytes.len() };
+    let to = UdpFrame::front(bytes, len).ok()?.dst.port();
+    let (index, reader) = readers.iter_mut().enumerate().find(|(_, reader)| reader.udp_ports.contains(&to))?;
+    let is_behind = reader.waiting.len() >= WAITING_MAX;
+    reader.dropped += u64::from(is_behind);
+    (!is_behind).then_some(index)
+}
+
 impl Inlet {
-    /// Appends at most `max` packets to `into`, in the order they came. Never waits.
+    /// Appends at most `max` packets of one chunk to `into`, in the order they came; longer ones are dropped. Never waits.
     ///
     /// # Errors
     /// As [`Port::receive`].
@@ -121,10 +136,38 @@ impl Inlet {
         if self.has_all() {
             return self.port().receive(into, max);
         }
+        let before = into.len();
+        self.take(max, |reader, fragment| {
+            if fragment.more || reader.is_skipping {
+                reader.dropped += u64::from(!reader.is_skipping);
+                reader.is_skipping = fragment.more;
+            } else {
+                into.push(fragment.buf);
+            }
+        })?;
+        Ok(into.len() - before)
+    }
+
+    /// Appends at most `max` chunks to `into`, of packets that may span several. The last packet may not be all there yet.
+    ///
+    /// # Errors
+    /// As [`Port::receive`].
+    #[inline]
+    pub fn receive_fragments(&self, into: &mut Vec<Fragment>, max: usize) -> Result<usize, PortFault> {
+        if self.has_all() {
+            return self.port().receive_fragments(into, max);
+        }
+        self.take(max, |_, fragment| into.push(fragment))
+    }
+
+    fn take(&self, max: usize, mut each: impl FnMut(&mut Reader, Fragment)) -> Result<usize, PortFault> {
         self.splitter.deal(self.index);
         let reader = &mut self.splitter.inner.readers.borrow_mut()[self.index];
         let count = reader.waiting.len().min(max);
-        into.extend(reader.waiting.drain(..count));
+        for _ in 0..count {
+            let Some(fragment) = reader.waiting.pop_front() else { break };
+            each(reader, fragment);
+        }
         // What came before a fault is delivered before it.
         match reader.fault.take_if(|_| count == 0) {
             Some(fault) => Err(fault),
@@ -177,6 +220,14 @@ impl Inlet {
     /// Why it was not taken, with the lease.
     pub fn post<L: Lease>(&self, lease: L) -> Result<(), SendRefused<L>> {
         self.splitter.inner.port.post(lease)
+    }
+
+    /// [`Inlet::post`] for a frame that may be longer than a chunk.
+    ///
+    /// # Errors
+    /// Why it was not taken, with the run.
+    pub fn post_run(&self, run: Run) -> Result<(), SendRefused<Run>> {
+        self.splitter.inner.port.post_run(run)
     }
 
     /// [`Inlet::post`] for a sender that tries again: a frame the port will never take is lost, as on a link that is down.

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
-use crate::device::packet::features::xdp_features;
+use crate::device::packet::features::{XdpFeatures, xdp_features};
 use crate::device::packet::link::Link;
-use crate::device::packet::program::{Attached, Program, Steered};
+use crate::device::packet::program::{Attached, Packets, Program, Steered};
 use crate::device::packet::xsk::{Binding, RingSizes, Rings, Xsk};
 use crate::device::packet::{ModeWish, PacketMode, umem};
 use crate::mem::Region;
+use crate::wire::ethernet;
 
 /// Pieces of one frame that copy mode takes (`MAX_SKB_FRAGS`).
 pub(super) const PIECES_MAX: u32 = 17;
@@ -20,7 +21,7 @@ pub(super) const PIECES_MAX: u32 = 17;
 /// What to open.
 #[derive(Clone, Debug)]
 pub struct InterfaceConfig {
-    /// The interface's name.
+    /// The interface's name. Of a VLAN's interface (`eth0.5`) the packets are taken from the one that carries it, with their tags.
     pub name: String,
     /// UDP destination ports to steer to us; everything else stays with the kernel.
     pub udp_ports: Vec<u16>,
@@ -38,6 +39,23 @@ impl InterfaceConfig {
     pub fn new(name: impl Into<String>, udp_ports: &[u16]) -> InterfaceConfig {
         InterfaceConfig { name: name.into(), udp_ports: udp_ports.to_vec(), mode: ModeWish::Auto, headroom: 256, several_chunks: false }
     }
+
+    /// With several chunks a packet if the longest ones of the interface do not fit one chunk of `region`; but not where that would cost
+    /// the driver's zero-copy.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel does not answer.
+    pub fn for_whole_mtu(self, region: &Region) -> Result<InterfaceConfig> {
+        let link = Link::find(&self.name)?;
+        let longest = link.mtu + (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
+        let is_needed = longest > region.chunk_bytes() - umem::frame_start(self.headroom);
+        let features = if is_needed { xdp_features(link.carrier())? } else { None };
+        let copies_anyway = matches!(self.mode, ModeWish::Native | ModeWish::Skb);
+        // A bind that asks for several chunks falls back to copies where the driver's zero-copy takes one.
+        let is_free =
+            |features: XdpFeatures| copies_anyway || !features.zero_copy || features.zero_copy_pieces.is_some_and(|most| most > 1);
+        Ok(InterfaceConfig { several_chunks: features.is_some_and(is_free), ..self })
+    }
 }
 
 /// A handle on an open interface, for any core. The program is detached when the last handle and the last port are gone.
@@ -48,6 +66,8 @@ pub struct Interface {
 
 struct Inner {
     link: Link,
+    /// The interface that has the queues: the same, or the one that carries the VLAN.
+    carrier: Link,
     region: Region,
     program: Program,
     fallback: Option<String>,
@@ -76,19 +96,26 @@ impl Interface {
             ModeWish::ZeroCopy | ModeWish::Native => Some(Attached::Native),
             ModeWish::Skb => Some(Attached::Skb),
         };
-        let (program, fallback) = Program::attach(&link.name, link.index, link.rx_queues, &config.udp_ports, want)?;
+        let carrier = if link.vlan.is_some() { carrier_of(&link)? } else { link.clone() };
+        let packets = Packets { udp_ports: &config.udp_ports, vlan: link.vlan.map(|vlan| vlan.id) };
+        let (program, fallback) = Program::attach(&carrier.name, carrier.index, carrier.rx_queues, packets, want)?;
         if let Some(why) = &fallback {
             tracing::info!(interface = link.name, why, "packets go through the kernel's own buffers first (SKB mode)");
         }
-        let zero_copy_pieces = xdp_features(link.index)?.and_then(|features| features.zero_copy_pieces).unwrap_or(1);
+        let zero_copy_pieces = xdp_features(carrier.index)?.and_then(|features| features.zero_copy_pieces).unwrap_or(1);
         let queues = Mutex::new(Vec::new());
-        let inner = Inner { link, region: region.clone(), program, fallback, zero_copy_pieces, config: config.clone(), queues };
+        let inner = Inner { link, carrier, region: region.clone(), program, fallback, zero_copy_pieces, config: config.clone(), queues };
         Ok(Interface { inner: Arc::new(inner) })
     }
 
     /// The interface as it was when opened.
     pub fn link(&self) -> &Link {
         &self.inner.link
+    }
+
+    /// The number of the interface that has the queues.
+    pub(super) fn carrier(&self) -> u32 {
+        self.inner.carrier.index
     }
 
     /// The region that is its packet memory.
@@ -134,7 +161,7 @@ impl Interface {
 
     /// Opens a socket on `queue` and steers nothing to it yet.
     pub(super) fn open_queue(&self, queue: u32, sizes: RingSizes) -> Result<(Arc<Xsk>, Rings, PacketMode)> {
-        let Inner { link, region, program, config, queues, .. } = &*self.inner;
+        let Inner { carrier: link, region, program, config, queues, .. } = &*self.inner;
         let what = format!("queue {queue} of {}", link.name);
         if queue >= link.rx_queues {
             let error = Error::new(ErrorKind::Usage, format!("{what}: it has {} receive queues", link.rx_queues));
@@ -176,6 +203,25 @@ impl std::fmt::Debug for Interface {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Interface({}, UDP ports {:?})", self.inner.link.name, self.inner.config.udp_ports)
     }
+}
+
+/// The interface that carries a VLAN's, if the tags of the packets can be seen there.
+fn carrier_of(link: &Link) -> Result<Link> {
+    let carrier = Link::at(link.carrier())?;
+    let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
+    if carrier.vlan.is_some() {
+        let what = format!("{} is a VLAN in the VLAN {}: packets of two tags are not taken", link.name, carrier.name);
+        return Err(unavailable(what).remedy("use soft:udp on it"));
+    }
+    if !carrier.is_up {
+        return Err(unavailable(format!("the interface {}, which carries {}, is down", carrier.name, link.name))
+            .remedy(format!("ip link set {} up", carrier.name)));
+    }
+    if carrier.strips_tags() {
+        let what = format!("{} takes the tags out of the frames it receives: which are of {} cannot be told", carrier.name, link.name);
+        return Err(unavailable(what).remedy(format!("ethtool -K {} rxvlan off", carrier.name)));
+    }
+    Ok(carrier)
 }
 
 fn explain_bind(what: &str, binding: Binding, several_chunks: bool, errno: i32) -> Error {

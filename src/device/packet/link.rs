@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, VlanProtocol};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -37,6 +37,17 @@ pub struct Link {
     pub addresses: Vec<(IpAddr, u8)>,
     /// The driver's name, where it has one to tell.
     pub driver: Option<String>,
+    /// The VLAN it stands for on the wire of another interface, whose queues and driver these are.
+    pub vlan: Option<Vlan>,
+}
+
+/// A VLAN of IEEE 802.1Q, as an interface of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vlan {
+    /// The identifier in the tag.
+    pub id: u16,
+    /// The number of the interface that carries it.
+    pub carrier: u32,
 }
 
 impl Link {
@@ -53,9 +64,12 @@ impl Link {
         };
         let mut link = links.swap_remove(found);
         link.addresses = addresses_of(link.index)?;
-        link.driver = driver_of(name);
-        let (rx, tx) = channels_of(name).unwrap_or((link.rx_queues, link.tx_queues));
-        (link.rx_queues, link.tx_queues) = (rx.clamp(1, link.rx_queues.max(1)), tx.clamp(1, link.tx_queues.max(1)));
+        if let Some(carrier) = link.vlan.and_then(|vlan| links.iter().find(|link| link.index == vlan.carrier)) {
+            (link.rx_queues, link.tx_queues) = (carrier.rx_queues, carrier.tx_queues);
+            driver_and_queues(&mut link, &carrier.name);
+        } else {
+            driver_and_queues(&mut link, name);
+        }
         Ok(link)
     }
 
@@ -67,6 +81,19 @@ impl Link {
         let found = all_links()?.into_iter().find(|link| link.index == index);
         let found = found.ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("there is no network interface number {index}")))?;
         Link::find(&found.name)
+    }
+
+    /// The number of the interface that has the queues: its own, or that of the one that carries its VLAN.
+    pub fn carrier(&self) -> u32 {
+        self.vlan.map_or(self.index, |vlan| vlan.carrier)
+    }
+
+    /// Whether the driver takes VLAN tags out of received frames, as far as it says.
+    pub fn strips_tags(&self) -> bool {
+        /// `ETH_FLAG_RXVLAN`.
+        const RXVLAN: u32 = 1 << 8;
+        let mut value = Value { command: ETHTOOL_GFLAGS, data: 0 };
+        ethtool(&self.name, &mut value).is_some() && value.data & RXVLAN != 0
     }
 
     /// Whether what it sends comes back to this machine: it has a loopback address.
@@ -114,7 +141,9 @@ fn read_link(message: &LinkMessage) -> Link {
         tx_queues: 1,
         addresses: Vec::new(),
         driver: None,
+        vlan: None,
     };
+    let (mut carrier, mut id, mut is_elsewhere) = (0, None, false);
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
@@ -122,10 +151,29 @@ fn read_link(message: &LinkMessage) -> Link {
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::NumRxQueues(count) => link.rx_queues = *count,
             LinkAttribute::NumTxQueues(count) => link.tx_queues = *count,
+            LinkAttribute::Link(index) => carrier = *index,
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
+            LinkAttribute::LinkInfo(infos) => id = infos.iter().find_map(vlan_id),
             _ => {}
         }
     }
+    // One that is carried by an interface of another network namespace is an interface like any other here.
+    link.vlan = id.filter(|_| !is_elsewhere && carrier != 0).map(|id| Vlan { id, carrier });
     link
+}
+
+/// The identifier, of a VLAN whose tags are the usual ones.
+fn vlan_id(info: &LinkInfo) -> Option<u16> {
+    let LinkInfo::Data(InfoData::Vlan(parts)) = info else { return None };
+    let is_usual = !parts.iter().any(|part| matches!(part, InfoVlan::Protocol(protocol) if *protocol != VlanProtocol::Ieee8021Q));
+    parts.iter().filter(|_| is_usual).find_map(|part| if let InfoVlan::Id(id) = part { Some(*id) } else { None })
+}
+
+/// Fills in what the driver of interface `name` says.
+fn driver_and_queues(link: &mut Link, name: &str) {
+    link.driver = driver_of(name);
+    let (rx, tx) = channels_of(name).unwrap_or((link.rx_queues, link.tx_queues));
+    (link.rx_queues, link.tx_queues) = (rx.clamp(1, link.rx_queues.max(1)), tx.clamp(1, link.tx_queues.max(1)));
 }
 
 fn addresses_of(index: u32) -> Result<Vec<(IpAddr, u8)>> {
@@ -177,6 +225,14 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_value` (`linux/ethtool.h`).
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
@@ -207,13 +263,13 @@ fn ethtool<T>(name: &str, request: &mut T) -> Option<()> {
         *to = from as libc::c_char;
     }
     frame.ifr_ifru.ifru_data = std::ptr::from_mut(request).cast();
-    // SAFETY: the request outlives the call, and is as long as its command says (ethtool_drvinfo: 196 bytes, ethtool_channels: 36),
-    // which is all the kernel reads and writes.
+    // SAFETY: the request outlives the call, and is as long as its command says (ethtool_drvinfo: 196 bytes, ethtool_channels: 36,
+    // ethtool_value: 8), which is all the kernel reads and writes.
     let rc = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &mut frame) };
     (rc == 0).then_some(())
 }
 
-const _: () = assert!(size_of::<DriverInfo>() == 196 && size_of::<Channels>() == 36);
+const _: () = assert!(size_of::<DriverInfo>() == 196 && size_of::<Channels>() == 36 && size_of::<Value>() == 8);
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,10 @@
 
 use std::fmt;
 
-use crate::base::Result;
+use arrayvec::ArrayVec;
+
+use crate::base::{Result, limits};
+use crate::mem::Buf;
 
 pub mod features;
 pub mod link;
@@ -52,11 +55,14 @@ pub use absent::{Inlet, Interface};
 pub use inlet::{Inlet, Splitter};
 #[cfg(feature = "xdp")]
 pub use interface::{Interface, InterfaceConfig};
-pub use link::{Link, Mac};
+pub use link::{Link, Mac, Vlan};
 pub use neighbours::{Path, resolve};
 #[cfg(feature = "xdp")]
 pub use port::{Fragment, Port, PortConfig, PortStats, Refusal, SendRefused};
 pub use probe::{Answer, Depth, Probed, probe};
+
+/// A received packet: its chunks, each viewed on its piece, in order. Nearly all have one.
+pub type Packet = ArrayVec<Buf, { limits::PACKET_CHUNKS_MAX }>;
 
 /// How packets are asked to be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::device::packet::xsk::{self, RingSizes};
 use crate::device::packet::{Interface, PacketMode, PortFault};
 use crate::device::{Op, Ops, Queue, Signal};
 use crate::mem::payload::{InFlight, Lease};
-use crate::mem::{Buf, Gather, Slab};
+use crate::mem::{Buf, Gather, Run, Slab};
 
 /// The shortest frame: an Ethernet header.
 const FRAME_MIN_BYTES: u32 = 14;
@@ -272,6 +272,37 @@ impl Port {
             }
             Err(reason) => Err(SendRefused { reason, lease: L::from_payload(payload.land()) }),
         }
+    }
+
+    /// [`Port::post`] for a frame that may be longer than a chunk: the kernel gets a piece for each chunk of the run.
+    ///
+    /// # Errors
+    /// Why it was not taken, with the run; [`Refusal::TooManyPieces`] where the queue takes fewer ([`Port::pieces_max`]).
+    pub fn post_run(&self, run: Run) -> Result<(), SendRefused<Run>> {
+        let region = self.interface.region();
+        let chunk = region.chunk_bytes();
+        let (mut start, mut left) = (run.start(), run.len());
+        // Chunks before the view would go back to the slab, but nobody makes such a run.
+        let pieces = (start + left).div_ceil(chunk);
+        let mut queue = self.queue.borrow_mut();
+        let refusal = match has_room(&mut queue, pieces) {
+            _ if left < FRAME_MIN_BYTES => Some(Refusal::TooShort),
+            _ if !run.region().same(region) => Some(Refusal::OtherRegion),
+            _ if pieces > self.pieces_max || start >= chunk => Some(Refusal::TooManyPieces),
+            Err(reason) => Some(reason),
+            Ok(()) => None,
+        };
+        if let Some(reason) = refusal {
+            return Err(SendRefused { reason, lease: run });
+        }
+        for mut piece in run.into_bufs().take(pieces as usize) {
+            let len = left.min(chunk - start);
+            piece.set_view(start, len);
+            (start, left) = (0, left - len);
+            let offset = piece.offset();
+            queue.enqueue(offset, len, left > 0, Frame::Sent(InFlight::launch(piece.into_payload())));
+        }
+        Ok(())
     }
 
     /// [`Port::post`] for many: takes as many from the front of `frames` as there is room for, and returns how many.

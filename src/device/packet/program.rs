@@ -33,6 +33,15 @@ pub enum Attached {
     Skb,
 }
 
+/// The packets that are steered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packets<'a> {
+    /// Those to these UDP ports,
+    pub udp_ports: &'a [u16],
+    /// and of this VLAN, or of any and of none.
+    pub vlan: Option<u16>,
+}
+
 /// What the program did with packets since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steered {
@@ -59,12 +68,14 @@ impl Program {
     ///
     /// # Errors
     /// No privilege; another program is on the interface; the driver refuses and `want` asked for it.
-    pub fn attach(name: &str, index: u32, queues: u32, udp_ports: &[u16], want: Option<Attached>) -> Result<(Program, Option<String>)> {
+    pub fn attach(name: &str, index: u32, queues: u32, packets: Packets<'_>, want: Option<Attached>) -> Result<(Program, Option<String>)> {
+        let Packets { udp_ports, vlan } = packets;
+        let settings = [STALE.0, vlan.map_or(0, u64::from)].map(u64::to_ne_bytes).concat();
         let mut open = bpf::open("basin-steer", OBJECT).map_err(|error| explain(name, "opening", &error))?;
         for mut map in open.maps_mut() {
             let set = match map.name().to_str() {
                 Some("sockets" | "heartbeats") => map.set_max_entries(queues),
-                Some(section) if section.ends_with(".rodata") => map.set_initial_value(&STALE.0.to_ne_bytes()),
+                Some(section) if section.ends_with(".rodata") => map.set_initial_value(&settings),
                 _ => Ok(()),
             };
             set.map_err(|error| explain(name, "preparing", &error))?;

@@ -484,7 +484,7 @@ impl Queue for PortQueue {
                 Progress::from_work(reaped || sent)
             }
             Phase::Releasing(at) if now >= at => {
-                match is_queue_released(self.interface.link().index, self.number) {
+                match is_queue_released(self.interface.carrier(), self.number) {
                     Ok(true) => {
                         self.release();
                         return Progress::Busy;

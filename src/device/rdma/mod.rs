@@ -179,8 +179,8 @@ pub struct HcaEnv {
     pub traffic_class: u8,
     /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
     pub inlet: Option<crate::device::packet::Inlet>,
-    /// The VLAN the `xdp` wire's frames are tagged for (1 to 4094); frames of others are not taken. A VLAN interface of the kernel tags
-    /// by itself.
+    /// The VLAN the `xdp` wire's frames are tagged for (1 to 4094); frames of others are not taken. Without one it is that of the
+    /// interface, where it stands for one.
     pub vlan: Option<u16>,
     /// The chunks the `xdp` wire builds its frames in.
     pub slab: Option<Slab>,

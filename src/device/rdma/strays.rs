@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::base::{Qpn, Rng, limits};
-use crate::mem::Buf;
+use crate::device::packet::Packet;
 
 /// Bits of a queue pair number below the core's.
 const RANDOM_BITS: u32 = 24 - limits::CORES_MAX.ilog2();
@@ -19,13 +19,13 @@ const WAITING_MAX: usize = 4096;
 /// What one HCA knows of the others. The queue pair numbers have 18 random bits instead of 24; rkeys keep their 32.
 pub struct Strays {
     core: usize,
-    hand_over: Box<dyn Fn(usize, Buf)>,
-    came: RefCell<VecDeque<Buf>>,
+    hand_over: Box<dyn Fn(usize, Packet)>,
+    came: RefCell<VecDeque<Packet>>,
 }
 
 impl Strays {
     /// For the HCA of core `core`; `hand_over` takes packets to others, or drops them: they are sent again.
-    pub fn new(core: usize, hand_over: impl Fn(usize, Buf) + 'static) -> Rc<Strays> {
+    pub fn new(core: usize, hand_over: impl Fn(usize, Packet) + 'static) -> Rc<Strays> {
         assert!(core < limits::CORES_MAX, "core {core}");
         Rc::new(Strays { core, hand_over: Box::new(hand_over), came: RefCell::default() })
     }
@@ -34,12 +34,12 @@ impl Strays {
     ///
     /// # Errors
     /// The packet, when too many wait.
-    pub fn take(&self, frame: Buf) -> Result<(), Buf> {
+    pub fn take(&self, packet: Packet) -> Result<(), Packet> {
         let mut came = self.came.borrow_mut();
         if came.len() == WAITING_MAX {
-            return Err(frame);
+            return Err(packet);
         }
-        came.push_back(frame);
+        came.push_back(packet);
         Ok(())
     }
 
@@ -58,17 +58,21 @@ impl Strays {
 
     #[inline]
     #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has queues"))]
-    pub(super) fn hand_over(&self, core: usize, frame: Buf) {
-        (self.hand_over)(core, frame);
+    pub(super) fn hand_over(&self, core: usize, packet: Packet) {
+        (self.hand_over)(core, packet);
     }
 
-    /// Moves packets that came from other cores to `into`, until it has `most`.
+    /// The next packet that came from another core.
     #[inline]
     #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has queues"))]
-    pub(super) fn drain(&self, into: &mut Vec<Buf>, most: usize) {
-        let mut came = self.came.borrow_mut();
-        let count = came.len().min(most.saturating_sub(into.len()));
-        into.extend(came.drain(..count));
+    pub(super) fn next(&self) -> Option<Packet> {
+        self.came.borrow_mut().pop_front()
+    }
+
+    /// Whether such packets wait.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has queues"))]
+    pub(super) fn has_some(&self) -> bool {
+        !self.came.borrow().is_empty()
     }
 }
 

@@ -150,6 +150,15 @@ impl Engine {
         }
     }
 
+    /// The way of the next packet, if that may be another than the peer's.
+    #[inline]
+    pub fn next_way(&self) -> Way {
+        match self {
+            Engine::Rc(_) | Engine::Uc(_) => None,
+            Engine::Ud(qp) => qp.next_way(),
+        }
+    }
+
     /// The next packet, and its way if that is not the peer's.
     #[inline]
     pub fn poll_transmit<M: Memory>(&mut self, now: Nanos, memory: &M) -> Option<(Transmit, Way)> {

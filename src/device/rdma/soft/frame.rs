@@ -9,6 +9,8 @@
 use std::net::SocketAddr;
 
 use super::memory::RawPayload;
+#[cfg(feature = "xdp")]
+use crate::base::limits;
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
 use crate::wire::frame::{self, Encapsulation, UdpFrame};
@@ -74,6 +76,15 @@ pub struct Opened {
     pub vlan: u16,
 }
 
+impl Opened {
+    #[inline]
+    fn new(frame: &UdpFrame<'_>, mut repr: Repr, payload: RawPayload) -> Opened {
+        repr.congestion.0 = frame.is_marked();
+        let vlan = frame.ethernet.vlan.map_or(0, |tag| tag & VLAN_ID);
+        Opened { src: frame.src, dst: frame.dst, repr, payload, vlan }
+    }
+}
+
 /// Judges a frame: every header and the ICRC.
 ///
 /// # Errors
@@ -89,19 +100,49 @@ pub fn open(bytes: &[u8]) -> Result<Opened, Malformed> {
         return Err(Malformed::Checksum);
     }
     let payload = packet.payload();
-    let payload = RawPayload { start: payload.as_ptr(), len: payload.len() as u32 };
-    let mut repr = *packet.repr();
-    repr.congestion.0 = frame.is_marked();
-    let vlan = frame.ethernet.vlan.map_or(0, |tag| tag & VLAN_ID);
-    Ok(Opened { src: frame.src, dst: frame.dst, repr, payload, vlan })
+    Ok(Opened::new(&frame, *packet.repr(), RawPayload::new(payload.as_ptr(), payload.len() as u32)))
 }
 
-/// The queue pair a frame says it is for, before anything else of it is judged.
+/// [`open`] for a frame in several pieces, the first of which has all headers. Judged and placed where they lie: joining them would be one
+/// more copy of every byte.
+///
+/// # Errors
+/// As [`open`].
+#[cfg(feature = "xdp")]
+pub fn open_pieces(pieces: &[&[u8]]) -> Result<Opened, Malformed> {
+    let first = *pieces.first().ok_or(Malformed::Truncated)?;
+    let frame = UdpFrame::front(first, pieces.iter().map(|piece| piece.len()).sum())?;
+    let len = frame.udp.payload_len();
+    let repr = Repr::parse(frame.payload(), len)?;
+    let ip = frame.ip_header.as_ptr() as usize - first.as_ptr() as usize;
+    let front = frame.ip_header.len() + crate::wire::udp::HEADER_LEN;
+    if !icrc::verify_pieces(&cut(pieces, ip, front + len)) {
+        return Err(Malformed::Checksum);
+    }
+    let payload = cut(pieces, ip + front + repr.header_len(), repr.payload_len as usize);
+    Ok(Opened::new(&frame, repr, RawPayload::of(&payload)))
+}
+
+/// `len` bytes from `skip` on, of pieces that have them.
+#[cfg(feature = "xdp")]
+fn cut<'a>(pieces: &[&'a [u8]], mut skip: usize, mut len: usize) -> arrayvec::ArrayVec<&'a [u8], { limits::PACKET_CHUNKS_MAX }> {
+    let mut cut = arrayvec::ArrayVec::new();
+    for piece in pieces {
+        let (_, behind) = piece.split_at(skip.min(piece.len()));
+        let (here, _) = behind.split_at(len.min(behind.len()));
+        skip -= piece.len() - behind.len();
+        len -= here.len();
+        cut.push(here);
+    }
+    cut
+}
+
+/// The queue pair a frame of `len` bytes says it is for by its first piece, before anything else of it is judged.
 #[cfg(feature = "xdp")]
 #[inline]
-pub fn addressee(bytes: &[u8]) -> Option<crate::base::Qpn> {
-    let frame = UdpFrame::parse(bytes).ok()?;
-    roce::Packet::new_checked(frame.payload()).ok().map(|packet| packet.repr().dest_qp)
+pub fn addressee(first: &[u8], len: usize) -> Option<crate::base::Qpn> {
+    let frame = UdpFrame::front(first, len).ok()?;
+    Repr::parse(frame.payload(), frame.udp.payload_len()).ok().map(|repr| repr.dest_qp)
 }
 
 /// The path between two addresses where no Ethernet is: sockets and the simulator.
@@ -157,6 +198,58 @@ pub mod tests {
         bytes
     }
 
+    fn read(payload: &RawPayload) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (from, len) in payload.spans(0, payload.len()) {
+            // SAFETY: the payload lies in the caller's frame.
+            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, len) });
+        }
+        bytes
+    }
+
+    /// However a frame is cut behind its headers, it is the same; with a byte changed, or missing, it is none.
+    #[cfg(feature = "xdp")]
+    #[test]
+    fn a_frame_in_pieces_is_judged_as_one() {
+        for (src, dst) in [("10.0.0.1:50000", "10.0.0.2:4791"), ("[fd00::1]:50000", "[fd00::2]:4791")] {
+            let payload: Vec<u8> = (0..99).collect();
+            let mut good = frame(&payload, src, dst);
+            let (end, headers) = (good.len(), good.len() - 99 - 1 - icrc::LEN);
+            // Padding of the link, which is in no IP packet.
+            good.extend([0xee; 7]);
+            for first in headers..=good.len() {
+                for second in [0, 1, 50, good.len() - first] {
+                    let second = second.min(good.len() - first);
+                    let pieces = |bytes: &[u8]| {
+                        let (one, rest) = bytes.split_at(first);
+                        let (two, three) = rest.split_at(second);
+                        [one, two, three].map(<[u8]>::to_vec)
+                    };
+                    let open = |pieces: &[Vec<u8>; 3]| {
+                        let pieces = pieces.each_ref().map(Vec::as_slice);
+                        open_pieces(&pieces).map(|opened| (opened.repr.psn, opened.dst, read(&opened.payload)))
+                    };
+                    let expected = (Psn::new(7), dst.parse().unwrap(), payload.clone());
+                    assert_eq!(open(&pieces(&good)), Ok(expected), "{first}+{second}");
+                    for at in [headers, first.min(end - 1), (first + second).min(end - 1), end - 1] {
+                        let mut damaged = good.clone();
+                        damaged[at] ^= 1;
+                        assert_eq!(open(&pieces(&damaged)), Err(Malformed::Checksum), "{first}+{second}, byte {at}");
+                    }
+                    let mut short = pieces(&good);
+                    short[2].truncate(short[2].len().saturating_sub(8));
+                    short[1].truncate(second.saturating_sub(8));
+                    assert!(short[2].len() + short[1].len() + first >= end || open(&short).is_err(), "{first}+{second}, cut short");
+                }
+            }
+            for first in 0..headers {
+                let (one, rest) = good.split_at(first);
+                assert!(open_pieces(&[one, rest]).is_err(), "headers in two pieces, {first}");
+            }
+        }
+        assert!(open_pieces(&[]).is_err() && open_pieces(&[&[], &[]]).is_err());
+    }
+
     /// An opcode nobody knows, or a transport version, ends before the ICRC is looked at, right as it may be.
     #[test]
     fn a_right_icrc_makes_no_packet_of_nonsense() {
@@ -182,8 +275,7 @@ pub mod tests {
                 let opened = open(&good).unwrap();
                 assert_eq!((opened.src, opened.dst), (src.parse().unwrap(), dst.parse().unwrap()));
                 assert_eq!((opened.repr.dest_qp, opened.repr.payload_len), (Qpn(3), len));
-                // SAFETY: the payload lies in `good`.
-                assert_eq!(unsafe { std::slice::from_raw_parts(opened.payload.start, opened.payload.len as usize) }, payload);
+                assert_eq!(read(&opened.payload), payload);
                 let ip = good.len() - opened.repr.packet_len() - 8 - if src.starts_with('[') { 40 } else { 20 };
                 for at in ip..good.len() {
                     let mut damaged = good.clone();

@@ -440,9 +440,12 @@ impl Slot {
     pub(super) fn transmit(&mut self, now: Nanos, turn: usize, wires: &mut Wires, grants: &Grants) -> Sent {
         let reach = Reach::new(grants, self.qpn, &self.ledger);
         for packets in 0..turn {
-            if !wires.room(&self.peer) {
+            let next = self.engine.next_way();
+            // Without the link to one of several peers its datagram is lost: the others do not wait for that.
+            let is_lost = next.is_some_and(|way| way > 0) && matches!(self.way(next), Peer::Nobody | Peer::Expected(_));
+            if !is_lost && !wires.room(self.way(next)) {
                 // Without a link there is nothing to try again until one comes; then the queue pair is listed.
-                let waits = matches!(self.peer, Peer::Nobody | Peer::Expected(_));
+                let waits = matches!(self.way(next), Peer::Nobody | Peer::Expected(_));
                 // After a failure of its own it has nothing to say.
                 let silent = matches!(self.engine.fault(), Some(rc::Fault::Requester(_) | rc::Fault::Asked));
                 if waits || silent {
@@ -454,8 +457,7 @@ impl Slot {
             let Some((transmit, way)) = self.engine.poll_transmit(now, &reach) else {
                 return Sent { packets, stopped: Stopped::Nothing };
             };
-            // Another way than the peer's was not asked for room: a datagram may be lost.
-            if way.is_some_and(|way| way > 0) && !wires.room(self.way(way)) {
+            if is_lost {
                 continue;
             }
             // SAFETY: the spans lie in the leases of posted operations, which the op table holds until they complete, or in

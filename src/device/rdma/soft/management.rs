@@ -174,10 +174,14 @@ impl Management {
 /// A private copy: the payload may lie where its sender still writes.
 fn copy(payload: &RawPayload) -> Option<[u8; LEN]> {
     let mut mad = [0; LEN];
-    if payload.len as usize != LEN {
+    if payload.len() as usize != LEN {
         return None;
     }
-    // SAFETY: the payload is readable for its length until the packet is handled, and `mad` has that length.
-    unsafe { std::ptr::copy_nonoverlapping(payload.start, mad.as_mut_ptr(), LEN) };
+    let mut at = 0;
+    for (from, len) in payload.spans(0, LEN as u32) {
+        // SAFETY: the span is readable until the packet is handled, and lies within `mad`: the spans are `LEN` bytes together.
+        unsafe { std::ptr::copy_nonoverlapping(from, mad[at..at + len].as_mut_ptr(), len) };
+        at += len;
+    }
     Some(mad)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::keys::KeyMap;
-use crate::base::{Qpn, Rkey, Rng};
+use crate::base::{Qpn, Rkey, Rng, limits};
 use crate::device::rdma::Access;
 use crate::mem::Ledger;
 use crate::proto::rc::{self, AccessFault, Change};
@@ -61,10 +61,49 @@ impl Grants {
 /// A packet's payload as the wire holds it: readable until the packet is handled, and perhaps changing.
 #[derive(Clone, Copy)]
 pub struct RawPayload {
-    /// First byte.
-    pub start: *const u8,
+    /// The chunks it lies in, in order. Those that are not needed are empty.
+    pieces: [(*const u8, u32); limits::PACKET_CHUNKS_MAX],
+    len: u32,
+}
+
+impl RawPayload {
+    /// In one piece.
+    #[inline]
+    pub fn new(start: *const u8, len: u32) -> RawPayload {
+        let mut pieces = [(std::ptr::null(), 0); limits::PACKET_CHUNKS_MAX];
+        pieces[0] = (start, len);
+        RawPayload { pieces, len }
+    }
+
+    /// In the pieces given, of which there are no more than a packet has.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has packets in pieces"))]
+    pub fn of(slices: &[&[u8]]) -> RawPayload {
+        let mut payload = RawPayload::new(std::ptr::null(), 0);
+        for (piece, slice) in payload.pieces.iter_mut().zip(slices) {
+            *piece = (slice.as_ptr(), slice.len() as u32);
+            payload.len += slice.len() as u32;
+        }
+        payload
+    }
+
     /// Bytes.
-    pub len: u32,
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Where `len` bytes from `offset` on lie: addresses and lengths, in order.
+    #[inline]
+    pub fn spans(&self, offset: u32, len: u32) -> impl Iterator<Item = (*const u8, usize)> {
+        assert!(u64::from(offset) + u64::from(len) <= u64::from(self.len), "what is asked for is in the packet");
+        let (mut skip, mut left) = (offset, len);
+        self.pieces.into_iter().filter_map(move |(start, here)| {
+            let from = skip.min(here);
+            let take = left.min(here - from);
+            (skip, left) = (skip - from, left - take);
+            (take > 0).then(|| (start.wrapping_add(from as usize), take as usize))
+        })
+    }
 }
 
 /// The region as one queue pair's peer may reach it.
@@ -112,11 +151,17 @@ impl rc::Memory for Reach<'_> {
 
     #[inline]
     fn place(&mut self, addr: u64, payload: &RawPayload, offset: u32, len: u32) {
-        assert!(u64::from(offset) + u64::from(len) <= u64::from(payload.len), "the engine places what the packet holds");
-        // SAFETY: `addr .. addr + len` is either inside a grant, that is a published window, checked during this call into the
-        // engine, or inside a receive or READ sink that is in flight in the op table; both stay mapped, and this HCA alone
-        // writes there. The payload is readable until the wire takes the frame back, after this call.
-        unsafe { self.ledger.carry(addr as *mut u8, payload.start.add(offset as usize), len as usize) };
+        let mut to = addr as *mut u8;
+        for (from, len) in payload.spans(offset, len) {
+            // SAFETY: `addr .. addr + len` is either inside a grant, that is a published window, checked during this call into the
+            // engine, or inside a receive or READ sink that is in flight in the op table; both stay mapped, and this HCA alone
+            // writes there. The spans of the payload, together as long, are readable until the wire takes the frame back, after
+            // this call.
+            to = unsafe {
+                self.ledger.carry(to, from, len);
+                to.add(len)
+            };
+        }
     }
 
     fn atomic(&mut self, rkey: Rkey, va: u64, change: Change) -> Result<u64, AccessFault> {
@@ -148,6 +193,25 @@ impl rc::Memory for Reach<'_> {
 mod tests {
     use super::*;
     use rc::Memory;
+
+    #[test]
+    fn a_payload_in_pieces_is_placed_as_one() {
+        let (grants, ledger) = (Grants::default(), Ledger::new());
+        let bytes: Vec<u8> = (0..100).collect();
+        for (first, second) in [(0, 0), (1, 1), (40, 30), (40, 60), (100, 0)] {
+            let (one, rest) = bytes.split_at(first);
+            let (two, three) = rest.split_at(second);
+            let payload = RawPayload::of(&[one, two, three]);
+            assert_eq!(payload.len(), 100);
+            for (offset, len) in [(0, 100), (0, 0), (100, 0), (39, 2), (first as u32, second as u32), (5, 90), (99, 1)] {
+                let mut to = [0xff; 101];
+                Reach::new(&grants, Qpn(1), &ledger).place(to.as_mut_ptr() as u64, &payload, offset, len);
+                let (placed, rest) = to.split_at(len as usize);
+                assert_eq!(placed, &bytes[offset as usize..][..len as usize], "{first}+{second}: {len} from {offset}");
+                assert!(rest.iter().all(|&byte| byte == 0xff), "no more than that");
+            }
+        }
+    }
 
     #[test]
     fn a_grant_holds_for_its_range_access_and_queue_pair_only() {

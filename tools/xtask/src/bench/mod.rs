@@ -5,6 +5,7 @@
 //! this one and a line in [`COMPARISONS`].
 
 mod block;
+mod guests;
 mod lab;
 mod machine;
 mod measure;
@@ -55,6 +56,16 @@ const COMPARISONS: &[Comparison] = &[
     ("passthrough", "As block on an NVMe namespace, in the VM lab without --file: beside fio by io_uring_cmd", block::passthrough),
     ("rdma", "WRITE, READ and SEND of 64 KiB and 4 KiB by verbs: Basin beside perftest, in the VM lab without --device", rdma::run),
     ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),
+    (
+        "soft-rc",
+        "64 KiB WRITE by RC of the soft HCA over AF_XDP on a veth, by path MTU, and what of it are ICRC and copies",
+        veth::by_path_mtu,
+    ),
+    (
+        "soft-rxe",
+        "WRITE, READ and SEND of 64 KiB between two guests of the VM lab: the soft HCA over AF_XDP at both ends beside the kernel's rxe",
+        guests::run,
+    ),
     ("net", "Datagrams to a durable log over a veth: flow 1 beside recvmmsg and io_uring writes", network::run),
 ];
 

@@ -45,6 +45,29 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     }
 }
 
+/// Prints what RC gives and costs at each path MTU; there is no bound.
+pub fn by_path_mtu(root: &Path, options: &Options) -> Result<bool, String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("network namespaces and AF_XDP need root: run `sudo -E cargo xtask bench soft-rc`".into());
+    }
+    let limit = PAIR * (options.pairs + 3);
+    let mut command = Command::new("nice");
+    command.args(["-n", "-20"]).arg(bench_program(root, "soft_rdma")?).args(["rc", "--pairs", &options.pairs.to_string()]);
+    let (mut lines, mut skipped) = (0, None);
+    let ended = run_lines(&mut command, limit, |line| {
+        println!("{line}");
+        lines += usize::from(line.starts_with("path MTU "));
+        skipped = skipped.take().or_else(|| line.strip_prefix("SKIPPED: ").map(str::to_owned));
+    })?;
+    println!();
+    match skipped {
+        _ if !ended.success() => Err(format!("the bench soft_rdma {}", how(&ended, limit))),
+        Some(why) => Err(format!("nothing was measured: {why}")),
+        None if lines == 0 => Err("the bench soft_rdma told nothing".into()),
+        None => Ok(true),
+    }
+}
+
 /// A line beside raw frames: `what ours unit   raw frames theirs unit   ratio median (from to to)`.
 fn judge(line: &str) -> Option<(bool, String)> {
     let (what, theirs) = line.split_once(" raw frames ")?;

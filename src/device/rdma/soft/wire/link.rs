@@ -333,7 +333,7 @@ impl Link {
             if let Ok(repr) = Repr::parse(frame.head(), frame.packet_len())
                 && repr.payload_len <= ring::PAYLOAD_MAX
             {
-                let payload = RawPayload { start: frame.payload(repr.header_len()), len: repr.payload_len };
+                let payload = RawPayload::new(frame.payload(repr.header_len()), repr.payload_len);
                 each(Arrival { from: From::Link(self.id), repr, payload });
             }
             self.rx.advance();

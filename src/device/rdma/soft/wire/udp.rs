@@ -44,8 +44,9 @@ pub struct Udp {
     interface: u32,
     link_mtu: u32,
     outgoing: Batch,
-    /// Frames of `outgoing` that are to go.
+    /// Frames of `outgoing` that are to go, and those of them the kernel has taken.
     queued: usize,
+    pushed: usize,
     incoming: Batch,
     look_at: Nanos,
     dropped: u64,
@@ -150,7 +151,7 @@ impl Udp {
         // The interface's number means nothing to a peer.
         let address = SocketAddr::new(bound.ip(), bound.port());
         let (outgoing, incoming) = (Batch::new(), Batch::new());
-        Ok(Udp { socket, address, interface, link_mtu, outgoing, queued: 0, incoming, look_at: Nanos::ZERO, dropped: 0 })
+        Ok(Udp { socket, address, interface, link_mtu, outgoing, queued: 0, pushed: 0, incoming, look_at: Nanos::ZERO, dropped: 0 })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -198,23 +199,23 @@ impl Udp {
         }
     }
 
-    /// What the kernel does not take is lost, as on any network; the engine sends it again.
+    /// What does not fit the socket's buffer stays for the next time: until then queue pairs wait.
     fn push_out(&mut self) {
-        let mut sent = 0;
-        while sent < self.queued {
-            let messages = &mut self.outgoing.messages[sent..self.queued];
+        while self.pushed < self.queued {
+            let messages = &mut self.outgoing.messages[self.pushed..self.queued];
             // SAFETY: every message in the slice was aimed at buffers, names and pieces that live in this Batch, on the heap.
             let rc = unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT) };
             match rc {
-                1.. => sent += rc as usize,
-                // A full buffer: all that is left is lost. Any other refusal (an unreachable peer's ICMP answer) concerns one.
+                1.. => self.pushed += rc as usize,
+                // Any other refusal (an unreachable peer's ICMP answer) concerns one frame, which is lost, as on any network.
                 _ => match std::io::Error::last_os_error().raw_os_error() {
-                    Some(libc::EAGAIN | libc::ENOBUFS) => break,
-                    _ => sent += 1,
+                    Some(libc::EAGAIN | libc::ENOBUFS) => return,
+                    Some(libc::EINTR) => {}
+                    _ => self.pushed += 1,
                 },
             }
         }
-        self.queued = 0;
+        (self.queued, self.pushed) = (0, 0);
     }
 
     pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
@@ -271,7 +272,7 @@ impl Udp {
     pub fn arm(&mut self) -> bool {
         self.look_at = Nanos::ZERO;
         let mut byte = [0];
-        self.socket.peek_from(&mut byte).is_ok()
+        self.queued > 0 || self.socket.peek_from(&mut byte).is_ok()
     }
 
     pub fn fd(&self) -> RawFd {
@@ -366,6 +367,56 @@ mod tests {
                 }
                 assert_eq!(seen, [marked], "{address}, traffic class {traffic_class:#x}");
             }
+        }
+    }
+
+    /// Runs `body` on a loopback interface that is slower than a sender; `None` where that is not to be had.
+    fn on_a_slow_link(body: impl FnOnce() + Send + 'static) -> Option<()> {
+        let thread = std::thread::spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
+            for command in ["ip link set lo up", "tc qdisc add dev lo root tbf rate 8mbit burst 4kb limit 1mb"] {
+                let (program, arguments) = command.split_once(' ')?;
+                let done = std::process::Command::new(program).args(arguments.split(' ')).stderr(std::process::Stdio::null()).status();
+                done.ok().filter(|status| status.success())?;
+            }
+            body();
+            Some(())
+        });
+        thread.join().unwrap()
+    }
+
+    /// What the socket's buffer has no room for waits, and whoever sends with it.
+    #[test]
+    fn a_full_buffer_loses_nothing() {
+        const PACKETS: usize = 400;
+        let body = || {
+            let mut to = Udp::open("127.0.0.1:0".parse().unwrap(), 0, 1500, 0).unwrap();
+            let mut from = Udp::open("127.0.0.1:0".parse().unwrap(), 0, 1500, 0).unwrap();
+            set_option(&from.socket, libc::SOL_SOCKET, libc::SO_SNDBUF, 1).unwrap();
+            let (transmit, payload) = frame::tests::send();
+            let path = from.path_to(to.address()).unwrap();
+            let (mut sent, mut refused, mut came) = (0, 0, 0);
+            let clock = crate::base::Clock::start();
+            while came < PACKETS && clock.now() < Nanos::from_secs(20) {
+                if sent < PACKETS && from.room() {
+                    // SAFETY: the payload lives to the end.
+                    unsafe { from.send(&path, &transmit, &Ledger::new()) };
+                    sent += 1;
+                } else {
+                    refused += usize::from(sent < PACKETS);
+                    from.flush(Nanos(1));
+                    assert!(from.queued == 0 || from.arm(), "a core that sleeps now would not send them");
+                }
+                to.look_at = Nanos::ZERO;
+                came += to.receive(Nanos(1), BATCH, &mut |_| ());
+            }
+            assert_eq!((sent, came), (PACKETS, PACKETS), "refused {refused} times");
+            assert!(refused > 0, "or the test shows nothing");
+            drop(payload);
+        };
+        if on_a_slow_link(body).is_none() {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "SKIPPED: a_full_buffer_loses_nothing: no namespace with a token bucket filter to be had");
         }
     }
 }

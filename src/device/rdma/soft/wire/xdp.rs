@@ -1,22 +1,25 @@
 //! RoCEv2 through AF_XDP, in the same region: whole Ethernet frames, built in chunks and received in chunks.
 //!
 //! The interface and its queue belong to the core; this wire reads RoCE's packets through an [`Inlet`] and sends through the
-//! port behind it. A frame is one chunk: headers, and the payload copied in with its ICRC on the way. (A payload sent from where
-//! it lies would still be read in full for the ICRC, and could change between that and the NIC's own reading.) The chunk comes
-//! back to its slab when the kernel has sent it.
+//! port behind it. A frame is built in one chunk, or in consecutive ones where packets are longer: headers, and the payload copied in
+//! with its ICRC on the way. (A payload sent from where it lies would still be read in full for the ICRC, and could change between
+//! that and the NIC's own reading.) Its chunks come back to their slab when the kernel has sent them. What arrives in several chunks
+//! is judged and placed where it lies.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
+
 use super::{Arrival, From};
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Nanos, Result};
-use crate::device::packet::{Inlet, neighbours};
+use crate::base::{Error, Nanos, Qpn, Result, limits};
+use crate::device::packet::{Fragment, Inlet, Packet, Refusal, neighbours};
 use crate::device::rdma::soft::frame;
 use crate::device::rdma::{HcaEnv, Strays};
-use crate::mem::{Buf, Ledger, Slab};
-use crate::proto::rc::Transmit;
+use crate::mem::{Buf, Ledger, Run, Slab};
+use crate::proto::rc::{Mtu, Transmit};
 use crate::wire::ethernet::{self, Mac};
 use crate::wire::frame::Encapsulation;
 use crate::wire::roce;
@@ -40,11 +43,15 @@ pub struct Xdp {
     link_mtu: u32,
     /// The chunk the next frame is built in.
     next: Option<Buf>,
+    /// The run for the next frame that fits no chunk, and the bytes it has; 0 where every frame fits.
+    next_long: Option<Run>,
+    long_bytes: u32,
     /// A frame the port had no room for.
-    refused: Option<Buf>,
+    refused: Option<Run>,
     /// Frames were given to the port since the last flush.
     dirty: bool,
-    received: Vec<Buf>,
+    /// What has come. The last packet may not be all there.
+    received: Vec<Fragment>,
     dropped: u64,
     strays: Option<Rc<Strays>>,
 }
@@ -53,8 +60,9 @@ impl Xdp {
     /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With strays in `env`, packets
     /// for queue pairs of other cores go there.
     pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, env: &HcaEnv) -> Result<Xdp> {
-        let (traffic_class, vlan, strays) = (env.traffic_class, env.vlan, env.strays.clone());
+        let (traffic_class, strays) = (env.traffic_class, env.strays.clone());
         let interface = inlet.port().interface();
+        let vlan = env.vlan.or(interface.link().vlan.map(|vlan| vlan.id));
         let name = &interface.link().name;
         if !interface.config().udp_ports.contains(&address.port()) {
             let what = format!("soft:xdp: UDP port {} is not steered to this program on {name}", address.port());
@@ -67,9 +75,17 @@ impl Xdp {
             let what = format!("soft:xdp: VLAN {id} on {name}");
             return Err(Error::new(ErrorKind::Usage, what).remedy(format!("the numbers are 1 to {VLAN_MAX}")));
         }
-        // A frame is one chunk at both ends; the receiving one begins behind its head room.
-        let room = interface.region().chunk_bytes() - interface.frame_start() - (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
-        let link_mtu = interface.link().mtu.min(room);
+        // So many chunks at both ends; the receiving ones begin behind their head room.
+        let (chunk, start) = (interface.region().chunk_bytes(), interface.frame_start());
+        let most = limits::PACKET_CHUNKS_MAX as u32;
+        let room = if interface.config().several_chunks {
+            (most * (chunk - start)).min(most.min(inlet.port().pieces_max()) * chunk)
+        } else {
+            chunk - start
+        };
+        let link_mtu = interface.link().mtu.min(room - (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32);
+        let longest = Mtu::for_link(link_mtu).map_or(0, |mtu| frame::OVERHEAD_MAX as u32 + mtu.bytes());
+        let long_bytes = if longest > chunk { longest } else { 0 };
         let received = Vec::with_capacity(BATCH);
         Ok(Xdp {
             inlet,
@@ -79,6 +95,8 @@ impl Xdp {
             vlan,
             link_mtu,
             next: None,
+            next_long: None,
+            long_bytes,
             refused: None,
             dirty: false,
             received,
@@ -124,14 +142,19 @@ impl Xdp {
         if self.next.is_none() {
             self.next = self.slab.buf().ok();
         }
-        self.refused.is_none() && self.next.is_some()
+        if self.next_long.is_none() && self.long_bytes > 0 {
+            self.next_long = self.slab.run(self.long_bytes).ok();
+        }
+        self.refused.is_none() && self.next.is_some() && (self.long_bytes == 0 || self.next_long.is_some())
     }
 
     /// # Safety
     /// The spans of `transmit` are readable.
     #[inline]
     pub unsafe fn send(&mut self, path: &Encapsulation, transmit: &Transmit, ledger: &Ledger) {
-        let Some(mut frame) = self.next.take() else { return };
+        let fits = path.header_len() + transmit.packet_len() <= self.slab.chunk_bytes() as usize;
+        let next = if fits { self.next.take().map(Run::from) } else { self.next_long.take() };
+        let Some(mut frame) = next else { return };
         // SAFETY: the caller's promise.
         let len = unsafe { frame::build(path, transmit, ledger, frame.as_mut_slice()) };
         frame.set_len(len as u32);
@@ -139,10 +162,12 @@ impl Xdp {
     }
 
     #[inline]
-    fn post(&mut self, frame: Buf) {
-        match self.inlet.post(frame) {
+    fn post(&mut self, frame: Run) {
+        let posted = if frame.chunks() == 1 { self.inlet.post(frame) } else { self.inlet.post_run(frame) };
+        match posted {
             Ok(()) => self.dirty = true,
-            Err(refused) if refused.reason == crate::device::packet::Refusal::Full => self.refused = Some(refused.lease),
+            // The queue pair waits meanwhile: nothing is lost for want of room.
+            Err(refused) if refused.reason == Refusal::Full => self.refused = Some(refused.lease),
             // The queue is closed: the frame is lost, as on a link that is down.
             Err(_) => {}
         }
@@ -157,27 +182,37 @@ impl Xdp {
 
     #[inline]
     pub fn receive(&mut self, _now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
-        // A link that is down delivers nothing; the port's owner is told of it.
         let most = budget.min(BATCH);
-        if let Some(strays) = &self.strays {
-            strays.drain(&mut self.received, most);
+        let Xdp { inlet, received, strays, .. } = self;
+        let mut taken = 0;
+        while let Some(strays) = strays
+            && taken < most
+            && let Some(packet) = strays.next()
+        {
+            judge(&mut self.dropped, self.address, self.vlan, &packet, each);
+            taken += 1;
         }
-        let room = most.saturating_sub(self.received.len());
-        let _ = self.inlet.receive(&mut self.received, room);
-        let taken = self.received.len();
-        for buf in self.received.drain(..) {
-            if let Some(strays) = &self.strays
-                && let Some(core) = frame::addressee(buf.as_slice()).and_then(|qpn| strays.elsewhere(qpn))
-            {
-                strays.hand_over(core, buf);
-                continue;
+        if inlet.receive_fragments(received, most.saturating_sub(received.len())).is_err() {
+            // A link that is down delivers nothing; the port's owner is told of it. A packet that was under way has no end.
+            received.clear();
+        }
+        let whole = received.iter().rposition(|fragment| !fragment.more).map_or(0, |last| last + 1);
+        let mut fragments = received.drain(..whole);
+        while let Some(Fragment { buf, mut more }) = fragments.next() {
+            taken += 1;
+            let mut packet = Packet::new();
+            packet.push(buf);
+            while more && let Some(next) = fragments.next() {
+                more = next.more;
+                // Of a packet with more chunks than RoCE's have, the first ones will not do.
+                let _ = packet.try_push(next.buf);
             }
-            match frame::open(buf.as_slice()) {
-                // Steered by port alone: the address is looked at here. Another VLAN is another network, which may use the same ones.
-                Ok(opened) if opened.dst == self.address && opened.vlan == self.vlan.unwrap_or(0) => {
-                    each(Arrival { from: From::Address(opened.src), repr: opened.repr, payload: opened.payload });
-                }
-                _ => self.dropped += 1,
+            if let Some(strays) = strays
+                && let Some(core) = addressee(&packet).and_then(|qpn| strays.elsewhere(qpn))
+            {
+                strays.hand_over(core, packet);
+            } else {
+                judge(&mut self.dropped, self.address, self.vlan, &packet, each);
             }
         }
         taken
@@ -185,10 +220,30 @@ impl Xdp {
 
     /// The port's own queue wakes the core; here is only the look at what is there already.
     pub fn arm(&mut self) -> bool {
-        let _ = self.inlet.receive(&mut self.received, 1);
-        if let Some(strays) = &self.strays {
-            strays.drain(&mut self.received, 1);
+        if self.inlet.receive_fragments(&mut self.received, 1).is_err() {
+            self.received.clear();
         }
-        !self.received.is_empty() || self.refused.is_some()
+        let is_stray_here = self.strays.as_ref().is_some_and(|strays| strays.has_some());
+        !self.received.is_empty() || is_stray_here || self.refused.is_some()
+    }
+}
+
+fn addressee(packet: &Packet) -> Option<Qpn> {
+    frame::addressee(packet[0].as_slice(), packet.iter().map(|piece| piece.len() as usize).sum())
+}
+
+/// Hands on a packet that is whole, undamaged and for `address`.
+#[inline]
+fn judge(dropped: &mut u64, address: SocketAddr, vlan: Option<u16>, packet: &Packet, each: &mut impl FnMut(Arrival)) {
+    let opened = match &packet[..] {
+        [buf] => frame::open(buf.as_slice()),
+        bufs => frame::open_pieces(&bufs.iter().map(|buf| buf.as_slice()).collect::<ArrayVec<_, { limits::PACKET_CHUNKS_MAX }>>()),
+    };
+    match opened {
+        // Steered by port alone: the address is looked at here. Another VLAN is another network, which may use the same ones.
+        Ok(opened) if opened.dst == address && opened.vlan == vlan.unwrap_or(0) => {
+            each(Arrival { from: From::Address(opened.src), repr: opened.repr, payload: opened.payload });
+        }
+        _ => *dropped += 1,
     }
 }
