@@ -191,6 +191,9 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
         volatile_cache: !is_device || write_cache.as_deref() != Some("write through"),
         supports_fua: !is_device || queue("fua") == Some(1),
         supports_discard: !config.read_only && (!is_device || queue("discard_max_bytes").is_some_and(|bytes| bytes > 0)),
+        // Whether the file system or the device can is said when it is tried.
+        supports_write_zeroes: !config.read_only,
+        zoned: None,
         numa_node: below.as_ref().and_then(|block| topology::device_node(block.whole().dir())),
         direct,
         fixed_buffers: limits.fixed.is_some(),
