@@ -227,6 +227,27 @@ fn zeroes_are_written_without_memory() {
     }
 }
 
+/// Dataset management reaches the device: QEMU's controller says that what is deallocated reads as zeros, and makes it so.
+#[test]
+fn what_is_discarded_is_gone_and_its_neighbours_are_not() {
+    for namespace in namespaces() {
+        let world = World::new();
+        let disk = namespace.open(&world, DiskConfig::new(&namespace.generic));
+        let per = u64::from((1 << 20) / namespace.lba_bytes);
+        for at in 1..4 {
+            let mut run = world.slab.run(1 << 20).unwrap();
+            run.as_mut_slice().fill(0x66);
+            drop(world.run(&disk, disk.write(Lba(at * per), run, Durability::AtFlush)).unwrap());
+        }
+        world.run(&disk, disk.discard(Lba(2 * per), per)).unwrap();
+        for (at, byte) in [(1, 0x66), (2, 0), (3, 0x66)] {
+            let read = world.run(&disk, disk.read(Lba(at * per), world.slab.run(1 << 20).unwrap())).unwrap();
+            assert!(read.as_slice().iter().all(|&seen| seen == byte), "MiB {at}");
+        }
+        world.assert_balanced();
+    }
+}
+
 #[test]
 fn a_namespace_without_zones_takes_no_append() {
     for namespace in namespaces() {

@@ -245,7 +245,8 @@ fn admin(device: &File, path: &Path, mut command: UringCommand) -> Result<()> {
     }
 }
 
-fn kernel_at_least(major: u32, minor: u32) -> bool {
+/// Whether the running kernel is of this version or a later one.
+pub fn kernel_at_least(major: u32, minor: u32) -> bool {
     let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
