@@ -56,7 +56,19 @@ fn everything_is_ok_in_the_lab() {
             assert_eq!(verdict, "skip", "{name}");
             continue;
         }
-        // 1 GiB pages must be reserved when a kernel starts.
-        assert!(verdict == "ok" || name == "region_1g_pages", "{name}: {verdict}");
+        let may_skip = match name.as_str() {
+            // 1 GiB pages must be reserved when a kernel starts; no NIC that QEMU models hands over single queues.
+            "region_1g_pages" | "zcrx_interface" => true,
+            // Linux 7.1.
+            "zcrx_without_a_device" => !is_release_at_least(7, 1),
+            _ => false,
+        };
+        assert!(verdict == "ok" || may_skip && verdict == "skip", "{name}: {verdict}");
     }
+}
+
+fn is_release_at_least(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }

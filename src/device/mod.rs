@@ -34,6 +34,7 @@ pub mod sim;
 pub mod socket;
 pub mod uring;
 pub mod waker;
+pub mod zcrx;
 
 pub use ops::{Completed, Failed, Op, OpFault, OpId, Ops};
 pub use signal::Signal;

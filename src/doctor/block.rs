@@ -123,7 +123,27 @@ pub(super) fn limits(device: &str) -> String {
         "write back" => "volatile write cache (flushed)".to_owned(),
         _ => "no volatile write cache".to_owned(),
     }));
+    words.extend(zones(&queue));
     words.join(", ")
+}
+
+/// How the device with this queue is cut into zones.
+fn zones(queue: &Path) -> Option<String> {
+    let zoned = read(queue.join("zoned")).filter(|zoned| zoned != "none")?;
+    let number = |file: &str| read_number(queue.join(file)).filter(|&number| number > 0);
+    let mut text = format!("zoned ({zoned})");
+    if let (Some(zones), Some(sectors)) = (number("nr_zones"), number("chunk_sectors")) {
+        text += &format!(": {zones} zones of {}", human_bytes(sectors * 512));
+    }
+    for (file, what) in [("max_open_zones", "open"), ("max_active_zones", "active")] {
+        if let Some(most) = number(file) {
+            text += &format!(", {most} {what} at most");
+        }
+    }
+    if let Some(bytes) = number("zone_append_max_bytes") {
+        text += &format!(", {} in one append", human_bytes(bytes));
+    }
+    Some(text)
 }
 
 fn block(name: String, target: &Target, device: &str) -> Check {
@@ -217,6 +237,20 @@ mod tests {
             let error = named(Path::new(wrong)).err().unwrap_or_else(|| panic!("{wrong} is not for I/O"));
             assert_eq!(error.kind(), ErrorKind::Usage, "{wrong}");
         }
+    }
+
+    #[test]
+    fn zones_are_told() {
+        let queue = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: &str| fs::write(queue.path().join(file), text).expect("a file");
+        write("zoned", "none\n");
+        assert_eq!(zones(queue.path()), None);
+        let files = [("zoned", "host-managed\n"), ("nr_zones", "16\n"), ("chunk_sectors", "8192\n"), ("max_open_zones", "6\n")];
+        files.iter().for_each(|(file, text)| write(file, text));
+        write("max_active_zones", "0\n");
+        write("zone_append_max_bytes", "131072\n");
+        let expected = "zoned (host-managed): 16 zones of 4 MiB, 6 open at most, 128 KiB in one append";
+        assert_eq!(zones(queue.path()).as_deref(), Some(expected));
     }
 
     #[test]

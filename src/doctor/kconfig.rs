@@ -115,17 +115,19 @@ pub(super) fn checks(options: &Options) -> Vec<Check> {
     groups(FRAGMENT).iter().map(|group| check(group, values, &options.source)).collect()
 }
 
+/// The options of a group that are off, or modules where they must not be.
+fn missing(group: &Group, values: &HashMap<String, String>) -> Vec<String> {
+    let state = |(name, module_will_do): &(String, bool)| match values.get(name).map(String::as_str) {
+        Some("y") => None,
+        Some("m") if *module_will_do => None,
+        Some("m") => Some(format!("{name} (only as a module)")),
+        _ => Some(name.clone()),
+    };
+    group.options.iter().filter_map(state).collect()
+}
+
 fn check(group: &Group, values: &HashMap<String, String>, source: &str) -> Check {
-    let lacks: Vec<String> = group
-        .options
-        .iter()
-        .filter_map(|(name, module_will_do)| match values.get(name).map(String::as_str) {
-            Some("y") => None,
-            Some("m") if *module_will_do => None,
-            Some("m") => Some(format!("{name} (only as a module)")),
-            _ => Some(name.clone()),
-        })
-        .collect();
+    let lacks = missing(group, values);
     let found = format!("{} of {} options", group.options.len() - lacks.len(), group.options.len());
     if lacks.is_empty() {
         return Check::ok(Area::Kernel, &group.name, found);
@@ -156,6 +158,30 @@ mod tests {
             || line == "#"
             || line.ends_with("=y")
             || line.ends_with("=m")));
+    }
+
+    /// The lab's kernels are Debian's own: what they lack of the fragments is known, and nothing else.
+    #[test]
+    fn the_kernels_of_the_lab_have_what_the_fragments_ask_for() {
+        const GUEST: &str = include_str!("../../kconfig/guest.config");
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).unwrap_or_default();
+        // Zero-copy receive came with Linux 6.15.
+        for (kernel, lacking) in [("6.12", &["CONFIG_IO_URING_ZCRX"][..]), ("6.18", &[]), ("7.2", &[])] {
+            let path = cache.join(format!("basin/linux-{kernel}/config"));
+            let Ok(options) = text_of(&path) else {
+                eprintln!("SKIPPED: kernel {kernel} is not in the cache: cargo xtask vm run --kernel {kernel} -- true");
+                continue;
+            };
+            let values = parse(&options);
+            let lacks = |fragment: &str| {
+                let groups = groups(fragment);
+                assert!(!groups.is_empty() && groups.iter().all(|group| !group.options.is_empty()));
+                groups.iter().flat_map(|group| missing(group, &values)).collect::<Vec<_>>()
+            };
+            assert_eq!(lacks(FRAGMENT), lacking, "basin.config and Debian's {kernel}");
+            assert_eq!(lacks(GUEST), [""; 0], "guest.config and Debian's {kernel}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use crate::base::error::ErrorKind;
 use crate::base::sync::Arc;
 use crate::base::sync::atomic::Ordering;
-use crate::base::{Error, Result, limits};
+use crate::base::{Error, RegionOffset, Result, limits};
 use crate::mem::buddy::Buddy;
 use crate::mem::home::Home;
 use crate::mem::{Buf, Parcel, Region, Run};
@@ -128,6 +128,14 @@ impl Slab {
         let stock = Stock { magazine: Vec::new(), buddy: Buddy::new(home.first, 0) };
         let inner = Inner { home, total: Cell::new(0), guests: true, counts: Counts::default(), stock: UnsafeCell::new(stock) };
         Slab { inner: Rc::new(inner) }
+    }
+
+    /// Where the slab's chunks lie, one after the other: address and bytes. For a device that is given all of them at once, while none
+    /// is lent.
+    pub fn span(&self) -> (*mut u8, u64) {
+        let (home, chunk) = (&self.inner.home, u64::from(self.chunk_bytes()));
+        let base = home.region.pointer(RegionOffset(u64::from(home.first) * chunk));
+        (base, u64::from(self.inner.total.get()) * chunk)
     }
 
     /// The region the slab is part of.

@@ -3,9 +3,10 @@
 use super::memory::round_trip;
 use super::stand::Stand;
 use super::{Devices, Ended, Found, check, skip};
-use crate::base::Lba;
 use crate::base::units::human_bytes;
-use crate::device::block::{BackendKind, Disk, DiskConfig, Durability};
+use crate::base::{Error, Lba};
+use crate::device::block::{BackendKind, Disk, DiskConfig, Durability, Space, Zone, ZoneAction, ZoneState};
+use crate::flow::pattern::Pattern;
 use crate::mem::PageKind;
 
 const PAGES: [PageKind; 2] = [PageKind::Huge2M, PageKind::Plain];
@@ -83,6 +84,69 @@ pub fn deallocate(devices: &Devices) -> Found {
         // What was discarded can be written again.
         round_trip(&stand, &disk, Durability::AtFlush).await?;
         Ok(disk)
+    })
+}
+
+pub fn write_zeroes(devices: &Devices) -> Found {
+    on_nvme(devices, false, |stand, disk| async move {
+        if !disk.info().supports_write_zeroes {
+            return skip("the namespace takes no write zeroes");
+        }
+        for space in [Space::Kept, Space::Released] {
+            // What the round trip leaves, so that there is something to clear.
+            round_trip(&stand, &disk, Durability::AtFlush).await?;
+            let lba = Lba(u64::from((64 << 10) / disk.info().block_bytes));
+            disk.write_zeroes(lba, lba.0, space).await.map_err(|failed| disk.explain("zeroing", lba, failed))?;
+            let into = stand.slab.run(64 << 10).map_err(Error::from)?;
+            let read = disk.read(lba, into).await.map_err(|failed| disk.explain("reading", lba, failed))?;
+            check(read.as_slice().iter().all(|&byte| byte == 0), || format!("after zeroing ({space:?}) there is something else"))?;
+        }
+        Ok(disk)
+    })
+}
+
+/// Two appends at once to one zone, which must go to two places, and what lies there afterwards.
+pub fn zone_append(devices: &Devices) -> Found {
+    const BYTES: u32 = 64 << 10;
+    let configs = (0..devices.disks.len()).map(|number| config(devices, number)).collect::<Result<Vec<_>, _>>()?;
+    let overwrite = devices.overwrite;
+    Stand::run(8 << 20, &PAGES, move |stand| async move {
+        let mut zoned = None;
+        for config in &configs {
+            let disk = open(&stand, config)?;
+            if let Some(zones) = disk.info().zoned {
+                zoned = Some((disk, zones));
+                break;
+            }
+        }
+        let Some((disk, zones)) = zoned else { return skip("no zoned namespace was given: --disk") };
+        let bytes = BYTES.min(zones.max_append_bytes);
+        let found = disk.zones(&stand.slab).await?;
+        let room =
+            |zone: &&Zone| zone.state == ZoneState::Empty && zone.capacity * u64::from(disk.info().block_bytes) >= 2 * u64::from(bytes);
+        let chosen = found.iter().rev().find(room).or(found.last().filter(|_| overwrite));
+        let Some(zone) = chosen.map(|zone| zone.start) else { return skip("no zone is empty: --overwrite") };
+        let reset = async || disk.manage_zone(zone, ZoneAction::Reset).await.map_err(|failed| disk.explain("resetting", zone, failed));
+        reset().await?;
+        let patterns = [Pattern::new(7, 1), Pattern::new(7, 2)];
+        let mut appends = Vec::new();
+        for pattern in patterns {
+            let mut run = stand.slab.run(bytes).map_err(Error::from)?;
+            pattern.fill(run.as_mut_slice());
+            appends.push(disk.append(zone, run, Durability::Now));
+        }
+        let mut places = Vec::new();
+        for append in appends {
+            places.push(append.await.map_err(|failed| disk.explain("appending", zone, failed))?.lba);
+        }
+        check(places[0] != places[1], || format!("two appends were both told block {}", places[0]))?;
+        for (&lba, pattern) in places.iter().zip(&patterns) {
+            let into = stand.slab.run(bytes).map_err(Error::from)?;
+            let read = disk.read(lba, into).await.map_err(|failed| disk.explain("reading", lba, failed))?;
+            pattern.check(read.as_slice()).map_err(|wrong| Ended::Failed(format!("block {lba} holds something else: {wrong}")))?;
+        }
+        reset().await?;
+        Ok(disk.info().summary())
     })
 }
 

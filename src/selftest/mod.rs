@@ -12,6 +12,7 @@ mod rdma;
 mod rdma_more;
 mod stand;
 mod threefold;
+mod zcrx;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,11 +25,13 @@ pub use ktap::Counts;
 /// The devices tests may use. Without one its tests are skipped.
 #[derive(Clone, Debug, Default)]
 pub struct Devices {
-    /// Network interface: AF_XDP sockets are opened on queue 0, and one frame to its own address is sent.
+    /// Network interface: AF_XDP sockets are opened on queue 0, and one frame to its own address is sent. Its last receive queue is
+    /// taken for a moment by zero-copy receive, where the driver can.
     pub interface: Option<String>,
     /// RDMA device, or `soft`: queue pairs are connected to each other.
     pub rdma: Option<String>,
-    /// Disks. Their first MiB behind the header is overwritten, if nothing is on them or `overwrite`.
+    /// Disks. Their first MiB behind the header is overwritten, if nothing is on them or `overwrite`. Of a zoned one an empty zone is
+    /// written and reset; where none is empty, and with `overwrite`, the last.
     pub disks: Vec<PathBuf>,
     /// What is on the disks may be lost.
     pub overwrite: bool,
@@ -81,6 +84,9 @@ const TESTS: &[Test] = &[
     test("xsk_native", packet::native),
     test("xsk_zero_copy", packet::zero_copy),
     test("xsk_multi_buffer", packet::multi_buffer),
+    // A stream received into the region: from a queue of the interface, and without one.
+    test("zcrx_interface", zcrx::interface),
+    test("zcrx_without_a_device", zcrx::without_a_device),
     // Two queue pairs of one device, connected.
     test("rdma_mr", rdma::registration),
     test("rdma_mr_2m_pages", rdma::registration_of_huge_pages),
@@ -100,7 +106,10 @@ const TESTS: &[Test] = &[
     test("nvme_flush", disk::flush),
     test("nvme_fua", disk::force_unit_access),
     test("nvme_deallocate", disk::deallocate),
+    test("nvme_write_zeroes", disk::write_zeroes),
     test("nvme_namespaces", disk::namespaces),
+    // On the first disk that is zoned: in an empty zone, which is empty again afterwards.
+    test("nvme_zone_append", disk::zone_append),
     // One region is RDMA memory, packet memory and storage memory at once, and the same bytes go through all three.
     test("region_threefold_64m", threefold::of_64_mib),
     test("region_threefold_1g", threefold::of_1_gib),

@@ -8,6 +8,8 @@ use std::fmt;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub mod zoned;
+
 /// I/O commands (NVM Command Set 1.0, figure 12, and Base 2.0, figure 346).
 mod opcode {
     pub const FLUSH: u8 = 0x00;
@@ -106,9 +108,9 @@ impl UringCommand {
         UringCommand::new(opcode::FLUSH, nsid)
     }
 
-    /// Writes zeros to `blocks` (1 to [`BLOCKS_MAX`]) blocks, giving their space back where the device does that.
-    pub fn write_zeroes(nsid: u32, lba: u64, blocks: u32) -> UringCommand {
-        UringCommand::new(opcode::WRITE_ZEROES, nsid).dwords(lba, count(blocks) | DEAC)
+    /// Writes zeros to `blocks` (1 to [`BLOCKS_MAX`]) blocks; `deallocate` gives their space back ([`Namespace::zeroes_deallocate`]).
+    pub fn write_zeroes(nsid: u32, lba: u64, blocks: u32, deallocate: bool) -> UringCommand {
+        UringCommand::new(opcode::WRITE_ZEROES, nsid).dwords(lba, count(blocks) | if deallocate { DEAC } else { 0 })
     }
 
     /// Deallocates the one range ([`DatasetRange`]) that `data` points to.
@@ -130,6 +132,28 @@ impl UringCommand {
     pub fn identify_namespace(nsid: u32, data: Data) -> UringCommand {
         // CNS 00h.
         UringCommand::new(opcode::IDENTIFY, nsid).data(data)
+    }
+
+    /// Identify namespace identification descriptors (CNS 03h), an admin command: the list [`command_set`] reads.
+    pub fn identify_descriptors(nsid: u32, data: Data) -> UringCommand {
+        let mut command = UringCommand::new(opcode::IDENTIFY, nsid).data(data);
+        command.cdw10_15[0] = U32::new(0x03);
+        command
+    }
+
+    /// Identify controller of one I/O command set (CNS 06h; the set is in dword 11, bits 31:24), an admin command.
+    pub fn identify_controller_of(set: u8, data: Data) -> UringCommand {
+        let mut command = UringCommand::new(opcode::IDENTIFY, 0).data(data);
+        command.cdw10_15[0] = U32::new(0x06);
+        command.cdw10_15[1] = U32::new(u32::from(set) << 24);
+        command
+    }
+
+    /// The same command with a time-out of its own, after which the driver aborts it; 0 for the driver's.
+    #[must_use]
+    pub fn timeout_ms(mut self, timeout_ms: u32) -> UringCommand {
+        self.timeout_ms = U32::new(timeout_ms);
+        self
     }
 
     /// The 80 bytes a large submission entry has for a command; the rest is zero.
@@ -219,6 +243,10 @@ pub struct Namespace {
     pub protected: bool,
     /// Deallocated blocks read as zeros (DLFEAT bits 2:0 = 1).
     pub deallocated_reads_zero: bool,
+    /// Write zeroes may be asked to deallocate (DLFEAT bit 3).
+    pub deallocate_in_write_zeroes: bool,
+    /// Which of the formats is in use, as other structures count them.
+    pub format: usize,
 }
 
 impl Namespace {
@@ -240,7 +268,56 @@ impl Namespace {
             metadata_bytes: u16::from_le_bytes([bytes[at], bytes[at + 1]]),
             protected: bytes[29] & 7 != 0,
             deallocated_reads_zero: bytes[33] & 7 == 1,
+            deallocate_in_write_zeroes: bytes[33] & 1 << 3 != 0,
+            format,
         })
+    }
+
+    /// Whether write zeroes carries the deallocate bit: only where the namespace takes it and deallocated blocks read as zeros.
+    /// Elsewhere the bit has no defined effect.
+    pub fn zeroes_deallocate(&self) -> bool {
+        self.deallocated_reads_zero && self.deallocate_in_write_zeroes
+    }
+}
+
+/// I/O command sets (Base 2.0, figure 290).
+pub mod set {
+    /// The NVM command set: plain blocks.
+    pub const NVM: u8 = 0;
+    /// Zoned namespaces.
+    pub const ZONED: u8 = 2;
+}
+
+/// The I/O command set of a namespace, from its list of identification descriptors (Base 2.0, figure 277): type 4, one byte. `None`
+/// where the controller tells none, which is the NVM command set.
+pub fn command_set(mut list: &[u8]) -> Option<u8> {
+    while let &[kind, len, _, _, ref rest @ ..] = list {
+        // A type of 0 ends the list.
+        if kind == 0 {
+            return None;
+        }
+        if (kind, len) == (4, 1) {
+            return rest.first().copied();
+        }
+        list = rest.get(usize::from(len)..)?;
+    }
+    None
+}
+
+/// What we need of identify controller for the NVM command set (NVM Command Set 1.0, figure 100): limits of commands without data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NvmLimits {
+    /// Largest write zeroes, as a power of two of the smallest page (WZSL).
+    pub write_zeroes_shift: Option<u8>,
+    /// Blocks of one range of dataset management (DMRSL).
+    pub range_blocks: Option<u32>,
+}
+
+impl NvmLimits {
+    /// Reads the structure; what is missing is not limited.
+    pub fn parse(bytes: &[u8]) -> NvmLimits {
+        let range = bytes.get(4..8).map(|field| u32::from_le_bytes(field.try_into().expect("four bytes")));
+        NvmLimits { write_zeroes_shift: bytes.get(1).copied().filter(|&shift| shift > 0), range_blocks: range.filter(|&blocks| blocks > 0) }
     }
 }
 
@@ -295,6 +372,15 @@ impl CommandStatus {
             (1, 0x81) => "invalid protection information",
             (1, 0x82) => "write to a read-only range",
             (1, 0x83) => "command size limit exceeded",
+            // Zoned Namespace Command Set 1.1, figure 19.
+            (1, 0xb8) => "zone boundary error: the blocks reach past the end of their zone, or its capacity",
+            (1, 0xb9) => "zone is full",
+            (1, 0xba) => "zone is read-only",
+            (1, 0xbb) => "zone is offline",
+            (1, 0xbc) => "zone invalid write: not at the zone's write pointer",
+            (1, 0xbd) => "too many active zones",
+            (1, 0xbe) => "too many open zones",
+            (1, 0xbf) => "invalid zone state transition",
             (2, 0x80) => "write fault: the medium cannot be written",
             (2, 0x81) => "unrecovered read error: the medium cannot give the data back",
             (2, 0x82) => "end-to-end guard check error",
@@ -310,6 +396,23 @@ impl CommandStatus {
             (3, 0x60) => "path: controller error",
             (3, 0x70) => "path: host error",
             (3, 0x71) => "path: command aborted by the host",
+            _ => return None,
+        })
+    }
+}
+
+impl CommandStatus {
+    /// What to do about it, where that is known.
+    pub fn remedy(self) -> Option<&'static str> {
+        Some(match (self.kind(), self.code()) {
+            (1, 0xb8) => "write less, or to another zone: the zone's capacity is in its report",
+            (1, 0xb9) => "write to another zone, or reset this one: what it holds is lost then",
+            (1, 0xba) => "read what is left of it, and write to another zone",
+            (1, 0xbb) => "write to another zone: what this one held is lost",
+            (1, 0xbc) => "write at the write pointer that the zone's report tells, or append",
+            (1, 0xbd) => "finish or reset a zone that was written in part, then try again",
+            (1, 0xbe) => "close, finish or reset an open zone, then try again",
+            (1, 0xbf) => "look at the zone's state in its report",
             _ => return None,
         })
     }
@@ -369,7 +472,11 @@ mod tests {
         let read = UringCommand::read(1, 8, all, DATA).to_entry();
         assert_eq!((read[0], &read[40..52]), (0x02, &[8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0][..]));
         assert_eq!(UringCommand::flush(1).to_entry(), bytes(&[(4, &[1])]));
-        assert_eq!(UringCommand::write_zeroes(1, 1, 2).to_entry(), bytes(&[(0, &[0x08]), (4, &[1]), (40, &[1]), (48, &[1, 0, 0, 2])]));
+        let zeroes = |last: u8| bytes(&[(0, &[0x08]), (4, &[1]), (40, &[1]), (48, &[1, 0, 0, last])]);
+        assert_eq!(UringCommand::write_zeroes(1, 1, 2, true).to_entry(), zeroes(2));
+        assert_eq!(UringCommand::write_zeroes(1, 1, 2, false).to_entry(), zeroes(0));
+        // `timeout_ms` is the last field but one.
+        assert_eq!(UringCommand::flush(1).timeout_ms(0x1234).to_entry(), bytes(&[(4, &[1]), (64, &[0x34, 0x12])]));
         let range = Data { address: 0x1000, len: 16 };
         assert_eq!(
             UringCommand::deallocate(1, range).to_entry(),
@@ -382,6 +489,10 @@ mod tests {
         assert_eq!(UringCommand::identify_controller(page).to_entry(), expected);
         let expected = bytes(&[(0, &[0x06]), (4, &[2]), (24, &[0, 0x10]), (36, &[0, 0x10])]);
         assert_eq!(UringCommand::identify_namespace(2, page).to_entry(), expected);
+        let expected = bytes(&[(0, &[0x06]), (4, &[2]), (24, &[0, 0x10]), (36, &[0, 0x10]), (40, &[3])]);
+        assert_eq!(UringCommand::identify_descriptors(2, page).to_entry(), expected);
+        let expected = bytes(&[(0, &[0x06]), (24, &[0, 0x10]), (36, &[0, 0x10]), (40, &[6]), (47, &[2])]);
+        assert_eq!(UringCommand::identify_controller_of(set::ZONED, page).to_entry(), expected);
     }
 
     #[test]
@@ -425,11 +536,47 @@ mod tests {
     }
 
     #[test]
+    fn zeroes_deallocate_only_where_both_bits_say_so() {
+        let mut bytes = vec![0; IDENTIFY_BYTES];
+        (bytes[0], bytes[128 + 2]) = (8, 9);
+        for (dlfeat, expected) in [(0, false), (1, false), (8, false), (9, true), (0xa, false), (0x19, true)] {
+            bytes[33] = dlfeat;
+            assert_eq!(Namespace::parse(&bytes).unwrap().zeroes_deallocate(), expected, "DLFEAT {dlfeat:#x}");
+        }
+    }
+
+    #[test]
+    fn the_command_set_is_found_among_the_descriptors() {
+        // An EUI64, an UUID, the set.
+        let mut list = [&[1, 8, 0, 0][..], &[9; 8], &[3, 16, 0, 0], &[9; 16], &[4, 1, 0, 0, 2], &[0; 64]].concat();
+        assert_eq!(command_set(&list), Some(set::ZONED));
+        // Without it, and cut anywhere.
+        list[32] = 0;
+        assert_eq!(command_set(&list), None);
+        list[32] = 4;
+        assert!((0..37).all(|len| command_set(&list[..len.min(36)]).is_none()));
+        // A length that leads out of the list.
+        assert_eq!(command_set(&[1, 255, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn limits_of_commands_without_data() {
+        let mut bytes = vec![0; IDENTIFY_BYTES];
+        assert_eq!(NvmLimits::parse(&bytes), NvmLimits::default());
+        (bytes[1], bytes[5]) = (5, 1);
+        assert_eq!(NvmLimits::parse(&bytes), NvmLimits { write_zeroes_shift: Some(5), range_blocks: Some(256) });
+        assert_eq!(NvmLimits::parse(&[]), NvmLimits::default());
+    }
+
+    #[test]
     fn statuses_read_as_words() {
         assert_eq!(CommandStatus(0x4080).to_string(), "NVMe generic status 0x80, LBA out of range (do not retry)");
         let media = CommandStatus(0x0281).to_string();
         assert_eq!(media, "NVMe media status 0x81, unrecovered read error: the medium cannot give the data back");
         assert!(CommandStatus(0x07c1).to_string().contains("vendor specific"));
         assert!(CommandStatus(0x0370).to_string().contains("host error"));
+        assert_eq!(CommandStatus(0x41b9).to_string(), "NVMe command specific status 0xb9, zone is full (do not retry)");
+        // `enum` of linux/nvme.h: NVME_SC_ZONE_BOUNDARY_ERROR to NVME_SC_ZONE_INVALID_TRANSITION.
+        assert!((0x1b8..=0x1bf).all(|status| CommandStatus(status).name().is_some_and(|name| name.contains("zone"))));
     }
 }

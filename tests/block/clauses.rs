@@ -1,7 +1,7 @@
 //! The clauses of a disk's contract.
 
 use basin::base::{Lba, Rng};
-use basin::device::block::{Disk, Durability, Fault};
+use basin::device::block::{Disk, Durability, Fault, Space, ZoneAction};
 use basin::device::{Failed, Outcome, Status};
 use basin::mem::{Gather, Run};
 use futures::future::join_all;
@@ -25,6 +25,7 @@ pub fn suite(world: &World, disk: &Disk) {
         a_full_table_gives_the_lease_back,
         flush_and_durable_writes,
         discard_is_allowed_where_claimed,
+        zeroes_are_written_where_the_disk_can,
     ] {
         clause(world, disk);
         world.assert_balanced();
@@ -250,4 +251,33 @@ fn discard_is_allowed_where_claimed(world: &World, disk: &Disk) {
     assert!(read.as_slice().iter().all(|&byte| byte == 0x5a));
     let past = world.run(disk, disk.discard(Lba(disk.info().blocks()), 1));
     assert_eq!(fault(past).0.status, Status::Block(Fault::PastEnd));
+}
+
+fn zeroes_are_written_where_the_disk_can(world: &World, disk: &Disk) {
+    let mut rng = Rng::seeded(5);
+    let per = 4096 / u64::from(disk.info().block_bytes);
+    for space in [Space::Kept, Space::Released] {
+        let run = filled(world, 256 << 10, &mut rng);
+        let content = run.as_slice().to_vec();
+        drop(world.run(disk, disk.write(Lba(0), run, Durability::AtFlush)).unwrap());
+        match world.run(disk, disk.write_zeroes(Lba(16 * per), 32 * per, space)) {
+            Ok(()) => {}
+            // tmpfs makes holes and no zeros.
+            Err(Failed { outcome, .. }) if !disk.info().direct && outcome.status == Status::Os(libc::EOPNOTSUPP) => continue,
+            Err(failed) => panic!("{space:?}: {}", disk.explain("zeroing", Lba(16 * per), failed)),
+        }
+        let read = world.run(disk, disk.read(Lba(0), world.slab.run(256 << 10).unwrap())).unwrap();
+        let (before, after) = (16 * 4096, 48 * 4096);
+        assert!(
+            read.as_slice()[..before] == content[..before] && read.as_slice()[after..] == content[after..],
+            "{space:?}: the neighbours"
+        );
+        assert!(read.as_slice()[before..after].iter().all(|&byte| byte == 0), "{space:?}");
+    }
+    let (outcome, ()) = fault(world.run(disk, disk.write_zeroes(Lba(disk.info().blocks() - 1), 2, Space::Kept)));
+    assert_eq!(outcome.status, Status::Block(Fault::PastEnd));
+    let (outcome, ()) = fault(world.run(disk, disk.write_zeroes(Lba(0), 0, Space::Kept)));
+    assert_eq!(outcome.status, Status::Block(Fault::Empty));
+    let (outcome, ()) = fault(world.run(disk, disk.manage_zone(Lba(0), ZoneAction::Reset)));
+    assert_eq!(outcome.status, Status::Block(Fault::NotZoned));
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use basin::base::Lba;
-use basin::device::block::{Access, BackendKind, Disk, DiskConfig, Durability};
+use basin::device::block::{Access, BackendKind, Disk, DiskConfig, Durability, Fault, Space};
 #[cfg(feature = "xdp")]
 use basin::{device::kernel_copies::KernelCopies, mem::Gather};
 
@@ -19,6 +19,7 @@ use world::{World, skipped};
 mod clauses;
 #[path = "../block/world.rs"]
 mod world;
+mod zoned;
 
 /// A namespace that may be overwritten.
 struct Namespace {
@@ -191,6 +192,73 @@ fn read_by_ioctl(device: &fs::File, nsid: u32, blocks: u32, memory: &mut [u8]) {
     // SAFETY: the command and the memory it names live through the call, which ends when the device is done with both.
     let status = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(device), request, &raw mut command) };
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// More than one command carries, and not a block beyond.
+#[test]
+fn zeroes_are_written_without_memory() {
+    for namespace in namespaces() {
+        let world = World::new();
+        let disk = namespace.open(&world, DiskConfig::new(&namespace.generic));
+        assert!(disk.info().supports_write_zeroes && disk.info().zoned.is_none(), "{:?}", disk.info());
+        let per = u64::from((64 << 10) / namespace.lba_bytes);
+        for space in [Space::Kept, Space::Released] {
+            // More blocks than a command counts, where the namespace has them: the first, the last and their neighbours are looked at.
+            let (from, rest) = (per, disk.info().blocks() - 2 * per);
+            let blocks = rest.min((1 << 16) + per);
+            let ends = [from - per, from, from + blocks - per, from + blocks];
+            for at in ends {
+                let mut run = world.slab.run(64 << 10).unwrap();
+                run.as_mut_slice().fill(0x77);
+                drop(world.run(&disk, disk.write(Lba(at), run, Durability::AtFlush)).unwrap());
+            }
+            world.run(&disk, disk.write_zeroes(Lba(from), blocks, space)).unwrap();
+            for (at, byte) in ends.into_iter().zip([0x77, 0, 0, 0x77]) {
+                let read = world.run(&disk, disk.read(Lba(at), world.slab.run(64 << 10).unwrap())).unwrap();
+                assert!(read.as_slice().iter().all(|&seen| seen == byte), "{space:?}, block {at}");
+                let device = fs::OpenOptions::new().read(true).open(&namespace.block).unwrap();
+                let _ = nix::fcntl::posix_fadvise(&device, 0, 0, nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+                let mut witnessed = vec![1; 64 << 10];
+                device.read_exact_at(&mut witnessed, at * u64::from(namespace.lba_bytes)).unwrap();
+                assert!(witnessed.iter().all(|&seen| seen == byte), "{space:?}, block {at}, by the kernel");
+            }
+        }
+        world.assert_balanced();
+    }
+}
+
+/// Dataset management reaches the device: QEMU's controller says that what is deallocated reads as zeros, and makes it so.
+#[test]
+fn what_is_discarded_is_gone_and_its_neighbours_are_not() {
+    for namespace in namespaces() {
+        let world = World::new();
+        let disk = namespace.open(&world, DiskConfig::new(&namespace.generic));
+        let per = u64::from((1 << 20) / namespace.lba_bytes);
+        for at in 1..4 {
+            let mut run = world.slab.run(1 << 20).unwrap();
+            run.as_mut_slice().fill(0x66);
+            drop(world.run(&disk, disk.write(Lba(at * per), run, Durability::AtFlush)).unwrap());
+        }
+        world.run(&disk, disk.discard(Lba(2 * per), per)).unwrap();
+        for (at, byte) in [(1, 0x66), (2, 0), (3, 0x66)] {
+            let read = world.run(&disk, disk.read(Lba(at * per), world.slab.run(1 << 20).unwrap())).unwrap();
+            assert!(read.as_slice().iter().all(|&seen| seen == byte), "MiB {at}");
+        }
+        world.assert_balanced();
+    }
+}
+
+#[test]
+fn a_namespace_without_zones_takes_no_append() {
+    for namespace in namespaces() {
+        let world = World::new();
+        let disk = namespace.open(&world, DiskConfig::new(&namespace.generic));
+        let refused = world.run(&disk, disk.append(Lba(0), world.slab.run(4096).unwrap(), Durability::AtFlush));
+        let failed = refused.expect_err("it has no zones");
+        assert_eq!(failed.outcome.status, basin::device::Status::Block(Fault::NotZoned));
+        drop(failed);
+        world.assert_balanced();
+    }
 }
 
 /// Every operation ends, whatever became of it, and what is acknowledged is there; the controller is well again, and so is the disk.

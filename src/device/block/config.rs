@@ -37,6 +37,9 @@ pub struct DiskConfig {
     pub busy_poll: bool,
     /// Passthrough only: entries of its submission queue.
     pub queue_entries: u32,
+    /// Passthrough only: how long the device has for a command before the driver aborts it, and resets the controller if that does
+    /// not help; whole milliseconds. `None`: as long as the driver gives it (30 s, `nvme_core.io_timeout`).
+    pub command_timeout: Option<Nanos>,
     /// How long to wait for the lock.
     pub lock_wait: Nanos,
 }
@@ -52,6 +55,7 @@ impl DiskConfig {
             access: Access::Auto,
             busy_poll: false,
             queue_entries: 256,
+            command_timeout: None,
             lock_wait: LOCK_WAIT,
         }
     }

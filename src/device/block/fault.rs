@@ -21,8 +21,18 @@ pub enum Fault {
     ReadOnly,
     /// The disk has no discard.
     NoDiscard,
-    /// More blocks than one discard covers on this disk.
+    /// The disk has no write zeroes.
+    NoWriteZeroes,
+    /// More blocks than one operation covers.
     TooLong,
+    /// The disk has no zones.
+    NotZoned,
+    /// The block is not the first of a zone.
+    NotZoneStart,
+    /// More bytes than one append carries: it cannot be split, since the parts could land apart.
+    AppendTooLong,
+    /// The pieces of memory are not one command, which an append or a report must be.
+    Pieces,
     /// The file ended before its capacity: somebody cut it.
     Truncated,
 }
@@ -36,7 +46,12 @@ impl fmt::Display for Fault {
             Fault::PastEnd => "past the end of the disk",
             Fault::ReadOnly => "the disk was opened for reading only",
             Fault::NoDiscard => "the disk has no discard",
-            Fault::TooLong => "more blocks than one command covers",
+            Fault::NoWriteZeroes => "the disk has no write zeroes",
+            Fault::TooLong => "more blocks than one operation covers",
+            Fault::NotZoned => "the disk has no zones",
+            Fault::NotZoneStart => "not the first block of a zone",
+            Fault::AppendTooLong => "more than one append carries",
+            Fault::Pieces => "the pieces of memory do not fit one command",
             Fault::Truncated => "the file is shorter than when it was opened",
         })
     }
@@ -53,11 +68,16 @@ impl Fault {
                 if info.block_bytes > info.memory_align { " and pieces of whole blocks" } else { "" }
             ),
             Fault::PastEnd => format!("{self}: it has {} blocks of {} bytes", info.blocks(), info.block_bytes),
+            Fault::NotZoneStart => format!("{self}: zones begin every {} blocks", info.zoned.map_or(0, |zoned| zoned.zone_blocks)),
+            Fault::AppendTooLong => {
+                format!("{self}: at most {} bytes, each append its own", info.zoned.map_or(0, |zoned| zoned.max_append_bytes))
+            }
+            Fault::Pieces => format!("{self}: at most {} of them, meeting on page boundaries where the device asks", info.max_pieces),
             other => other.to_string(),
         };
         let kind = match self {
             Fault::ReadOnly => ErrorKind::Refused,
-            Fault::NoDiscard => ErrorKind::Unavailable,
+            Fault::NoDiscard | Fault::NoWriteZeroes | Fault::NotZoned => ErrorKind::Unavailable,
             Fault::Truncated => ErrorKind::Failed,
             _ => ErrorKind::Usage,
         };

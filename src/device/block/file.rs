@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::device::OpId;
+use crate::device::block::Space;
 use crate::device::block::io::Verb;
 use crate::device::block::plan::{Command, Span};
 use crate::device::uring::{QueueFull, Uring};
@@ -84,6 +85,12 @@ impl FileQueue {
             (Verb::Discard, ..) => {
                 opcode::Fallocate::new(fd, bytes).offset(offset).mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE).build()
             }
+            // A hole reads as zeros, on a block device too, which refuses where it cannot promise that.
+            (Verb::WriteZeroes(space), ..) => {
+                let mode = if space == Space::Released { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
+                opcode::Fallocate::new(fd, bytes).offset(offset).mode(mode | libc::FALLOC_FL_KEEP_SIZE).build()
+            }
+            (Verb::Append | Verb::ReportZones | Verb::Zone(_), ..) => unreachable!("refused before: zones are for passthrough"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::base::units::human_bytes;
+use crate::device::block::Zoned;
 
 /// Which backend carries out a disk's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,10 @@ pub struct DiskInfo {
     pub supports_fua: bool,
     /// [`crate::device::block::Disk::discard`] works.
     pub supports_discard: bool,
+    /// [`crate::device::block::Disk::write_zeroes`] works.
+    pub supports_write_zeroes: bool,
+    /// The disk is cut into zones, each written from its start on.
+    pub zoned: Option<Zoned>,
     /// The node the device hangs on.
     pub numa_node: Option<u32>,
     /// Transfers go between region and device without the page cache.
@@ -83,6 +88,6 @@ impl DiskInfo {
             self.block_bytes,
             if self.direct { "direct" } else { "through the page cache" },
             if self.fixed_buffers { "fixed buffers" } else { "buffers pinned per operation" },
-        )
+        ) + &self.zoned.as_ref().map_or(String::new(), |zoned| format!(", {zoned}"))
     }
 }

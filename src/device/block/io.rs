@@ -7,13 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use crate::base::Lba;
 use crate::device::block::plan::{self, Command, Span};
-use crate::device::block::{Backend, Durability, Fault, Inner};
+use crate::device::block::{Backend, Durability, Fault, Inner, Space};
 use crate::device::ops::{self, Op};
 use crate::device::{Completed, Failed, Outcome, Status};
 use crate::mem::payload::Lease;
+use crate::wire::nvme::zoned::ZoneAction;
 
 /// Resubmissions of one command that the kernel answered with `EAGAIN` or `EINTR`, before the caller hears of it.
 const RETRIES_MAX: u8 = 16;
+/// The same of one that the NVMe driver took back (`EINTR`), which it does at a reset of the controller and after a time-out: a
+/// reset is not noticed, and a device that never answers is told of.
+const TAKEN_BACK_MAX: u8 = 2;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +30,21 @@ pub enum Verb {
     Flush,
     /// Blocks no longer needed.
     Discard,
+    /// Blocks that read as zeros.
+    WriteZeroes(Space),
+    /// Memory to a zone, wherever its write pointer is.
+    Append,
+    /// The states of zones to memory.
+    ReportZones,
+    /// A zone's state.
+    Zone(ZoneAction),
+}
+
+impl Verb {
+    /// Works on blocks without memory.
+    fn is_extent(self) -> bool {
+        matches!(self, Verb::Discard | Verb::WriteZeroes(_))
+    }
 }
 
 /// An operation as its caller states it.
@@ -33,7 +52,7 @@ pub enum Verb {
 pub(super) struct Request {
     pub verb: Verb,
     pub lba: Lba,
-    /// Of a discard; the others take their length from the memory.
+    /// Of what has no memory; the others take their length from it.
     pub blocks: u64,
     pub durability: Durability,
 }
@@ -45,8 +64,9 @@ pub struct Io<L: Lease> {
     state: State<L>,
     /// The command in flight; afterwards the template of the next.
     command: Command,
-    /// Bytes done before the command in flight.
+    /// Bytes done before the command in flight; blocks, of an operation without memory.
     done: u32,
+    /// All of them; 0 for an operation without a length.
     total: u32,
     retries: u8,
 }
@@ -78,12 +98,8 @@ impl<L: Lease> Io<L> {
             }
         };
         match check(disk, &request, &op) {
-            Ok(bytes) => {
-                if request.verb == Verb::Discard {
-                    io.command.bytes = bytes;
-                } else {
-                    io.total = bytes as u32;
-                }
+            Ok(total) => {
+                io.total = total;
                 io.submit(op);
             }
             Err(fault) => io.end(disk.ops.retract(op), Outcome::failed(Status::Block(fault))),
@@ -102,8 +118,16 @@ impl<L: Lease> Io<L> {
     /// Sends the command for what is not done yet.
     #[inline]
     fn submit(&mut self, op: Op<L>) {
-        if self.total > 0 {
+        let verb = self.command.verb;
+        if verb.is_extent() {
+            let limits = &self.disk.limits;
+            let most = if verb == Verb::Discard { limits.max_discard_blocks } else { limits.max_zero_blocks };
+            self.command.bytes = u64::from((self.total - self.done).min(most)) * u64::from(self.disk.info.block_bytes);
+        } else if self.total > 0 {
             let (span, bytes, buffer) = plan::next(&self.disk.ops, op.id(), self.done, &self.disk.limits);
+            if bytes < self.total && matches!(verb, Verb::Append | Verb::ReportZones) {
+                return self.end(self.disk.ops.retract(op), Outcome::failed(Status::Block(Fault::Pieces)));
+            }
             self.command = Command { span, bytes: u64::from(bytes), buffer, ..self.command };
         }
         match self.disk.submit(&self.command, op.id()) {
@@ -117,14 +141,28 @@ impl<L: Lease> Io<L> {
         self.state = State::Ended(Some(Err(Failed { outcome, lease })));
     }
 
+    /// How often a command that ended with `errno` is sent again.
+    fn retries_max(&self, errno: i32) -> u8 {
+        match errno {
+            libc::EAGAIN => RETRIES_MAX,
+            libc::EINTR if !matches!(self.disk.backend, Backend::Nvme(_)) => RETRIES_MAX,
+            // The device may have carried it out: a second append would be a second copy.
+            libc::EINTR if self.command.verb != Verb::Append => TAKEN_BACK_MAX,
+            _ => 0,
+        }
+    }
+
     /// A command completed: the operation's result, or its next command is on its way.
     fn landed(&mut self, outcome: Outcome, lease: L) -> Option<Result<L, Failed<L>>> {
+        let block = self.disk.info.block_bytes;
+        let is_extent = self.command.verb.is_extent();
         let moved = match outcome.status {
             Status::Ok if self.total == 0 => return Some(Ok(lease)),
+            Status::Ok if is_extent => (self.command.bytes / u64::from(block)) as u32,
             // An NVMe command moves all or fails; the kernel may move less.
             Status::Ok if matches!(self.disk.backend, Backend::Nvme(_)) => self.command.bytes as u32,
             Status::Ok => outcome.bytes,
-            Status::Os(libc::EAGAIN | libc::EINTR) if self.retries < RETRIES_MAX => {
+            Status::Os(errno) if self.retries < self.retries_max(errno) => {
                 self.retries += 1;
                 0
             }
@@ -134,11 +172,11 @@ impl<L: Lease> Io<L> {
             return Some(Err(Failed { outcome: Outcome::failed(Status::Block(Fault::Truncated)), lease }));
         }
         self.done += moved;
-        self.command.offset += u64::from(moved);
+        self.command.offset += if is_extent { u64::from(moved) * u64::from(block) } else { u64::from(moved) };
         if self.done == self.total && self.total > 0 {
             return Some(Ok(lease));
         }
-        if !moved.is_multiple_of(self.disk.info.block_bytes) {
+        if !is_extent && !moved.is_multiple_of(block) {
             // Cut inside a block: the end of a file that was cut, since devices move whole blocks.
             return Some(Err(Failed { outcome: Outcome::failed(Status::Block(Fault::Truncated)), lease }));
         }
@@ -172,21 +210,26 @@ impl<L: Lease> Future for Io<L> {
     }
 }
 
-/// What needs no device to be refused. Returns the operation's length in bytes.
+/// What needs no device to be refused. Returns the operation's length: bytes of memory, or blocks where there is none.
 #[inline]
-fn check<L: Lease>(disk: &Inner, request: &Request, op: &Op<L>) -> Result<u64, Fault> {
+fn check<L: Lease>(disk: &Inner, request: &Request, op: &Op<L>) -> Result<u32, Fault> {
     let info = &disk.info;
     let block = u64::from(info.block_bytes);
-    if request.verb != Verb::Read && info.read_only {
+    if info.read_only && !matches!(request.verb, Verb::Read | Verb::ReportZones) {
         return Err(Fault::ReadOnly);
     }
     let bytes = match request.verb {
         Verb::Flush => return Ok(0),
         Verb::Discard if !info.supports_discard => return Err(Fault::NoDiscard),
-        Verb::Discard if request.blocks > disk.limits.max_discard_blocks => return Err(Fault::TooLong),
-        Verb::Discard => request.blocks.checked_mul(block).ok_or(Fault::PastEnd)?,
+        Verb::WriteZeroes(_) if !info.supports_write_zeroes => return Err(Fault::NoWriteZeroes),
+        Verb::Discard | Verb::WriteZeroes(_) if request.blocks > u64::from(u32::MAX) => return Err(Fault::TooLong),
+        Verb::Discard | Verb::WriteZeroes(_) => request.blocks.checked_mul(block).ok_or(Fault::PastEnd)?,
         Verb::Read | Verb::Write => memory(disk, op)?,
+        Verb::Append | Verb::ReportZones | Verb::Zone(_) => zone(disk, request, op)?,
     };
+    if let Verb::Zone(_) = request.verb {
+        return Ok(0);
+    }
     if bytes == 0 {
         return Err(Fault::Empty);
     }
@@ -194,10 +237,30 @@ fn check<L: Lease>(disk: &Inner, request: &Request, op: &Op<L>) -> Result<u64, F
         return Err(Fault::Length);
     }
     let end = request.lba.0.checked_mul(block).and_then(|start| start.checked_add(bytes));
-    if end.is_none_or(|end| end > info.capacity_bytes) {
+    // A report is not about as many blocks as it has bytes.
+    if request.verb != Verb::ReportZones && end.is_none_or(|end| end > info.capacity_bytes) {
         return Err(Fault::PastEnd);
     }
-    Ok(bytes)
+    Ok(if request.verb.is_extent() { request.blocks as u32 } else { bytes as u32 })
+}
+
+/// The checks of what is asked of a zone; the length of its memory, 0 without.
+fn zone<L: Lease>(disk: &Inner, request: &Request, op: &Op<L>) -> Result<u64, Fault> {
+    let Some(zoned) = &disk.info.zoned else { return Err(Fault::NotZoned) };
+    if request.lba.0 >= disk.info.blocks() {
+        return Err(Fault::PastEnd);
+    }
+    if request.verb != Verb::ReportZones && !request.lba.0.is_multiple_of(zoned.zone_blocks) {
+        return Err(Fault::NotZoneStart);
+    }
+    match request.verb {
+        Verb::Zone(_) => Ok(0),
+        Verb::Append => memory(disk, op).and_then(|bytes| match bytes > u64::from(zoned.max_append_bytes) {
+            true => Err(Fault::AppendTooLong),
+            false => Ok(bytes),
+        }),
+        _ => memory(disk, op),
+    }
 }
 
 /// The length of the operation's memory, all of it aligned.

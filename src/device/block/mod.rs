@@ -11,6 +11,7 @@
 //! | [`plan`] | cuts an operation into commands the device takes |
 //! | [`file`] | files and block devices through the core's io_uring |
 //! | [`nvme`] | NVMe passthrough on a ring of its own |
+//! | [`zoned`] | zones: append, reset, report |
 //! | [`open`], [`lock`], [`create`] | set-up of files and block devices |
 //! | [`guard`], [`signature`] | refuses to destroy data nobody agreed to lose |
 //! | [`parcel`] | an open disk on its way to another core |
@@ -25,6 +26,7 @@ use crate::device::uring::Uring;
 use crate::device::{Failed, Ops, Queue, Status};
 use crate::mem::payload::{InFlight, Lease};
 use crate::mem::{Gather, Run};
+use crate::wire::nvme::CommandStatus;
 
 mod aligned;
 pub mod config;
@@ -42,6 +44,7 @@ pub mod parcel;
 pub mod plan;
 pub mod signature;
 mod sysfs;
+pub mod zoned;
 
 pub use config::{Access, DiskConfig};
 pub use fault::Fault;
@@ -49,6 +52,7 @@ pub use info::{BackendKind, DiskInfo};
 pub use io::Io;
 use io::{Request, Verb};
 pub use parcel::DiskParcel;
+pub use zoned::{Append, Appended, Zone, ZoneAction, ZoneState, Zoned};
 
 /// A handle on an open disk of this core. Clones name the same disk; it closes when the last clone and operation are gone.
 #[derive(Clone)]
@@ -68,6 +72,16 @@ pub(crate) enum Backend {
     File(file::FileQueue),
     Nvme(Rc<RefCell<nvme::NvmeQueue>>),
     Sim(Rc<RefCell<SimDisk>>),
+}
+
+/// What becomes of the space under zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Space {
+    /// It stays allocated: a later write finds it.
+    #[default]
+    Kept,
+    /// It goes back to the device or file system, where that can give zeros for it; elsewhere the zeros are written.
+    Released,
 }
 
 /// When a write must have reached stable media.
@@ -145,6 +159,14 @@ impl Disk {
         self.begin(Request { verb: Verb::Discard, lba, blocks, durability: Durability::AtFlush }, ())
     }
 
+    /// Blocks that read as zeros from here on; no memory is moved. As durable as a plain write: [`Disk::flush`].
+    ///
+    /// Fails with `EOPNOTSUPP` where the file system has no such operation, and with [`Fault::NoWriteZeroes`] where the device has
+    /// none: write zeros from memory there.
+    pub fn write_zeroes(&self, lba: Lba, blocks: u64, space: Space) -> Io<()> {
+        self.begin(Request { verb: Verb::WriteZeroes(space), lba, blocks, durability: Durability::AtFlush }, ())
+    }
+
     /// The queue to poll, for backends that complete apart from the core's io_uring.
     pub fn queue(&self) -> Option<Rc<RefCell<dyn Queue>>> {
         match &self.inner.backend {
@@ -178,7 +200,18 @@ impl Disk {
         };
         match failed.outcome.status {
             Status::Block(fault) => fault.to_error(what, address, info),
+            Status::Os(libc::EINTR) if info.backend == BackendKind::Nvme => explain_errno(what, libc::EINTR).remedy(
+                "the driver took the command back: the controller was reset, or did not answer in time (see dmesg). Whether it was \
+                 carried out is not known",
+            ),
             Status::Os(errno) => explain_errno(what, errno),
+            Status::Nvme(status) => {
+                let error = failed.outcome.status.to_error(what);
+                match CommandStatus(status).remedy() {
+                    Some(remedy) => error.remedy(remedy),
+                    None => error,
+                }
+            }
             other => other.to_error(what),
         }
     }
@@ -196,6 +229,14 @@ impl Inner {
             Backend::File(queue) => queue.submit(command, id),
             Backend::Nvme(queue) => queue.borrow_mut().submit(command, id),
             Backend::Sim(disk) => disk.borrow_mut().submit(command, id),
+        }
+    }
+
+    /// Where operation `id`, an append that has just succeeded, put its data.
+    fn appended_at(&self, id: crate::device::OpId) -> Lba {
+        match &self.backend {
+            Backend::Nvme(queue) => queue.borrow().appended_at(id),
+            Backend::File(_) | Backend::Sim(_) => unreachable!("only passthrough has zones"),
         }
     }
 }

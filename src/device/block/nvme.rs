@@ -17,10 +17,10 @@ use std::path::Path;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Nanos, Result};
+use crate::base::{Error, Lba, Nanos, Result};
 use crate::device::block::io::Verb;
 use crate::device::block::plan::{Command, Span};
-use crate::device::block::{Disk, DiskConfig};
+use crate::device::block::{Disk, DiskConfig, Space};
 use crate::device::uring::{QueueFull, Uring};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Status};
 use crate::mem::Region;
@@ -28,8 +28,9 @@ use crate::wire::nvme::{Data, DatasetRange, UringCommand};
 
 mod identify;
 mod path;
+mod zones;
 
-pub(super) use identify::open;
+pub(super) use identify::{kernel_at_least, open};
 pub(super) use path::{find, none_found};
 
 /// `_IOWR('N', number, struct nvme_uring_cmd)` (`linux/nvme_ioctl.h`): direction 3, size 72.
@@ -57,6 +58,11 @@ struct Encoding {
     /// Block size as a power of two.
     shift: u32,
     discard: Discard,
+    /// Write zeroes may give space back.
+    zeroes_deallocate: bool,
+    zoned: bool,
+    /// What the device has for a command; 0 for the driver's own limit.
+    timeout_ms: u32,
     /// The kernel takes tables of pieces in fixed buffers (Linux 6.16).
     vectored_fixed: bool,
 }
@@ -82,17 +88,23 @@ impl Encoding {
             }
         };
         let plain = |command| Encoded { code: NVME_URING_CMD_IO, command, buffer: None };
-        match verb {
+        let zeroes = |release| plain(UringCommand::write_zeroes(self.nsid, lba, blocks, release && self.zeroes_deallocate));
+        let encoded = match verb {
             Verb::Read => Encoded { code, command: UringCommand::read(self.nsid, lba, blocks, data), buffer },
             Verb::Write => Encoded { code, command: UringCommand::write(self.nsid, lba, blocks, data, durable), buffer },
+            Verb::Append => Encoded { code, command: UringCommand::zone_append(self.nsid, lba, blocks, data, durable), buffer },
+            Verb::ReportZones => Encoded { code, command: UringCommand::zone_report(self.nsid, lba, bytes as u32, data), buffer },
+            Verb::Zone(action) => plain(UringCommand::zone_management_send(self.nsid, lba, action)),
             Verb::Flush => plain(UringCommand::flush(self.nsid)),
-            Verb::Discard if self.discard == Discard::WriteZeroes => plain(UringCommand::write_zeroes(self.nsid, lba, blocks)),
+            Verb::WriteZeroes(space) => zeroes(space == Space::Released),
+            Verb::Discard if self.discard == Discard::WriteZeroes => zeroes(true),
             Verb::Discard => {
                 *range = DatasetRange { blocks: blocks.into(), lba: lba.into(), ..DatasetRange::default() };
                 let data = Data { address: &raw const *range as u64, len: size_of::<DatasetRange>() as u32 };
                 plain(UringCommand::deallocate(self.nsid, data))
             }
-        }
+        };
+        Encoded { command: encoded.command.timeout_ms(self.timeout_ms), ..encoded }
     }
 }
 
@@ -106,6 +118,8 @@ pub(crate) struct NvmeQueue {
     encoding: Encoding,
     /// Per op slot: the range of a discard in flight.
     ranges: ManuallyDrop<Box<[DatasetRange]>>,
+    /// Per op slot: the command's result, which of an append is its block. Empty where there are no zones.
+    results: Box<[u64]>,
     in_flight: usize,
     busy_poll: bool,
     closing: bool,
@@ -143,12 +157,14 @@ impl NvmeQueue {
                 .map_err(|error| failed("registering the region", &error).remedy("raise the locked-memory limit (ulimit -l)"))?;
         }
         let ranges = vec![DatasetRange::default(); ops.capacity()].into_boxed_slice();
+        let results = vec![0; if encoding.zoned { ops.capacity() } else { 0 }].into_boxed_slice();
         Ok(NvmeQueue {
             name,
             ring,
             ops: ops.clone(),
             encoding,
             ranges: ManuallyDrop::new(ranges),
+            results,
             in_flight: 0,
             busy_poll,
             closing: false,
@@ -175,7 +191,7 @@ impl NvmeQueue {
         if self.closing {
             return Err(QueueFull);
         }
-        let slot = id.to_bits() as u32 as usize;
+        let slot = slot_of(id.to_bits());
         let Encoded { code, command, buffer } = self.encoding.encode(command, &mut self.ranges[slot]);
         let entry =
             opcode::UringCmd80::new(types::Fixed(0), code).cmd(command.to_entry()).buf_index(buffer).build().user_data(id.to_bits());
@@ -188,6 +204,10 @@ impl NvmeQueue {
         }
         self.in_flight += 1;
         Ok(())
+    }
+
+    pub(super) fn appended_at(&self, id: OpId) -> Lba {
+        Lba(self.results[slot_of(id.to_bits())])
     }
 
     fn enter(&mut self) -> std::io::Result<()> {
@@ -204,15 +224,23 @@ impl NvmeQueue {
 
     fn reap(&mut self) -> bool {
         let mut any = false;
-        let NvmeQueue { ring, ops, in_flight, .. } = self;
+        let NvmeQueue { ring, ops, in_flight, results, .. } = self;
         for entry in ring.completion() {
             any = true;
             *in_flight -= 1;
+            if let Some(result) = results.get_mut(slot_of(entry.user_data())) {
+                *result = entry.big_cqe()[0];
+            }
             // A fault is counted and logged by the table; there is no operation to tell.
             let _ = ops.complete(OpId::from_bits(entry.user_data()), outcome(entry.result()));
         }
         any
     }
+}
+
+/// The op slot of an operation, out of what the ring carries.
+fn slot_of(user_data: u64) -> usize {
+    user_data as u32 as usize
 }
 
 /// 0 is success, a positive result the command's status, a negative one the kernel's error.
@@ -297,9 +325,18 @@ fn register(ring: &Ring, uring: &Uring, region: &Region) -> std::io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::block::ZoneAction;
     use zerocopy::IntoBytes;
 
-    const ENCODING: Encoding = Encoding { nsid: 1, shift: 12, discard: Discard::Deallocate, vectored_fixed: true };
+    const ENCODING: Encoding = Encoding {
+        nsid: 1,
+        shift: 12,
+        discard: Discard::Deallocate,
+        zeroes_deallocate: false,
+        zoned: true,
+        timeout_ms: 0,
+        vectored_fixed: true,
+    };
 
     fn command(verb: Verb, span: Span) -> Command {
         Command { verb, offset: 0x5000, bytes: 0x3000, span, buffer: Some(2), durable: true }
@@ -333,8 +370,41 @@ mod tests {
         let data = Data { address: &raw const range as u64, len: 16 };
         assert_eq!(encoded, Encoded { code: NVME_URING_CMD_IO, command: UringCommand::deallocate(1, data), buffer: None });
         let zeroes = Encoding { discard: Discard::WriteZeroes, ..ENCODING };
-        assert_eq!(zeroes.encode(&command(Verb::Discard, Span::Flat(0)), &mut range).command, UringCommand::write_zeroes(1, 5, 3));
+        assert_eq!(zeroes.encode(&command(Verb::Discard, Span::Flat(0)), &mut range).command, UringCommand::write_zeroes(1, 5, 3, false));
         assert_eq!(ENCODING.encode(&command(Verb::Flush, Span::Flat(0)), &mut range).command, UringCommand::flush(1));
+    }
+
+    #[test]
+    fn zeroes_give_space_back_only_where_it_is_asked_for_and_the_namespace_can() {
+        let can = Encoding { zeroes_deallocate: true, ..ENCODING };
+        for (encoding, space, deallocate) in
+            [(can, Space::Released, true), (can, Space::Kept, false), (ENCODING, Space::Released, false), (ENCODING, Space::Kept, false)]
+        {
+            let encoded = encoding.encode(&command(Verb::WriteZeroes(space), Span::Flat(0)), &mut DatasetRange::default());
+            assert_eq!((encoded.command, encoded.buffer), (UringCommand::write_zeroes(1, 5, 3, deallocate), None));
+        }
+    }
+
+    #[test]
+    fn zone_commands() {
+        let mut range = DatasetRange::default();
+        let data = Data { address: 0x1000, len: 0x3000 };
+        let append = ENCODING.encode(&command(Verb::Append, Span::Flat(0x1000)), &mut range);
+        assert_eq!(append, Encoded { code: NVME_URING_CMD_IO, command: UringCommand::zone_append(1, 5, 3, data, true), buffer: Some(2) });
+        let report = ENCODING.encode(&command(Verb::ReportZones, Span::Flat(0x1000)), &mut range);
+        assert_eq!(report.command, UringCommand::zone_report(1, 5, 0x3000, data));
+        let reset = ENCODING.encode(&command(Verb::Zone(ZoneAction::Reset), Span::Flat(0)), &mut range);
+        assert_eq!((reset.command, reset.buffer), (UringCommand::zone_management_send(1, 5, ZoneAction::Reset), None));
+    }
+
+    #[test]
+    fn every_command_carries_the_time_out() {
+        let limited = Encoding { timeout_ms: 1500, ..ENCODING };
+        let mut range = DatasetRange::default();
+        for verb in [Verb::Read, Verb::Write, Verb::Flush, Verb::Discard, Verb::Append, Verb::WriteZeroes(Space::Kept)] {
+            let entry = limited.encode(&command(verb, Span::Flat(0x1000)), &mut range).command.to_entry();
+            assert_eq!(entry[64..68], 1500u32.to_le_bytes(), "{verb:?}");
+        }
     }
 
     #[test]

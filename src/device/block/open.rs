@@ -21,6 +21,7 @@ use crate::device::block::plan::Limits;
 use crate::device::block::sysfs::BlockSys;
 use crate::device::block::{Backend, BackendKind, Disk, DiskConfig, DiskInfo, aligned, create, lock, nvme};
 use crate::device::uring::Uring;
+use crate::mem::{PageKind, Region};
 
 const SYS: &str = "/sys";
 
@@ -170,6 +171,8 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     let size = if is_device { size_of_device(&file, path)? } else { file.metadata().map_err(|error| explain_open(path, &error))?.len() };
     let below = device.flatten().or_else(|| BlockSys::new(Path::new(SYS), file.metadata().ok()?.dev()));
     let (memory_align, block_bytes) = if direct { alignment(&file) } else { (1, 512) };
+    let region = uring.region();
+    let memory_align = if direct { memory_align.max(registered_align(region.as_ref(), block_bytes)) } else { memory_align };
     let capacity_bytes = size / u64::from(block_bytes) * u64::from(block_bytes);
     let too_coarse = block_bytes > limits::BLOCK_MAX_BYTES || memory_align > limits::BLOCK_MAX_BYTES;
     if capacity_bytes == 0 || too_coarse {
@@ -177,7 +180,7 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     }
     let queue = |name: &str| below.as_ref().filter(|_| is_device).and_then(|block| block.queue(name));
     let write_cache = below.as_ref().and_then(|block| block.queue_text("write_cache"));
-    let limits = Limits::of(uring.region().as_ref());
+    let limits = Limits::of(region.as_ref());
     let info = DiskInfo {
         path: path.clone(),
         backend: BackendKind::File,
@@ -191,6 +194,9 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
         volatile_cache: !is_device || write_cache.as_deref() != Some("write through"),
         supports_fua: !is_device || queue("fua") == Some(1),
         supports_discard: !config.read_only && (!is_device || queue("discard_max_bytes").is_some_and(|bytes| bytes > 0)),
+        // Whether the file system or the device can is said when it is tried.
+        supports_write_zeroes: !config.read_only,
+        zoned: None,
         numa_node: below.as_ref().and_then(|block| topology::device_node(block.whole().dir())),
         direct,
         fixed_buffers: limits.fixed.is_some(),
@@ -254,6 +260,15 @@ fn alignment(file: &File) -> (u32, u32) {
         Some((memory, block)) if memory > 0 && block > 0 => (memory, block.max(512)),
         // Before Linux 6.1, or a file system that does not say: try.
         _ => [512u32, 4096].into_iter().find(|&size| reads_at(file, size)).map_or((4096, 4096), |size| (size, size)),
+    }
+}
+
+/// What memory in fixed buffers is aligned to besides. Before Linux 6.18 the kernel wants whole blocks in each of the pieces it has
+/// registered (`iov_iter_is_aligned`, `EINVAL`): pages, or huge pages, which no run reaches across.
+fn registered_align(region: Option<&Region>, block_bytes: u32) -> u32 {
+    match region {
+        Some(region) if region.pages() == PageKind::Plain && !nvme::kernel_at_least(6, 18) => block_bytes,
+        _ => 1,
     }
 }
 

@@ -22,7 +22,9 @@ pub struct Limits {
     /// `queue/virt_boundary_mask` + 1); 1 where the device takes any.
     pub boundary: u64,
     /// Blocks of one discard.
-    pub max_discard_blocks: u64,
+    pub max_discard_blocks: u32,
+    /// Blocks of one write of zeros.
+    pub max_zero_blocks: u32,
 }
 
 impl Limits {
@@ -33,7 +35,8 @@ impl Limits {
             max_pieces: limits::GATHER_MAX as u32,
             fixed: region.map(|region| (region.base() as u64, region.bytes())),
             boundary: 1,
-            max_discard_blocks: u64::MAX,
+            max_discard_blocks: u32::MAX,
+            max_zero_blocks: u32::MAX,
         }
     }
 
@@ -54,7 +57,7 @@ pub struct Command {
     pub verb: Verb,
     /// Where on the disk, in bytes.
     pub offset: u64,
-    /// Bytes to move, or to discard; 0 for a flush.
+    /// Bytes to move, to discard or to write with zeros; 0 for what has no length.
     pub bytes: u64,
     /// The memory.
     pub span: Span,
@@ -157,7 +160,7 @@ mod tests {
     }
 
     fn unregistered(max_bytes: u32, max_pieces: u32, boundary: u64) -> Limits {
-        Limits { max_bytes, max_pieces, fixed: None, boundary, max_discard_blocks: u64::MAX }
+        Limits { max_bytes, max_pieces, boundary, ..Limits::of(None) }
     }
 
     #[test]

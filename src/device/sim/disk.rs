@@ -139,7 +139,7 @@ impl SimDisk {
         }
         let in_flight = std::mem::take(&mut self.pending);
         for pending in in_flight.values() {
-            if pending.command.verb == Verb::Write {
+            if matches!(pending.command.verb, Verb::Write | Verb::WriteZeroes(_)) {
                 self.tear(&pending.command);
             }
         }
@@ -179,6 +179,8 @@ impl SimDisk {
             volatile_cache: self.config.volatile_cache,
             supports_fua: true,
             supports_discard: true,
+            supports_write_zeroes: true,
+            zoned: None,
             numa_node: None,
             direct: true,
             fixed_buffers: false,
@@ -190,7 +192,9 @@ impl SimDisk {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        Limits { max_bytes: self.config.max_io_bytes, ..Limits::of(None) }
+        // As many zeros at a time as other bytes, so that longer ones are cut here too.
+        let max_zero_blocks = self.config.max_io_bytes / self.config.block_bytes;
+        Limits { max_bytes: self.config.max_io_bytes, max_zero_blocks, ..Limits::of(None) }
     }
 
     pub(crate) fn submit(&mut self, command: &Command, id: OpId) -> Result<(), QueueFull> {
@@ -223,7 +227,7 @@ impl SimDisk {
         }
         let done = match command.verb {
             Verb::Read => self.read(command),
-            Verb::Write => self.write(command),
+            Verb::Write | Verb::WriteZeroes(_) => self.write(command),
             Verb::Flush => {
                 self.flush(*covers);
                 Ok(())
@@ -235,6 +239,7 @@ impl SimDisk {
                 }
                 Ok(())
             }
+            Verb::Append | Verb::ReportZones | Verb::Zone(_) => unreachable!("refused before: a simulated disk has no zones"),
         };
         let bytes = if matches!(command.verb, Verb::Read | Verb::Write) { command.bytes as u32 } else { 0 };
         done.map_or_else(|errno| Outcome::failed(Status::Os(errno)), |()| Outcome::ok(bytes))
@@ -285,7 +290,7 @@ impl SimDisk {
                 return Err(libc::ENOSPC);
             }
         }
-        let data = fetch(&command);
+        let data = content(&command);
         for (data, block) in data.chunks_exact(self.config.block_bytes as usize).zip(blocks) {
             self.unreadable.remove(&block);
             if self.config.volatile_cache && !command.durable {
@@ -305,7 +310,7 @@ impl SimDisk {
 
     /// Puts some of a write's blocks on the medium, each or not.
     fn tear(&mut self, command: &Command) {
-        let data = fetch(command);
+        let data = content(command);
         for (data, block) in data.chunks_exact(self.config.block_bytes as usize).zip(self.blocks(command)) {
             if self.rng.chance(500_000) {
                 self.cache.remove(&block);
@@ -332,6 +337,11 @@ impl SimDisk {
         }
         self.image.blocks.entry(block).or_insert_with(|| vec![0; bytes].into())
     }
+}
+
+/// What a write puts on the disk.
+fn content(command: &Command) -> Vec<u8> {
+    if command.verb == Verb::Write { fetch(command) } else { vec![0; command.bytes as usize] }
 }
 
 impl Queue for SimDisk {

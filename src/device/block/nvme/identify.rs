@@ -12,16 +12,17 @@ use crate::base::units::human_bytes;
 use crate::base::{limits, topology};
 use crate::device::block::plan::Limits;
 use crate::device::block::sysfs::BlockSys;
-use crate::device::block::{Backend, BackendKind, DiskInfo, aligned, guard, lock, open as setup};
+use crate::device::block::{Backend, BackendKind, DiskInfo, Zoned, aligned, guard, lock, open as setup};
 use crate::mem::PageKind;
-use crate::wire::nvme::{BLOCKS_MAX, CommandStatus, Controller, IDENTIFY_BYTES, Namespace};
+use crate::wire::nvme::zoned::{ZonedNamespace, append_shift};
+use crate::wire::nvme::{BLOCKS_MAX, CommandStatus, Controller, IDENTIFY_BYTES, Namespace, NvmLimits, command_set, set};
 
 /// `_IO('N', 0x40)`: the namespace's number.
 const NVME_IOCTL_ID: libc::c_ulong = (b'N' as libc::c_ulong) << 8 | 0x40;
 /// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`: the same 72 bytes, the last word being the result.
 const NVME_IOCTL_ADMIN_CMD: libc::c_ulong = command_code(0x41) as libc::c_ulong;
 /// The smallest page of a controller (CAP.MPSMIN): what MDTS counts in.
-const PAGE_BYTES: u32 = 4096;
+pub(super) const PAGE_BYTES: u32 = 4096;
 
 /// Opens a namespace for passthrough.
 ///
@@ -37,28 +38,47 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
         let block = fs::metadata(namespace.block.as_deref()?).ok()?;
         BlockSys::new(Path::new("/sys"), block.rdev())
     });
+    let mut is_empty = false;
     if let (Some(block), false) = (&claim, config.read_only) {
         let size = fs::read_to_string(namespace.sys.as_deref().unwrap_or(Path::new("")).join("size")).unwrap_or_default();
         let size = size.trim().parse::<u64>().unwrap_or(0) * 512;
-        guard::allow(&guard::inspect(block, path, size, sys.as_ref())?, path, forced)?;
+        let content = guard::inspect(block, path, size, sys.as_ref())?;
+        guard::allow(&content, path, forced)?;
+        is_empty = content == guard::Content::Empty;
     }
-    let (nsid, controller, format) = identify(&generic, path)?;
+    let Identified { nsid, controller, format, nvm, zoned } = identify(&generic, path, sys.as_ref())?;
     if format.metadata_bytes > 0 || format.protected {
         let what = format!("{} is formatted with {} bytes of metadata per block", path.display(), format.metadata_bytes);
         let error = Error::new(ErrorKind::Unavailable, what);
         return Err(error
             .remedy("reformat it without (nvme format --lbaf, which erases it), or give the block device with a kernel that handles it"));
     }
+    if let (true, false, Some((zoned, _))) = (is_empty, forced, zoned) {
+        // The ends of the disk, which the guard has looked at, say nothing about its zones.
+        zones::check_empty(&generic, path, nsid, &format, &zoned)?;
+    }
     let queue_limit = |name: &str| sys.as_ref().and_then(|block| block.queue(name));
     let limits = transfer_limits(&controller, uring.region().as_ref(), &queue_limit);
     let discard = match () {
-        () if config.read_only => Discard::None,
+        // Space of zones comes back when they are reset.
+        () if config.read_only || zoned.is_some() => Discard::None,
         () if controller.dataset_management => Discard::Deallocate,
         () if controller.write_zeroes => Discard::WriteZeroes,
         () => Discard::None,
     };
-    let limits =
-        Limits { max_discard_blocks: if discard == Discard::WriteZeroes { u64::from(BLOCKS_MAX) } else { u64::from(u32::MAX) }, ..limits };
+    let shift = format.block_bytes.trailing_zeros();
+    let zero_bytes = nvm.write_zeroes_shift.map_or(u64::MAX, |power| u64::from(PAGE_BYTES) << power.min(32));
+    let max_zero_blocks = (zero_bytes >> shift).clamp(1, u64::from(BLOCKS_MAX)) as u32;
+    let max_discard_blocks = if discard == Discard::WriteZeroes { max_zero_blocks } else { nvm.range_blocks.unwrap_or(u32::MAX) };
+    let limits = Limits { max_discard_blocks, max_zero_blocks, ..limits };
+    let zoned = zoned.map(|(zoned, append_shift)| Zoned {
+        zone_blocks: zoned.zone_blocks,
+        zones: format.blocks / zoned.zone_blocks,
+        max_append_bytes: zones::append_bytes(append_shift, limits.max_bytes),
+        max_open: zoned.max_open,
+        max_active: zoned.max_active,
+        reads_across_zones: zoned.reads_across_zones,
+    });
     let info = DiskInfo {
         path: path.clone(),
         backend: BackendKind::Nvme,
@@ -73,6 +93,8 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
         // Mandatory for every NVMe controller.
         supports_fua: true,
         supports_discard: discard != Discard::None,
+        supports_write_zeroes: controller.write_zeroes && !config.read_only,
+        zoned,
         numa_node: sys.as_ref().and_then(|block| topology::device_node(block.dir())),
         direct: true,
         fixed_buffers: limits.fixed.is_some(),
@@ -81,7 +103,16 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
         model: Some(format!("{} {} firmware {}", controller.model, controller.serial, controller.firmware)),
         notes: Vec::new(),
     };
-    let encoding = Encoding { nsid, shift: format.block_bytes.trailing_zeros(), discard, vectored_fixed: kernel_at_least(6, 16) };
+    let encoding = Encoding {
+        nsid,
+        shift,
+        discard,
+        zeroes_deallocate: format.zeroes_deallocate(),
+        zoned: zoned.is_some(),
+        // Rounded up: 0 would be the driver's own.
+        timeout_ms: config.command_timeout.map_or(0, |span| span.0.div_ceil(1_000_000).clamp(1, u64::from(u32::MAX)) as u32),
+        vectored_fixed: kernel_at_least(6, 16),
+    };
     let setup = Setup {
         name: format!("nvme {}", namespace.generic.display()),
         generic,
@@ -145,8 +176,17 @@ fn transfer_limits(controller: &Controller, region: Option<&Region>, queue: &dyn
     }
 }
 
-/// The namespace's number, its controller and its format.
-fn identify(device: &File, path: &Path) -> Result<(u32, Controller, Namespace)> {
+/// What a namespace and its controller say about themselves.
+struct Identified {
+    nsid: u32,
+    controller: Controller,
+    format: Namespace,
+    nvm: NvmLimits,
+    /// How it is zoned, and the controller's limit of an append.
+    zoned: Option<(ZonedNamespace, Option<u8>)>,
+}
+
+fn identify(device: &File, path: &Path, sys: Option<&BlockSys>) -> Result<Identified> {
     // SAFETY: the call takes no pointers; the descriptor is open.
     let nsid = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ID) };
     let nsid = u32::try_from(nsid).map_err(|_| Error::last_os(format!("asking {} for its namespace", path.display())))?;
@@ -162,7 +202,34 @@ fn identify(device: &File, path: &Path) -> Result<(u32, Controller, Namespace)> 
         let what = format!("{} has blocks of {}", path.display(), human_bytes(u64::from(format.block_bytes)));
         return Err(Error::new(ErrorKind::Unavailable, what).remedy("reformat it with blocks of 512 or 4096 bytes (erases it)"));
     }
-    Ok((nsid, controller, format))
+    // Controllers before NVMe 2.0 have neither of these: no limits, and no zones.
+    page.fill(0);
+    let nvm = match admin(device, path, UringCommand::identify_controller_of(set::NVM, data)) {
+        Ok(()) => NvmLimits::parse(&page),
+        Err(_) => NvmLimits::default(),
+    };
+    page.fill(0);
+    let command_set = match admin(device, path, UringCommand::identify_descriptors(nsid, data)) {
+        Ok(()) => command_set(&page),
+        // The kernel gives this list to root only; what it made of it itself everybody may see.
+        Err(_) => sys.and_then(|sys| sys.queue_text("zoned")).filter(|zoned| zoned == "host-managed").map(|_| set::ZONED),
+    };
+    let zoned = match command_set {
+        None | Some(set::NVM) => None,
+        Some(set::ZONED) => {
+            page.fill(0);
+            admin(device, path, UringCommand::identify_zoned_namespace(nsid, data))?;
+            let zoned = ZonedNamespace::parse(&page, format.format).ok_or_else(|| odd("identify zoned namespace"))?;
+            page.fill(0);
+            admin(device, path, UringCommand::identify_controller_of(set::ZONED, data))?;
+            Some((zoned, append_shift(&page)))
+        }
+        Some(other) => {
+            let what = format!("{} has the I/O command set {other}, which is not one of blocks", path.display());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("give a namespace of the NVM or the zoned command set"));
+        }
+    };
+    Ok(Identified { nsid, controller, format, nvm, zoned })
 }
 
 /// One admin command; its data is memory of the caller.
@@ -178,7 +245,8 @@ fn admin(device: &File, path: &Path, mut command: UringCommand) -> Result<()> {
     }
 }
 
-fn kernel_at_least(major: u32, minor: u32) -> bool {
+/// Whether the running kernel is of this version or a later one.
+pub fn kernel_at_least(major: u32, minor: u32) -> bool {
     let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default();
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// An NVMe controller: `size=256M,lba=512+4096,zns,mdts=7,vwc=off,eio=1M`, all optional.
+/// An NVMe controller: `size=256M,lba=512+4096,zns,mdts=7,vwc=off,eio=1M,iops=1`, all optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nvme {
     /// Bytes of each namespace.
@@ -18,18 +18,20 @@ pub struct Nvme {
     pub vwc: bool,
     /// Bytes from the start at which every read and write of the sector fails.
     pub eio: Option<u64>,
+    /// The most requests of the first namespace per second: with few, commands wait longer than they may.
+    pub iops: Option<u32>,
     /// The image to keep the first namespace in; one that vanishes after the run without it.
     pub file: Option<PathBuf>,
 }
 
 /// What a spec is made of, for who got it wrong.
-const PARTS: &str =
-    "it is made of size=256M, lba=512+4096 (a namespace each), zns or zns=ZONESIZE, mdts=7, vwc=on|off, eio=OFFSET, file=PATH";
+const PARTS: &str = "it is made of size=256M, lba=512+4096 (a namespace each), zns or zns=ZONESIZE, mdts=7, vwc=on|off, eio=OFFSET, \
+                     iops=N, file=PATH";
 
 impl Default for Nvme {
     fn default() -> Nvme {
         // QEMU's own limit of a transfer is 512 KiB as well.
-        Nvme { size: 256 << 20, lba: vec![512], zone: None, mdts: 7, vwc: true, eio: None, file: None }
+        Nvme { size: 256 << 20, lba: vec![512], zone: None, mdts: 7, vwc: true, eio: None, iops: None, file: None }
     }
 }
 
@@ -53,6 +55,7 @@ impl FromStr for Nvme {
                 ("vwc", Some("on")) => spec.vwc = true,
                 ("vwc", Some("off")) => spec.vwc = false,
                 ("eio", Some(value)) => spec.eio = Some(size(value)?),
+                ("iops", Some(value)) => spec.iops = Some(number(value, "iops")?),
                 ("file", Some(value)) => spec.file = Some(value.into()),
                 ("", None) => {}
                 _ => return Err(format!("'{key}' in the NVMe spec '{text}': {PARTS}")),
@@ -81,7 +84,10 @@ impl Nvme {
     /// QEMU's arguments for the controller numbered `number` (serial `basin0` …), and the images it needs. With `log` every write and
     /// flush is also recorded, in dm-log-writes format, in `nvme0n1.log` … of `directory`.
     pub fn arguments(&self, number: usize, directory: &Path, log: bool) -> (Vec<String>, Vec<Image>) {
-        let mut arguments = vec!["-device".into(), format!("nvme,id=nvme{number},serial=basin{number},mdts={},max_ioqpairs=8", self.mdts)];
+        // An append of at most 4 KiB times two to the fifth: less than any other transfer.
+        let append = if self.zone.is_some() { ",zoned.zasl=5" } else { "" };
+        let controller = format!("nvme,id=nvme{number},serial=basin{number},mdts={},max_ioqpairs=8{append}", self.mdts);
+        let mut arguments = vec!["-device".into(), controller];
         let mut images = Vec::new();
         for (at, lba) in self.lba.iter().enumerate() {
             let name = format!("nvme{number}n{}", at + 1);
@@ -101,6 +107,12 @@ impl Nvme {
                 arguments.extend(["-blockdev".into(), format!("driver=blkdebug,node-name={name}-eio,image={node},{rules}")]);
                 node = format!("{name}-eio");
             }
+            if let Some(iops) = self.iops.filter(|_| at == 0) {
+                arguments.extend(["-object".into(), format!("throttle-group,id={name}-limit,x-iops-total={iops}")]);
+                arguments
+                    .extend(["-blockdev".into(), format!("driver=throttle,node-name={name}-slow,throttle-group={name}-limit,file={node}")]);
+                node = format!("{name}-slow");
+            }
             if log {
                 let path = directory.join(format!("{name}.log"));
                 let file = escaped(&path);
@@ -115,7 +127,7 @@ impl Nvme {
             let mut device =
                 format!("nvme-ns,bus=nvme{number},drive={node},nsid={},logical_block_size={lba},physical_block_size={lba}", at + 1);
             if let Some(zone) = self.zone {
-                device += &format!(",zoned=on,zoned.zone_size={zone},zoned.zone_capacity={zone}");
+                device += &format!(",zoned=on,zoned.zone_size={zone},zoned.zone_capacity={zone},zoned.max_open=6,zoned.max_active=8");
             }
             if !self.vwc {
                 device += ",write-cache=off";
@@ -249,7 +261,7 @@ mod tests {
     #[test]
     fn an_nvme_spec_is_read() {
         assert_eq!("".parse(), Ok(Nvme::default()));
-        let spec: Nvme = "size=64M,lba=512+4096,zns=2M,mdts=5,vwc=off,eio=1M,file=/tmp/a.img".parse().expect("it is well formed");
+        let spec: Nvme = "size=64M,lba=512+4096,zns=2M,mdts=5,vwc=off,eio=1M,iops=3,file=/tmp/a.img".parse().expect("it is well formed");
         let expected = Nvme {
             size: 64 << 20,
             lba: vec![512, 4096],
@@ -257,6 +269,7 @@ mod tests {
             mdts: 5,
             vwc: false,
             eio: Some(1 << 20),
+            iops: Some(3),
             file: Some("/tmp/a.img".into()),
         };
         assert_eq!(spec, expected);
@@ -272,6 +285,7 @@ mod tests {
         let text = arguments.join(" ");
         assert!(text.contains("nsid=1,logical_block_size=512") && text.contains("nsid=2,logical_block_size=4096"), "{text}");
         assert!(text.contains("image=nvme0n1-file") && text.contains("file=nvme0n1-eio,log=nvme0n1-record"), "{text}");
+        assert!(!text.contains("throttle"), "{text}");
         assert!(text.contains("sector=2048") && !text.contains("nvme0n2-eio"), "{text}");
         let names: Vec<&str> = images.iter().map(|image| image.path.to_str().expect("text")).collect();
         assert_eq!(names, ["/d/nvme0n1.img", "/d/nvme0n1.log", "/d/nvme0n2.img", "/d/nvme0n2.log"]);

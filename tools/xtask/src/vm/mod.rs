@@ -56,8 +56,8 @@ struct Run {
 /// The machine, alike for all commands.
 #[derive(clap::Args, Clone)]
 pub struct MachineOptions {
-    /// An NVMe controller, as in size=256M,lba=512+4096 (one namespace each), zns, mdts=7, vwc=off, eio=OFFSET, file=PATH. May be given
-    /// again.
+    /// An NVMe controller, as in size=256M,lba=512+4096 (one namespace each), zns, mdts=7, vwc=off, eio=OFFSET, iops=N, file=PATH.
+    /// May be given again.
     #[arg(long, value_name = "SPEC")]
     nvme: Vec<Nvme>,
     /// A network interface: user, tap=NAME or dgram=LOCALPORT:REMOTEPORT, then mac=, addr=A/24+B/64, mtu=, model=. May be given again.
