@@ -39,7 +39,7 @@ Exit code: 0 every flow ran and was verified, 1 one failed, 2 wrong usage, 3 one
 #[derive(Parser)]
 #[command(version, after_help = EXAMPLES)]
 struct Arguments {
-    /// Network interface: where packets are received, and whose address RDMA uses
+    /// Network interface, also one of a VLAN (eth0.5): where packets are received, and whose address RDMA uses
     #[arg(value_name = "IFNAME")]
     interface: String,
     /// soft (picks the best wire), soft:xdp, soft:udp, soft:shm, or the name of an RDMA device
