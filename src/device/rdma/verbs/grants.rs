@@ -6,15 +6,17 @@
 //! A window is bound and invalidated by requests on its queue pair's send queue, in their turn, or invalidated by the peer with a SEND,
 //! whose completion says so. An owner that revokes while such a SEND is under way may find the window invalid already; some devices
 //! take that for an error of the queue pair, and its end closes what is left. On rxe a window is freed instead: it knows no invalidation on
-//! unreliable connections (rxe_opcode.c), and of a window that the peer has invalidated it stops the kernel (6.18, rxe_invalidate_mw). A
+//! unreliable connections (rxe_opcode.c), and of a window that the peer has invalidated it stops the kernel (6.18, rxe_invalidate_mw). And
+//! there a window is bound while nothing before it is under way: when rxe sends a request again it carries out the bindings behind it again
+//! (rxe_req.c, req_retry), which fails, and takes the queue pair down without a word. A
 //! grant is known by key and address together: a device may give out a key again, but the chunks stay with the window until it is closed.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::ffi::{Mr, Mw, Pd, Rights, Verb};
+use super::ffi::{Mr, Mw, Pd, Rights, SendBatch, Verb};
 use super::hca::Verbs;
-use super::slot::What;
+use super::slot::{Binding, What};
 use crate::base::Rkey;
 use crate::device::Ops;
 use crate::device::rdma::qp::{Gate, Granted};
@@ -200,8 +202,12 @@ impl Verbs {
         let rkey = mw.next_rkey();
         let serial = self.grants.next_serial();
         let slot = self.slots[index as usize].as_mut()?;
-        let verb = Verb::Bind { mw: &mw, mr, address, len: u64::from(len), rkey, rights: Rights::peer(access) };
-        Verbs::post_window(slot, serial, What::Bind(rkey, address), verb);
+        let (rights, len) = (Rights::peer(access), u64::from(len));
+        if self.grants.is_rxe {
+            slot.bindings.push_back(Binding { wr_id: serial, rkey, address, len, rights });
+        } else {
+            Verbs::post_window(slot, serial, What::Bind(rkey, address), Verb::Bind { mw: &mw, mr, address, len, rkey, rights });
+        }
         self.list_window(index);
         let gate = Gate::new(&self.ops);
         let grant = Grant { index, holder: Some(Holder::Window(mw, own)), gate: Some(gate.clone()) };
@@ -225,6 +231,12 @@ impl Verbs {
                 gate.open();
             }
         } else if self.grants.is_rxe {
+            let bindings = &mut self.slot(index).bindings;
+            if let Some(at) = bindings.iter().position(|binding| (binding.rkey, binding.address) == key) {
+                // It was never bound.
+                bindings.remove(at);
+                self.room += 1;
+            }
             if !self.grants.free_window(key) {
                 self.end(index);
             }
@@ -260,6 +272,14 @@ impl Verbs {
 }
 
 impl Grants {
+    /// Adds the request that binds a window to a batch.
+    pub fn bind(&self, binding: &Binding, batch: &mut SendBatch) {
+        let &Binding { wr_id, rkey, address, len, rights } = binding;
+        let grant = self.by_key.get(&(rkey, address)).expect("a window that is revoked is not bound any more");
+        let Some(Holder::Window(mw, Some(mr))) = &grant.holder else { unreachable!("windows of rxe have a registration each") };
+        batch.push(wr_id, Verb::Bind { mw, mr, address, len, rkey, rights }, &[], true, false);
+    }
+
     fn next_serial(&mut self) -> u64 {
         self.serial = self.serial.wrapping_add(1);
         u64::from(self.serial)
@@ -268,7 +288,8 @@ impl Grants {
 
 /// The send queue takes another window's request, and the completion queue its end.
 fn has_room(room: u32, slot: &super::slot::Slot) -> bool {
-    room > 0 && (slot.sent.len() as u32 - slot.operations) < slot.windows
+    let under_way = (slot.sent.len() + slot.bindings.len()) as u32 - slot.operations;
+    room > 0 && under_way < slot.windows
 }
 
 fn new_gate(ops: &Ops, grant: &mut Grant) -> Rc<Gate> {

@@ -273,16 +273,26 @@ impl Verbs {
     #[inline]
     pub(super) fn post_collected(&mut self) -> usize {
         let mut posted = if self.has_shared_to_post { self.post_shared_collected() } else { 0 };
-        while let Some(index) = self.listed.pop_front() {
+        for _ in 0..self.listed.len() {
+            let Some(index) = self.listed.pop_front() else { break };
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
             slot.is_listed = false;
+            if slot.qp.is_none() {
+                continue;
+            }
+            let may_send = slot.collect_bindings(&self.grants);
             let Some(qp) = slot.qp.as_mut() else { continue };
-            posted += slot.recvs.len() + slot.sends.len();
+            posted += slot.recvs.len() + if may_send { slot.sends.len() } else { 0 };
             // SAFETY: each receive's memory is a lease in the op table, which gives it to nobody until it is completed: in `complete`,
             // after the device's completion, or in `flush`, after the queue pair was destroyed. Headers go to memory that nobody reads.
             let (taken, refused) = unsafe { qp.post_recv(&mut slot.recvs) };
             if let Some(errno) = refused {
                 self.refused(index, errno, None, Some(taken));
+                continue;
+            }
+            if !may_send {
+                // Until the completion of what is under way.
+                self.list(index);
                 continue;
             }
             slot.sends.signal_last();
@@ -314,6 +324,26 @@ impl Verbs {
 }
 
 impl Slot {
+    /// Puts the windows that wait to be bound in front of what is to be posted. False while something is under way: nothing is posted
+    /// then, or their turn would never come.
+    #[inline]
+    fn collect_bindings(&mut self, grants: &Grants) -> bool {
+        let count = self.bindings.len();
+        if count == 0 {
+            return true;
+        }
+        if self.sent.len() > self.sends.len() {
+            return false;
+        }
+        for binding in self.bindings.drain(..) {
+            grants.bind(&binding, &mut self.sends);
+            self.sent.push_back(binding.sent());
+        }
+        self.sends.bring_forward(count);
+        self.sent.rotate_right(count);
+        true
+    }
+
     /// Adds a send request to the batch. It has a completion of its own if it `must`, or many before it have none.
     #[inline]
     fn push(&mut self, sent: Sent, verb: Verb<'_>, pieces: &[Piece], must: bool, inline: bool) {

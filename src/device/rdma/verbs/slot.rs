@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::ffi::{AddressHandle, QueuePair, RecvBatch, SendBatch, Steering};
+use super::ffi::{AddressHandle, QueuePair, RecvBatch, Rights, SendBatch, Steering};
 use crate::base::{Psn, Qpn};
 use crate::device::rdma::{QpConfig, QpFault, QpState, Transport};
 use crate::proto::ud::Destination;
@@ -30,6 +30,23 @@ pub struct Sent {
     pub wr_id: u64,
     pub bytes: u32,
     pub what: What,
+}
+
+/// A window that waits to be bound until nothing else is under way.
+#[derive(Clone, Copy)]
+pub struct Binding {
+    pub wr_id: u64,
+    pub rkey: u32,
+    pub address: u64,
+    pub len: u64,
+    pub rights: Rights,
+}
+
+impl Binding {
+    /// The request, as it is kept until its completion.
+    pub fn sent(&self) -> Sent {
+        Sent { wr_id: self.wr_id, bytes: 0, what: What::Bind(self.rkey, self.address) }
+    }
 }
 
 /// Whose request it is.
@@ -69,6 +86,8 @@ pub struct Slot {
     /// Everything that has no completion yet, oldest first: each queue completes in order.
     pub sent: VecDeque<Sent>,
     pub received: VecDeque<u64>,
+    /// Windows to bind as soon as no request before them is under way; not yet in [`Slot::sent`].
+    pub bindings: VecDeque<Binding>,
     /// Windows' requests it takes at once.
     pub windows: u32,
     /// Operations among those sent; the others are the windows'.
@@ -107,6 +126,7 @@ impl Slot {
             sent: VecDeque::with_capacity(sends),
             received: VecDeque::with_capacity(recvs),
             config,
+            bindings: VecDeque::new(),
             windows,
             operations: 0,
             unsignaled: 0,
@@ -126,6 +146,6 @@ impl Slot {
 
     /// Requests that have no completion yet.
     pub fn pending(&self) -> usize {
-        self.sent.len() + self.received.len()
+        self.sent.len() + self.bindings.len() + self.received.len()
     }
 }

@@ -154,6 +154,12 @@ impl SendBatch {
         self.pieces.extend_from_slice(pieces);
     }
 
+    /// The last `count` requests, which have no pieces, become the first.
+    pub fn bring_forward(&mut self, count: usize) {
+        debug_assert!(self.requests.iter().rev().take(count).all(|request| request.num_sge == 0), "pieces stay in the order of requests");
+        self.requests.rotate_right(count);
+    }
+
     /// The last request raises a completion, whatever was said when it was added.
     #[inline]
     pub fn signal_last(&mut self) {
