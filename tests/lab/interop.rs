@@ -395,3 +395,23 @@ fn reliable_connections_with_loss() {
         program.call("soft:udp", 1);
     }
 }
+
+/// What rxe sends again takes the requests behind it along, and among them there would be windows to bind.
+#[test]
+fn windows_with_loss() {
+    if !in_lab() {
+        return;
+    }
+    wire();
+    let tool = env!("CARGO_BIN_EXE_unified-rdma-test");
+    let disk = std::env::temp_dir().join("lossy-disk");
+    let server = format!("{INSIDE}{tool} ours soft:xdp {} server --disk-size 64M --once", disk.display());
+    let serving = start(&server);
+    let _loss = Loss::of(3);
+    let words = "--json --flow storage-to-rdma --size 4096 --depth 16 --count 400";
+    let client = until_it_listens(&format!("{tool} stock {DEVICE} none {} {words}", OURS[0]));
+    assert!(client.contains("\"verified\":true"), "{client}");
+    finish(serving, &server, LIMIT);
+    let counter = |name| read(&format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/{name}"));
+    assert!(counter("completer_retry_err").trim() != "0", "rxe has sent nothing again");
+}
