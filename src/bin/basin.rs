@@ -68,6 +68,9 @@ struct RdmaPeer {
     /// Server: end after the first client
     #[arg(long)]
     once: bool,
+    /// What the core does when nothing has completed
+    #[arg(long, default_value = "adaptive")]
+    poll: Poll,
     /// Say what was moved as one JSON object
     #[arg(long)]
     json: bool,
@@ -140,6 +143,15 @@ enum Poll {
     Adaptive,
     /// Never sleep
     Busy,
+}
+
+impl From<Poll> for PollMode {
+    fn from(poll: Poll) -> PollMode {
+        match poll {
+            Poll::Adaptive => PollMode::Adaptive,
+            Poll::Busy => PollMode::Busy,
+        }
+    }
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -241,17 +253,14 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
     options.duration = Nanos::from_secs(seconds);
     options.cpu = cpu;
     options.spin = Nanos::from_micros(spin);
-    options.poll = match poll {
-        Poll::Adaptive => PollMode::Adaptive,
-        Poll::Busy => PollMode::Busy,
-    };
+    options.poll = poll.into();
     let report = block::run(&options)?;
     print(if json { report.json() } else { report.text() } + "\n");
     Ok(())
 }
 
 fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
-    let RdmaPeer { interface, rdma, program, host, address, port, size, iterations, mtu, once, json } = arguments;
+    let RdmaPeer { interface, rdma, program, host, address, port, size, iterations, mtu, once, poll, json } = arguments;
     let (program, usual) = match program {
         PeerProgram::IbvRcPingpong => (peer::Program::Pingpong(Transport::Rc), 4096),
         PeerProgram::IbvUcPingpong => (peer::Program::Pingpong(Transport::Uc), 4096),
@@ -264,7 +273,8 @@ fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
     };
     let port = port.unwrap_or(if program == peer::Program::Rping { 7174 } else { 18515 });
     let size_bytes = u32::try_from(size.unwrap_or(usual)).unwrap_or(u32::MAX);
-    let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu: mtu, once, json };
+    let (path_mtu, poll) = (mtu, poll.into());
+    let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu, once, poll, json };
     peer::run(&options, |line| print(format!("{line}\n")))
 }
 

@@ -24,7 +24,7 @@ use crate::base::{Error, Nanos, Result, limits};
 use crate::device::rdma::{RdmaName, Transport};
 use crate::device::socket::{TcpListener, TcpStream};
 use crate::flow::crew::{Either, either};
-use crate::reactor::{Core, CoreConfig, launch};
+use crate::reactor::{Core, CoreConfig, PollMode, launch};
 
 pub use perftest::Operation;
 use station::Station;
@@ -66,6 +66,8 @@ pub struct Options {
     pub path_mtu: Option<u32>,
     /// A server ends after its first client.
     pub once: bool,
+    /// What the core does when nothing has completed. The stock programs look without a pause.
+    pub poll: PollMode,
     /// What was moved is said as one JSON object.
     pub json: bool,
 }
@@ -90,7 +92,7 @@ pub fn run(options: &Options, say: fn(&str)) -> Result<()> {
         let options = options.clone();
         async move { work(&core, &options, say).await }
     };
-    launch::<(), _, _, _>(vec![CoreConfig::default()], main)?.into_iter().collect()
+    launch::<(), _, _, _>(vec![CoreConfig { poll: options.poll, ..CoreConfig::default() }], main)?.into_iter().collect()
 }
 
 async fn work(core: &Core, options: &Options, say: fn(&str)) -> Result<()> {

@@ -96,7 +96,7 @@ impl<'a> Pair<'a> {
     fn ours<T>(&self, program: &str, size: u32, messages: u32, what: impl Fn(&mut Command) -> Result<T, String>) -> Result<T, String> {
         let mut command = Command::new(&self.basin);
         command.args(["rdma-peer", self.interface, self.device, program, &self.address.to_string(), "--json"]);
-        command.args(["--size", &size.to_string(), "--iterations", &messages.to_string(), "--port", &PORT.to_string()]);
+        command.args(["--size", &size.to_string(), "--iterations", &messages.to_string(), "--port", &PORT.to_string(), "--poll", "busy"]);
         self.with_server(program, size, messages, || what(&mut command))
     }
 
