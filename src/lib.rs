@@ -17,6 +17,7 @@
 //! | [`device`] | queues of real and simulated hardware behind one contract |
 //! | [`reactor`] | the loop of a core: poll, run tasks, sleep |
 //! | [`flow`] | the five flows, one file each |
+//! | [`store`] | objects on a block device |
 //! | [`bench`] | the loops behind `basin bench` |
 //! | [`peer`] | the other end of stock RDMA test programs, behind `basin rdma-peer` |
 //! | [`selftest`] | kernel features checked by using them |
@@ -33,4 +34,5 @@ pub mod peer;
 pub mod proto;
 pub mod reactor;
 pub mod selftest;
+pub mod store;
 pub mod wire;

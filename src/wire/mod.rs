@@ -14,6 +14,7 @@
 //! | [`native`] | our own: test datagrams, the storage record, the `ibv_rc_pingpong` line |
 //! | [`nvme`] | NVMe commands, identify structures and statuses |
 //! | [`pcapng`] | capture files that tshark reads |
+//! | [`store`] | the object store's format on a device |
 
 pub mod checksum;
 pub mod cm;
@@ -26,6 +27,7 @@ pub mod native;
 pub mod nvme;
 pub mod pcapng;
 pub mod roce;
+pub mod store;
 pub mod udp;
 
 /// Why bytes were not what they should be. Small and countable: a receive path keeps one counter per reason.

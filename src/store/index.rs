@@ -1,0 +1,564 @@
+//! What a core knows of the objects of its shards: by name for a get, in order for a list.
+//!
+//! A record is 64 bytes. Beside it an object costs its name, some six bytes of the ordered tree and some nine of the hash table.
+
+use std::cmp::Ordering;
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use super::names::Names;
+use super::pool::Pool;
+use super::tree::{Cursor, Tree};
+use crate::wire::store::UNIT;
+
+/// Hash tables, of which one is made larger at a time: 40,000 names move and not ten million.
+const TABLES: usize = 256;
+/// Versions of one name a list steps over before it looks for the next name in the tree.
+const STEPS_MAX: usize = 8;
+
+/// Bits of a length in units: 1 MiB of data and the longest head.
+const LENGTH_BITS: u32 = 16;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+const LOW_48: u64 = (1 << 48) - 1;
+
+/// What an object version is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Where its item is on the device, in bytes.
+    pub address: u64,
+    /// Bytes of the item.
+    pub item_bytes: u32,
+    /// Bytes of the item's head.
+    pub head_bytes: u32,
+    /// The item's sequence number.
+    pub sequence: u64,
+    /// When it was put, milliseconds since 1970 (UTC).
+    pub time_ms: u64,
+    /// Bytes of the object.
+    pub size: u64,
+    /// An MD5, or random.
+    pub etag: [u8; 16],
+    /// Parts it was made of.
+    pub parts: u16,
+    /// It is the null version: the next put without a version replaces it.
+    pub is_null: bool,
+    /// The name has no object any more.
+    pub is_delete_marker: bool,
+    /// Its bytes are in extents.
+    pub has_extents: bool,
+    /// The ETag is no MD5.
+    pub has_opaque_etag: bool,
+}
+
+/// A version as it is kept.
+#[derive(Clone, Copy)]
+struct Record {
+    /// Address in units above [`LENGTH_BITS`] of length in units.
+    place: u64,
+    sequence: u64,
+    /// 48 bits of size below the head's length in words of 8 bytes.
+    size: u64,
+    /// 48 bits of time below the number of parts.
+    time: u64,
+    etag: [u8; 16],
+    name: u32,
+    bucket: u32,
+    name_bytes: u16,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Record>() <= 64);
+
+const NULL: u8 = 1;
+const DELETE_MARKER: u8 = 2;
+const EXTENTS: u8 = 4;
+const OPAQUE_ETAG: u8 = 8;
+
+impl Record {
+    fn new(version: &Version, bucket: u32, name: u32, name_bytes: u16) -> Record {
+        let units = |bytes: u64| bytes / u64::from(UNIT);
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        Record {
+            place: units(version.address) << LENGTH_BITS | units(version.item_bytes.into()),
+            sequence: version.sequence,
+            size: version.size & LOW_48 | u64::from(version.head_bytes / 8) << 48,
+            time: version.time_ms & LOW_48 | u64::from(version.parts) << 48,
+            etag: version.etag,
+            name,
+            bucket,
+            name_bytes,
+            flags: flag(version.is_null, NULL)
+                | flag(version.is_delete_marker, DELETE_MARKER)
+                | flag(version.has_extents, EXTENTS)
+                | flag(version.has_opaque_etag, OPAQUE_ETAG),
+        }
+    }
+
+    fn version(&self) -> Version {
+        Version {
+            address: (self.place >> LENGTH_BITS) * u64::from(UNIT),
+            item_bytes: (self.place & LENGTH_MASK) as u32 * UNIT,
+            head_bytes: (self.size >> 48) as u32 * 8,
+            sequence: self.sequence,
+            time_ms: self.time & LOW_48,
+            size: self.size & LOW_48,
+            etag: self.etag,
+            parts: (self.time >> 48) as u16,
+            is_null: self.flags & NULL != 0,
+            is_delete_marker: self.flags & DELETE_MARKER != 0,
+            has_extents: self.flags & EXTENTS != 0,
+            has_opaque_etag: self.flags & OPAQUE_ETAG != 0,
+        }
+    }
+
+    fn rank(&self) -> u64 {
+        rank(self.flags & NULL != 0, self.sequence)
+    }
+}
+
+/// The order of the versions of a name: the null version, then the newest first.
+fn rank(is_null: bool, sequence: u64) -> u64 {
+    if is_null { 0 } else { u64::MAX - sequence }
+}
+
+/// What is looked for in the tree.
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    bucket: u32,
+    name: &'a [u8],
+    rank: u64,
+}
+
+/// The index.
+#[derive(Default)]
+pub struct Index {
+    records: Pool<Record>,
+    names: Names,
+    order: Tree,
+    points: Points,
+}
+
+/// The newest version of each name, by hash.
+struct Points {
+    tables: Vec<HashTable<u32>>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Default for Points {
+    fn default() -> Points {
+        Points { tables: (0..TABLES).map(|_| HashTable::new()).collect(), hasher: DefaultHashBuilder::default() }
+    }
+}
+
+impl Points {
+    fn hash(&self, bucket: u32, name: &[u8]) -> u64 {
+        self.hasher.hash_one((bucket, name))
+    }
+}
+
+/// The table of a hash: by bits the table itself does not use.
+fn table(hash: u64) -> usize {
+    (hash >> 40) as usize % TABLES
+}
+
+/// How the entry `id` stands to `key`.
+fn compare(records: &Pool<Record>, names: &Names, id: u32, key: &Key) -> Ordering {
+    let record = &records[id];
+    record.bucket.cmp(&key.bucket).then_with(|| name_of(names, record).cmp(key.name)).then_with(|| record.rank().cmp(&key.rank))
+}
+
+fn name_of<'a>(names: &'a Names, record: &Record) -> &'a [u8] {
+    names.get(record.name, record.name_bytes.into())
+}
+
+/// What became of a version that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is there, and this one is not any more.
+    Taken(Option<Version>),
+    /// One with a higher sequence number is there.
+    Stale,
+}
+
+/// Where a page of a list begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After<'a> {
+    /// With the first.
+    Nothing,
+    /// Behind this name.
+    Name(&'a [u8]),
+    /// Behind all that begins with this.
+    Prefix(&'a [u8]),
+}
+
+/// What is to be listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// The bucket's identifier.
+    pub bucket: u32,
+    /// What the names begin with.
+    pub prefix: &'a [u8],
+    /// Names that have this behind the prefix are told as one, up to its end.
+    pub delimiter: &'a [u8],
+    /// Where the page begins.
+    pub after: After<'a>,
+    /// Lines at most.
+    pub limit: usize,
+}
+
+/// A line of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// An object: its newest version.
+    Object(Box<[u8]>, Version),
+    /// All names that begin with this.
+    Prefix(Box<[u8]>),
+}
+
+impl Index {
+    /// Versions of objects in it.
+    pub fn len(&self) -> u64 {
+        self.order.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        let points: usize = self.points.tables.iter().map(HashTable::allocation_size).sum();
+        self.records.bytes() + self.names.bytes() + self.order.bytes() + points
+    }
+
+    /// The newest version of a name, delete markers too.
+    pub fn newest(&self, bucket: u32, name: &[u8]) -> Option<Version> {
+        self.point(bucket, name).map(|id| self.records[id].version())
+    }
+
+    /// The null version of a name, or that with a sequence number.
+    pub fn version(&self, bucket: u32, name: &[u8], is_null: bool, sequence: u64) -> Option<Version> {
+        self.find(&Key { bucket, name, rank: rank(is_null, sequence) }).map(|id| self.records[id].version())
+    }
+
+    fn point(&self, bucket: u32, name: &[u8]) -> Option<u32> {
+        let hash = self.points.hash(bucket, name);
+        self.points.tables[table(hash)].find(hash, |&id| self.is_of(id, bucket, name)).copied()
+    }
+
+    fn is_of(&self, id: u32, bucket: u32, name: &[u8]) -> bool {
+        let record = &self.records[id];
+        record.bucket == bucket && name_of(&self.names, record) == name
+    }
+
+    fn find(&self, key: &Key) -> Option<u32> {
+        let id = self.order.get(self.seek(key))?;
+        (compare(&self.records, &self.names, id, key) == Ordering::Equal).then_some(id)
+    }
+
+    fn seek(&self, key: &Key) -> Cursor {
+        self.order.seek(|id| compare(&self.records, &self.names, id, key))
+    }
+
+    /// Puts a version, in place of what has its identity.
+    pub fn put(&mut self, bucket: u32, name: &[u8], version: &Version) -> Put {
+        let key = Key { bucket, name, rank: rank(version.is_null, version.sequence) };
+        let newest = self.point(bucket, name);
+        // Nearly always a name has one version, or none.
+        let there = newest.and_then(|newest| if self.records[newest].rank() == key.rank { Some(newest) } else { self.find(&key) });
+        let (id, before) = match there {
+            Some(id) => {
+                let before = self.records[id];
+                // Of copies of one item any will do, and the last that was found is kept.
+                if before.sequence > version.sequence {
+                    return Put::Stale;
+                }
+                self.records[id] = Record::new(version, bucket, before.name, before.name_bytes);
+                (id, Some(before.version()))
+            }
+            None => {
+                let slot = self.names.put(name);
+                let id = self.records.put(Record::new(version, bucket, slot, name.len() as u16));
+                let (records, names) = (&self.records, &self.names);
+                self.order.insert(id, |there| compare(records, names, there, &key)).expect("it was looked for");
+                (id, None)
+            }
+        };
+        match newest {
+            None => self.point_to(bucket, name, id),
+            Some(newest) if newest != id && self.records[newest].sequence < version.sequence => {
+                self.repoint(bucket, name, newest, Some(id))
+            }
+            Some(_) => {}
+        }
+        Put::Taken(before)
+    }
+
+    /// Takes a version out, unless its sequence number is higher than `up_to`.
+    pub fn end(&mut self, bucket: u32, name: &[u8], is_null: bool, sequence: u64, up_to: u64) -> Option<Version> {
+        let key = Key { bucket, name, rank: rank(is_null, sequence) };
+        let id = self.find(&key).filter(|&id| self.records[id].sequence <= up_to)?;
+        let (records, names) = (&self.records, &self.names);
+        self.order.remove(|there| compare(records, names, there, &key)).expect("it was looked for");
+        if self.point(bucket, name) == Some(id) {
+            let next = self.newest_in_order(bucket, name);
+            self.repoint(bucket, name, id, next);
+        }
+        let record = self.records[id];
+        self.names.give(record.name, record.name_bytes.into());
+        self.records.give(id);
+        Some(record.version())
+    }
+
+    /// The item of a version is somewhere else now; whether it still holds.
+    pub fn moved(&mut self, bucket: u32, name: &[u8], is_null: bool, sequence: u64, address: u64) -> bool {
+        let found = self.find(&Key { bucket, name, rank: rank(is_null, sequence) });
+        let Some(id) = found.filter(|&id| self.records[id].sequence == sequence) else { return false };
+        let record = &mut self.records[id];
+        record.place = ((address / u64::from(UNIT)) << LENGTH_BITS) | (record.place & LENGTH_MASK);
+        true
+    }
+
+    /// The number of the newest version of a name, by the tree: of the null version and the first behind it.
+    fn newest_in_order(&self, bucket: u32, name: &[u8]) -> Option<u32> {
+        let first = self.seek(&Key { bucket, name, rank: 0 });
+        let at = |cursor| self.order.get(cursor).filter(|&id| self.is_of(id, bucket, name));
+        let id = at(first)?;
+        match at(self.order.next(first)) {
+            Some(second) if self.records[second].sequence > self.records[id].sequence => Some(second),
+            _ => Some(id),
+        }
+    }
+
+    /// Puts the first version of a name into the hash table.
+    fn point_to(&mut self, bucket: u32, name: &[u8], id: u32) {
+        let hash = self.points.hash(bucket, name);
+        let Index { records, names, points, .. } = self;
+        let hasher = &points.hasher;
+        points.tables[table(hash)].insert_unique(hash, id, |&id| hasher.hash_one((records[id].bucket, name_of(names, &records[id]))));
+    }
+
+    /// The hash table names another version instead of `id`, or none.
+    fn repoint(&mut self, bucket: u32, name: &[u8], id: u32, next: Option<u32>) {
+        let hash = self.points.hash(bucket, name);
+        let Ok(mut found) = self.points.tables[table(hash)].find_entry(hash, |&there| there == id) else { return };
+        match next {
+            Some(next) => *found.get_mut() = next,
+            None => drop(found.remove()),
+        }
+    }
+
+    /// A page of a list: objects by their newest version, and prefixes. Delete markers are left out. Costs by the page, however much
+    /// lies below a prefix.
+    pub fn list(&self, query: &Query) -> Vec<Line> {
+        let Query { bucket, prefix, delimiter, after, limit } = *query;
+        let mut lines = Vec::new();
+        let from = |name: &[u8], rank| self.seek(&Key { bucket, name, rank });
+        let behind = |prefix: &[u8]| successor(prefix).map(|next| from(&next, 0));
+        let start = match after {
+            After::Name(name) if name >= prefix => Some(from(name, u64::MAX)),
+            After::Prefix(before) if before >= prefix || prefix.starts_with(before) => behind(before),
+            _ => Some(from(prefix, 0)),
+        };
+        let mut at = start;
+        while lines.len() < limit {
+            let Some(cursor) = at else { break };
+            let Some(id) = self.order.get(cursor) else { break };
+            let record = &self.records[id];
+            let name = name_of(&self.names, record);
+            if record.bucket != bucket || !name.starts_with(prefix) {
+                break;
+            }
+            let common = find(&name[prefix.len()..], delimiter).map(|end| &name[..prefix.len() + end]);
+            at = match common {
+                Some(common) => {
+                    // A prefix whose objects are all gone is not told.
+                    if self.has_object(bucket, common, cursor) {
+                        lines.push(Line::Prefix(common.into()));
+                    }
+                    behind(common)
+                }
+                None => {
+                    let newest = &self.records[self.newest_in_order(bucket, name).expect("this one at least")];
+                    if newest.flags & DELETE_MARKER == 0 {
+                        lines.push(Line::Object(name.into(), newest.version()));
+                    }
+                    Some(self.next_name(cursor, bucket, name))
+                }
+            };
+        }
+        lines
+    }
+
+    /// Whether any name from `cursor` on that begins with `prefix` has an object.
+    fn has_object(&self, bucket: u32, prefix: &[u8], cursor: Cursor) -> bool {
+        let mut cursor = cursor;
+        while let Some(id) = self.order.get(cursor) {
+            let record = &self.records[id];
+            let name = name_of(&self.names, record);
+            if record.bucket != bucket || !name.starts_with(prefix) {
+                return false;
+            }
+            let newest = self.newest_in_order(bucket, name).expect("this one at least");
+            if self.records[newest].flags & DELETE_MARKER == 0 {
+                return true;
+            }
+            cursor = self.next_name(cursor, bucket, name);
+        }
+        false
+    }
+
+    /// Behind all versions of a name.
+    fn next_name(&self, cursor: Cursor, bucket: u32, name: &[u8]) -> Cursor {
+        let mut cursor = cursor;
+        for _ in 0..STEPS_MAX {
+            cursor = self.order.next(cursor);
+            if self.order.get(cursor).is_none_or(|id| !self.is_of(id, bucket, name)) {
+                return cursor;
+            }
+        }
+        self.seek(&Key { bucket, name, rank: u64::MAX })
+    }
+}
+
+/// Where the first `delimiter` in `name` ends; an empty one is nowhere.
+fn find(name: &[u8], delimiter: &[u8]) -> Option<usize> {
+    let length = delimiter.len();
+    if length == 0 {
+        return None;
+    }
+    name.windows(length).position(|part| part == delimiter).map(|at| at + length)
+}
+
+/// The first name behind all that begin with `prefix`; `None` when there can be none.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut next = prefix[..=last].to_vec();
+    next[last] += 1;
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn version(sequence: u64, is_null: bool) -> Version {
+        Version {
+            address: sequence * 64 + (1 << 20),
+            item_bytes: 640,
+            head_bytes: 104,
+            sequence,
+            time_ms: 1_700_000_000_000 + sequence,
+            size: sequence * 3,
+            etag: [sequence as u8; 16],
+            parts: 2,
+            is_null,
+            is_delete_marker: false,
+            has_extents: sequence.is_multiple_of(2),
+            has_opaque_etag: false,
+        }
+    }
+
+    #[test]
+    fn a_version_is_kept_as_it_is() {
+        let mut index = Index::default();
+        let large = Version {
+            address: (1 << 50) + 64,
+            item_bytes: 1 << 20 | 64 << 10,
+            head_bytes: 256 << 10,
+            sequence: u64::MAX - 1,
+            time_ms: LOW_48,
+            size: LOW_48,
+            etag: [0xab; 16],
+            parts: 10_000,
+            is_null: true,
+            is_delete_marker: true,
+            has_extents: true,
+            has_opaque_etag: true,
+        };
+        assert_eq!(index.put(7, b"large", &large), Put::Taken(None));
+        assert_eq!(index.newest(7, b"large"), Some(large));
+        assert_eq!(index.newest(8, b"large"), None);
+        assert!(index.moved(7, b"large", true, large.sequence, 4096) && !index.moved(7, b"large", true, 1, 64));
+        assert_eq!(index.newest(7, b"large").unwrap(), Version { address: 4096, ..large });
+    }
+
+    #[test]
+    fn the_newest_of_null_and_numbered_versions() {
+        let mut index = Index::default();
+        let newest = |index: &Index| index.newest(1, b"n").map(|version| version.sequence);
+        assert_eq!(index.put(1, b"n", &version(5, true)), Put::Taken(None));
+        assert_eq!(index.put(1, b"n", &version(6, false)), Put::Taken(None));
+        assert_eq!(newest(&index), Some(6));
+        assert_eq!(index.put(1, b"n", &version(4, true)), Put::Stale);
+        assert_eq!(index.put(1, b"n", &version(7, true)), Put::Taken(Some(version(5, true))));
+        assert_eq!((newest(&index), index.len()), (Some(7), 2));
+        assert_eq!(index.end(1, b"n", true, 0, 6), None);
+        assert_eq!(index.end(1, b"n", true, 0, 8), Some(version(7, true)));
+        assert_eq!((newest(&index), index.version(1, b"n", false, 6)), (Some(6), Some(version(6, false))));
+        assert_eq!(index.end(1, b"n", false, 6, 6), Some(version(6, false)));
+        assert_eq!((newest(&index), index.len()), (None, 0));
+    }
+
+    /// A list by looking at everything.
+    fn naive(model: &BTreeMap<(u32, Vec<u8>), u64>, query: &Query) -> Vec<(Vec<u8>, Option<u64>)> {
+        let mut lines: Vec<(Vec<u8>, Option<u64>)> = Vec::new();
+        for ((bucket, name), &sequence) in model {
+            if *bucket != query.bucket || !name.starts_with(query.prefix) {
+                continue;
+            }
+            let line = match find(&name[query.prefix.len()..], query.delimiter) {
+                Some(end) => (name[..query.prefix.len() + end].to_vec(), None),
+                None => (name.clone(), Some(sequence)),
+            };
+            let is_behind = match query.after {
+                After::Nothing => true,
+                After::Name(after) => name.as_slice() > after,
+                After::Prefix(after) => name.as_slice() > after && !name.starts_with(after),
+            };
+            if is_behind && lines.last() != Some(&line) && lines.len() < query.limit {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    proptest! {
+        #[test]
+        fn as_a_map(
+            steps in prop::collection::vec((any::<bool>(), 1u32..3, "[ab/\u{ff}]{0,5}"), 1..300),
+            prefix in "[ab/]{0,2}", delimiter in "/?", after in "[ab/]{0,3}", how in 0..3, limit in 1usize..20,
+        ) {
+            let (mut index, mut model) = (Index::default(), BTreeMap::new());
+            for (sequence, (is_put, bucket, name)) in steps.into_iter().enumerate() {
+                let (sequence, name) = (sequence as u64 + 1, name.into_bytes());
+                if is_put {
+                    let before = model.insert((bucket, name.clone()), sequence);
+                    prop_assert_eq!(index.put(bucket, &name, &version(sequence, true)), Put::Taken(before.map(|sequence| version(sequence, true))));
+                } else {
+                    let gone = index.end(bucket, &name, true, 0, u64::MAX).map(|version| version.sequence);
+                    prop_assert_eq!(gone, model.remove(&(bucket, name)));
+                }
+            }
+            prop_assert_eq!(index.len(), model.len() as u64);
+            for ((bucket, name), &sequence) in &model {
+                prop_assert_eq!(index.newest(*bucket, name), Some(version(sequence, true)));
+            }
+            let after = match how {
+                0 => After::Nothing,
+                1 => After::Name(after.as_bytes()),
+                _ => After::Prefix(after.as_bytes()),
+            };
+            let query = Query { bucket: 1, prefix: prefix.as_bytes(), delimiter: delimiter.as_bytes(), after, limit };
+            let lines: Vec<(Vec<u8>, Option<u64>)> = index.list(&query).into_iter().map(|line| match line {
+                Line::Object(name, version) => (name.into(), Some(version.sequence)),
+                Line::Prefix(prefix) => (prefix.into(), None),
+            }).collect();
+            prop_assert_eq!(lines, naive(&model, &query));
+        }
+    }
+}

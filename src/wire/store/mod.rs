@@ -1,0 +1,68 @@
+//! The object store's format on a device: docs/STORE.md has every byte.
+//!
+//! | module | bytes |
+//! | --- | --- |
+//! | [`superblock`] | what a store is made of, and where its checkpoint is |
+//! | [`segment`] | the header of a segment |
+//! | [`item`] | the head of an item, and what it says |
+//! | [`entry`] | an item as checkpoints list it |
+
+pub mod entry;
+pub mod item;
+pub mod segment;
+pub mod superblock;
+
+/// What addresses and lengths on the device are multiples of, in bytes.
+pub const UNIT: u32 = 64;
+/// Bytes of data under one checksum.
+pub const DATA_BLOCK: u32 = 4096;
+/// Data of one item, in bytes, at most.
+pub const DATA_MAX: u32 = 1 << 20;
+/// Where segments begin, in bytes.
+pub const SEGMENTS_AT: u64 = 1 << 20;
+/// Shards of a store: the top 8 bits of a name's checksum.
+pub const SHARDS: u16 = 256;
+/// Identifies a store, random at format.
+pub type StoreId = [u8; 16];
+
+/// CRC-64/NVME.
+#[inline]
+pub fn crc64(bytes: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
+}
+
+/// The shard of a name.
+#[inline]
+pub fn shard(bucket: u32, name: &[u8]) -> u8 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    digest.update(&bucket.to_le_bytes());
+    digest.update(name);
+    (digest.finalize() >> 56) as u8
+}
+
+/// The checksums of data, one for each [`DATA_BLOCK`].
+pub fn checksums(data: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    data.chunks(DATA_BLOCK as usize).map(crc64)
+}
+
+/// How many checksums so much data has.
+#[inline]
+pub fn checksum_count(data_bytes: u32) -> u32 {
+    data_bytes.div_ceil(DATA_BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_documented_one() {
+        assert_eq!(crc64(b"123456789"), 0xae8b_1486_0a79_9888);
+        assert_eq!(shard(7, b"name"), (crc64(b"\x07\0\0\0name") >> 56) as u8);
+        let data = vec![1; 10_000];
+        let sums: Vec<u64> = checksums(&data).collect();
+        assert_eq!(sums, [crc64(&data[..4096]), crc64(&data[4096..8192]), crc64(&data[8192..])]);
+        assert_eq!(checksum_count(10_000), 3);
+        assert_eq!(checksum_count(0), 0);
+    }
+}
