@@ -538,7 +538,8 @@ mod tests {
                 let (sequence, name) = (sequence as u64 + 1, name.into_bytes());
                 if is_put {
                     let before = model.insert((bucket, name.clone()), sequence);
-                    prop_assert_eq!(index.put(bucket, &name, &version(sequence, true)), Put::Taken(before.map(|sequence| version(sequence, true))));
+                    let before = before.map(|sequence| version(sequence, true));
+                    prop_assert_eq!(index.put(bucket, &name, &version(sequence, true)), Put::Taken(before));
                 } else {
                     let gone = index.end(bucket, &name, true, 0, u64::MAX).map(|version| version.sequence);
                     prop_assert_eq!(gone, model.remove(&(bucket, name)));

@@ -351,7 +351,10 @@ mod tests {
     proptest! {
         /// As a set of the standard library does it, in every order, down to nothing and up again.
         #[test]
-        fn as_an_ordered_set(steps in prop::collection::vec((any::<bool>(), 0u32..700), 1..4000), probes in prop::collection::vec(0u32..700, 20)) {
+        fn as_an_ordered_set(
+            steps in prop::collection::vec((any::<bool>(), 0u32..700), 1..4000),
+            probes in prop::collection::vec(0u32..700, 20),
+        ) {
             let (mut tree, mut model) = (Tree::default(), BTreeSet::new());
             for (is_in, id) in steps {
                 if is_in {

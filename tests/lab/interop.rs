@@ -412,6 +412,6 @@ fn windows_with_loss() {
     let client = until_it_listens(&format!("{tool} stock {DEVICE} none {} {words}", OURS[0]));
     assert!(client.contains("\"verified\":true"), "{client}");
     finish(serving, &server, LIMIT);
-    let counter = |name| read(&format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/{name}"));
+    let counter = |name| read(format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/{name}"));
     assert!(counter("completer_retry_err").trim() != "0", "rxe has sent nothing again");
 }
