@@ -98,8 +98,10 @@ impl SendBatch {
     /// Adds a request. An `inline` one's bytes are copied when it is posted.
     #[inline]
     pub fn push(&mut self, wr_id: u64, verb: Verb<'_>, pieces: &[Piece], signaled: bool, inline: bool) {
+        // Filled where it stays: it is two cache lines long.
         // SAFETY: a request is numbers, pointers and unions of them, for which all-zero is a value.
-        let mut wr = unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() };
+        self.requests.push(unsafe { MaybeUninit::<ibv::ibv_send_wr>::zeroed().assume_init() });
+        let wr = self.requests.last_mut().expect("it was just added");
         let flag = |set: bool, flag: ibv::ibv_send_flags| if set { flag.0 } else { 0 };
         wr.send_flags = flag(signaled, ibv::ibv_send_flags::IBV_SEND_SIGNALED) | flag(inline, ibv::ibv_send_flags::IBV_SEND_INLINE);
         (wr.wr_id, wr.num_sge) = (wr_id, pieces.len() as c_int);
@@ -150,7 +152,6 @@ impl SendBatch {
                 wr.imm_data_invalidated_rkey_union = key(rkey);
             }
         }
-        self.requests.push(wr);
         self.pieces.extend_from_slice(pieces);
     }
 
