@@ -3,6 +3,7 @@
 //! Every step of the TCP exchange is symmetric: the client writes its message and reads the server's of the same shape. The
 //! figures the client measured go to the server in the end; a server says them, a client tells its own.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::station::Station;
@@ -170,6 +171,16 @@ impl Exchange<'_> {
     }
 }
 
+/// What a client works with.
+struct Client {
+    depth: u32,
+    /// The server's memory.
+    remote: Remote,
+    source: Shared,
+    /// What READs and atomics fill.
+    sinks: Vec<Run>,
+}
+
 /// One run of a program.
 struct Test<'a> {
     station: &'a Station,
@@ -211,11 +222,18 @@ impl Test<'_> {
         for _ in 0..if self.operation == Operation::Send { 3 } else { 2 } {
             exchange.keys(&ours).await?;
         }
+        let mut client = match self.role {
+            Role::Client => Some(self.client(depth, &theirs)?),
+            Role::Server => None,
+        };
         let began = self.station.core.now();
-        match (self.role, self.operation) {
-            (Role::Server, Operation::Send) => self.receive(receives).await?,
-            (Role::Server, _) => {}
-            (Role::Client, _) => self.operate(depth, &theirs).await?,
+        let (station, steps) = (self.station, Cell::new(0));
+        match (&mut client, self.operation) {
+            (Some(client), _) => station.patiently_by_step("the server's queue pair", &steps, self.operate(client, &steps)).await?,
+            (None, Operation::Send) => {
+                station.patiently_by_step("the client's next message", &steps, self.receive(receives, &steps)).await?;
+            }
+            (None, _) => {}
         }
         let worked = self.station.core.now().since(began);
         let mut moved = u64::from(self.size) * u64::from(self.iterations);
@@ -237,11 +255,11 @@ impl Test<'_> {
         Ok((moved, span))
     }
 
-    async fn receive(&self, mut receives: VecDeque<Op<Run>>) -> Result<()> {
+    async fn receive(&self, mut receives: VecDeque<Op<Run>>, steps: &Cell<u32>) -> Result<()> {
         for number in 0..self.iterations {
             let oldest = receives.pop_front().expect("as many as are posted again");
-            let come = async { oldest.await.into_result().map_err(|failed| failed.into_error(format!("receiving message {number}"))) };
-            let mut run = self.station.patiently("the client's next message", come).await?;
+            let mut run = oldest.await.into_result().map_err(|failed| failed.into_error(format!("receiving message {number}")))?;
+            steps.set(number);
             if run.len() != self.size {
                 let what = format!("message {number} has {} bytes instead of {}", run.len(), self.size);
                 return Err(Error::new(ErrorKind::Protocol, what).remedy("give both programs the same size"));
@@ -252,32 +270,34 @@ impl Test<'_> {
         Ok(())
     }
 
-    async fn operate(&self, depth: u32, theirs: &Keys) -> Result<()> {
+    /// Memory for `depth` operations.
+    fn client(&self, depth: u32, theirs: &Keys) -> Result<Client> {
         let remote = Remote { address: theirs.va, rkey: theirs.rkey.0, len: self.size };
         let mut source = self.station.slab.run(self.size)?;
         self.station.core.rng().fill(source.as_mut_slice());
-        let source = source.freeze();
         let mut sinks = Vec::new();
         if matches!(self.operation, Operation::Read | Operation::FetchAdd) {
             for _ in 0..depth {
                 sinks.push(self.station.filled(self.size, BLANK)?);
             }
         }
+        Ok(Client { depth, remote, source: source.freeze(), sinks })
+    }
+
+    async fn operate(&self, client: &mut Client, steps: &Cell<u32>) -> Result<()> {
+        let Client { depth, remote, ref source, ref mut sinks } = *client;
         let (mut writes, mut reads) = (VecDeque::new(), VecDeque::new());
         let failure = |number: u32| format!("{} number {number}", self.operation.name());
         for number in 0..self.iterations + depth {
             if number >= depth {
-                let wait = async {
-                    if let Some(oldest) = reads.pop_front() {
-                        let op: Op<Run> = oldest;
-                        sinks.push(op.await.into_result().map_err(|failed| failed.into_error(failure(number - depth)))?);
-                    } else if let Some(oldest) = writes.pop_front() {
-                        let op: Op<Shared> = oldest;
-                        drop(op.await.into_result().map_err(|failed| failed.into_error(failure(number - depth)))?);
-                    }
-                    Ok(())
-                };
-                self.station.patiently("the server's queue pair", wait).await?;
+                if let Some(oldest) = reads.pop_front() {
+                    let op: Op<Run> = oldest;
+                    sinks.push(op.await.into_result().map_err(|failed| failed.into_error(failure(number - depth)))?);
+                } else if let Some(oldest) = writes.pop_front() {
+                    let op: Op<Shared> = oldest;
+                    drop(op.await.into_result().map_err(|failed| failed.into_error(failure(number - depth)))?);
+                }
+                steps.set(steps.get() + 1);
             }
             if number < self.iterations {
                 match self.operation {

@@ -1,5 +1,6 @@
 //! What every program here needs: a region and an HCA at RoCE's own port.
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Options, silent};
@@ -7,6 +8,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng, limits};
 use crate::device::packet::Link;
 use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName, VerbsConfig};
+use crate::flow::crew::{Either, either};
 use crate::mem::{Region, RegionConfig, Run, Slab};
 use crate::reactor::Core;
 use crate::wire::roce;
@@ -80,6 +82,21 @@ impl Station {
     /// Waits for the other program's next step.
     pub async fn patiently<T>(&self, what: &str, step: impl Future<Output = Result<T>>) -> Result<T> {
         self.core.timeout(super::PATIENCE, step).await.map_err(|_| silent(&what))?
+    }
+
+    /// The same for work of many steps, which counts them: each may take as long.
+    pub async fn patiently_by_step<T>(&self, what: &str, steps: &Cell<u32>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let silence = async {
+            let mut before = None;
+            while before != Some(steps.get()) {
+                before = Some(steps.get());
+                self.core.sleep(super::PATIENCE).await;
+            }
+        };
+        match either(work, silence).await {
+            Either::Left(done) => done,
+            Either::Right(()) => Err(silent(&what)),
+        }
     }
 }
 
