@@ -1,0 +1,297 @@
+//! The segments of a device: which are free, and how much of each is needed. Shared by all cores.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::wire::store::{SEGMENTS_AT, UNIT};
+
+/// What a segment is wanted for. Those who free space may take more of it than those who use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// New data.
+    Put,
+    /// Tombstones and checkpoints.
+    Delete,
+    /// What compaction moves, which frees more than it takes.
+    Compact,
+}
+
+/// Segments that stay free for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// That puts leave, beside the two below: the user's.
+    pub put: u32,
+    /// For tombstones and checkpoints.
+    pub delete: u32,
+    /// For compaction.
+    pub compact: u32,
+}
+
+impl Reserve {
+    fn below(self, purpose: Purpose) -> u32 {
+        match purpose {
+            Purpose::Put => self.put + self.delete + self.compact,
+            Purpose::Delete => self.compact,
+            Purpose::Compact => 0,
+        }
+    }
+}
+
+/// A segment that was taken into use: its header is to be written before anything else of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number.
+    pub segment: u32,
+    /// Higher than that of any segment taken before.
+    pub generation: u64,
+}
+
+/// What a segment is used for at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    /// Somebody writes to it.
+    Open,
+    /// Nobody does any more.
+    Full,
+    /// Compaction has emptied it, or is about to; its header still says that it is in use.
+    Leaving,
+    /// A checkpoint.
+    Checkpoint,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    used: Use,
+    /// Of its last use.
+    generation: u64,
+}
+
+struct Table {
+    slots: Box<[Slot]>,
+    /// The longest free in front, so that all are written equally often.
+    free: VecDeque<u32>,
+    generation: u64,
+}
+
+/// All segments of a store.
+pub struct Segments {
+    segment_bytes: u32,
+    reserve: Reserve,
+    table: Mutex<Table>,
+    /// Units of each that are needed.
+    live: Box<[AtomicU32]>,
+}
+
+/// How full a store is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Of all segments.
+    pub capacity: u64,
+    /// Of items that are needed.
+    pub live: u64,
+    /// Of free segments.
+    pub free: u64,
+}
+
+/// A segment that recovery found in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its number.
+    pub segment: u32,
+    /// As its header says.
+    pub generation: u64,
+    /// It is part of the checkpoint in force.
+    pub is_checkpoint: bool,
+}
+
+impl Segments {
+    /// `count` segments, of which those in `found` are in use, of a store whose highest generation so far is at least `generation`.
+    pub fn new(count: u32, segment_bytes: u32, reserve: Reserve, generation: u64, found: &[Found]) -> Segments {
+        let mut slots: Box<[Slot]> = (0..count).map(|_| Slot { used: Use::Free, generation: 0 }).collect();
+        let mut highest = generation;
+        for &Found { segment, generation, is_checkpoint } in found {
+            slots[segment as usize] = Slot { used: if is_checkpoint { Use::Checkpoint } else { Use::Full }, generation };
+            highest = highest.max(generation);
+        }
+        let free = (0..count).filter(|&segment| slots[segment as usize].used == Use::Free).collect();
+        let live = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Segments { segment_bytes, reserve, table: Mutex::new(Table { slots, free, generation: highest }), live }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change is made at once, so a table whose holder panicked is as good as any.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a free one into use; `None` when those left are kept for others.
+    pub fn take(&self, purpose: Purpose) -> Option<Taken> {
+        let mut table = self.table();
+        if table.free.len() <= self.reserve.below(purpose) as usize {
+            return None;
+        }
+        let segment = table.free.pop_front()?;
+        table.generation += 1;
+        let generation = table.generation;
+        table.slots[segment as usize] = Slot { used: Use::Open, generation };
+        Some(Taken { segment, generation })
+    }
+
+    /// Nothing more will be written to it.
+    pub fn close(&self, segment: u32) {
+        self.change(segment, &[Use::Open], Use::Full);
+    }
+
+    /// It holds a checkpoint, and compaction leaves it alone.
+    pub fn close_as_checkpoint(&self, segment: u32) {
+        self.change(segment, &[Use::Open], Use::Checkpoint);
+    }
+
+    /// The header of one that is not needed is overwritten, and stable.
+    ///
+    /// # Panics
+    /// When some of it is needed: a bug of the caller's that would lose data.
+    pub fn release(&self, segment: u32) {
+        let live = self.live[segment as usize].load(Ordering::Acquire);
+        assert_eq!(live, 0, "segment {segment} is released, and {live} units of it are needed");
+        self.change(segment, &[Use::Leaving, Use::Checkpoint], Use::Free);
+        self.table().free.push_back(segment);
+    }
+
+    /// It could not be emptied: it is as any other again.
+    pub fn keep(&self, segment: u32) {
+        self.change(segment, &[Use::Leaving], Use::Full);
+    }
+
+    fn change(&self, segment: u32, from: &[Use], to: Use) {
+        let mut table = self.table();
+        let slot = &mut table.slots[segment as usize];
+        assert!(from.contains(&slot.used), "segment {segment} is {:?} and becomes {to:?}", slot.used);
+        slot.used = to;
+    }
+
+    /// The item at byte `address` of the device is needed, with its `bytes`.
+    pub fn need(&self, address: u64, bytes: u32) {
+        self.live[self.of(address)].fetch_add(bytes / UNIT, Ordering::AcqRel);
+    }
+
+    /// It is not needed any more.
+    ///
+    /// # Panics
+    /// When it was not: a bug of the caller's.
+    pub fn drop_need(&self, address: u64, bytes: u32) {
+        let segment = self.of(address);
+        let before = self.live[segment].fetch_sub(bytes / UNIT, Ordering::AcqRel);
+        assert!(before >= bytes / UNIT, "segment {segment}: {bytes} bytes were not needed, of {before} units");
+    }
+
+    fn of(&self, address: u64) -> usize {
+        ((address - SEGMENTS_AT) / u64::from(self.segment_bytes)) as usize
+    }
+
+    /// The segment whose emptying pays best, which is the caller's from here on: what it frees times how long it has been as it is, over
+    /// what reading and writing it costs. None that would free less than `least` bytes.
+    pub fn leave(&self, least: u32) -> Option<u32> {
+        let mut table = self.table();
+        let newest = table.generation;
+        let full = table.slots.iter().enumerate().filter(|(_, slot)| slot.used == Use::Full);
+        let worth = full.filter_map(|(segment, slot)| {
+            let live = u64::from(self.live[segment].load(Ordering::Acquire)) * u64::from(UNIT);
+            let dead = u64::from(self.segment_bytes).saturating_sub(live);
+            let age = (newest - slot.generation + 1) as f64;
+            (dead >= u64::from(least)).then(|| (segment, dead as f64 * age / (u64::from(self.segment_bytes) + live) as f64))
+        });
+        let (segment, _) = worth.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        table.slots[segment].used = Use::Leaving;
+        Some(segment as u32)
+    }
+
+    /// The highest generation so far.
+    pub fn newest_generation(&self) -> u64 {
+        self.table().generation
+    }
+
+    /// The lowest generation of a segment of the log that is in use: tombstones born before it are not needed.
+    pub fn oldest_generation(&self) -> u64 {
+        let table = self.table();
+        let in_log = table.slots.iter().filter(|slot| matches!(slot.used, Use::Open | Use::Full | Use::Leaving));
+        in_log.map(|slot| slot.generation).min().unwrap_or(table.generation + 1)
+    }
+
+    /// How full the store is.
+    pub fn usage(&self) -> Usage {
+        let bytes = u64::from(self.segment_bytes);
+        let live: u64 = self.live.iter().map(|units| u64::from(units.load(Ordering::Relaxed))).sum();
+        Usage { capacity: bytes * self.live.len() as u64, live: live * u64::from(UNIT), free: bytes * self.table().free.len() as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u32 = 2 << 20;
+    const RESERVE: Reserve = Reserve { put: 2, delete: 1, compact: 1 };
+    const NONE: Reserve = Reserve { put: 0, delete: 0, compact: 0 };
+
+    fn address(segment: u32) -> u64 {
+        SEGMENTS_AT + u64::from(segment) * u64::from(SEGMENT) + 4096
+    }
+
+    #[test]
+    fn space_is_kept_for_those_who_free_some() {
+        let segments = Segments::new(6, SEGMENT, RESERVE, 40, &[]);
+        let mut taken = 0;
+        for (purpose, most) in [(Purpose::Put, 2), (Purpose::Delete, 3), (Purpose::Compact, 1)] {
+            let count = std::iter::from_fn(|| segments.take(purpose)).inspect(|_| taken += 1).count();
+            assert_eq!(count, most, "{purpose:?}");
+        }
+        assert_eq!((taken, segments.newest_generation(), segments.oldest_generation()), (6, 46, 41));
+    }
+
+    #[test]
+    fn the_emptiest_and_oldest_leaves_first_and_the_longest_free_is_taken_first() {
+        let segments = Segments::new(4, SEGMENT, NONE, 0, &[]);
+        let taken: Vec<Taken> = (0..4).map_while(|_| segments.take(Purpose::Put)).collect();
+        for (taken, live) in taken.iter().zip([SEGMENT / 2, SEGMENT / 2, SEGMENT / 8, SEGMENT]) {
+            segments.need(address(taken.segment), live);
+        }
+        assert_eq!(segments.leave(0), None, "all of them are open");
+        taken.iter().for_each(|taken| segments.close(taken.segment));
+        assert_eq!(segments.leave(0), Some(2));
+        assert_eq!(segments.leave(1), Some(0));
+        segments.keep(0);
+        segments.drop_need(address(1), SEGMENT / 2);
+        assert_eq!(segments.leave(SEGMENT), Some(1));
+        assert_eq!(segments.leave(SEGMENT), None);
+        assert_eq!(segments.oldest_generation(), 1);
+        segments.release(1);
+        segments.drop_need(address(2), SEGMENT / 8);
+        segments.release(2);
+        let usage = Usage { capacity: u64::from(SEGMENT) * 4, live: u64::from(SEGMENT) * 3 / 2, free: u64::from(SEGMENT) * 2 };
+        assert_eq!(segments.usage(), usage);
+        assert_eq!(segments.take(Purpose::Put), Some(Taken { segment: 1, generation: 5 }));
+        assert_eq!(segments.take(Purpose::Put), Some(Taken { segment: 2, generation: 6 }));
+    }
+
+    #[test]
+    fn what_recovery_found_is_in_use() {
+        let log = Found { segment: 1, generation: 9, is_checkpoint: false };
+        let segments = Segments::new(3, SEGMENT, NONE, 7, &[log, Found { segment: 0, generation: 5, is_checkpoint: true }]);
+        assert_eq!((segments.newest_generation(), segments.oldest_generation()), (9, 9));
+        assert_eq!(segments.take(Purpose::Put), Some(Taken { segment: 2, generation: 10 }));
+        assert_eq!(segments.take(Purpose::Compact), None);
+        segments.release(0);
+        assert_eq!(segments.leave(0), Some(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "64 units of it are needed")]
+    fn what_is_needed_is_not_released() {
+        let segments = Segments::new(1, SEGMENT, NONE, 0, &[Found { segment: 0, generation: 1, is_checkpoint: false }]);
+        segments.need(address(0), 4096);
+        segments.leave(0);
+        segments.release(0);
+    }
+}
