@@ -59,9 +59,10 @@ thread_local! {
 }
 
 /// Runs a test of rxe between guests. Since Linux 6.10 rxe ends a queue pair when the kernel drops one of its packets on the way out
-/// (rxe_req.c, rxe_requester), and then tells nobody why: on a host under load that happens now and then. Rarer still its receiver meets
-/// a null pointer while a queue pair ends (copy_data). A run that fails with this is told and repeated, twice at most; one that fails
-/// otherwise is not.
+/// (rxe_req.c, rxe_requester), and then tells nobody why: on a host under load that happens now and then. That it carries out bindings
+/// of windows again with what it sends again looked the same and was more frequent; `verbs` keeps them apart since. Rarer still its
+/// receiver meets a null pointer while a queue pair ends (copy_data). A run that fails with this is told and repeated, twice at most; one
+/// that fails otherwise is not.
 fn on_rxe(test: impl Fn()) {
     const SIGNS: [&str; 3] = ["the device did not say why", "flushed: the queue pair is in the error state", "RIP: 0010:copy_data+"];
     for attempt in 1.. {
