@@ -8,6 +8,10 @@ use crate::device::Progress;
 use crate::reactor::core::{Core, Inner, PollMode};
 use crate::reactor::remote;
 
+/// Turns on one reading of the clock while there is nothing to do. Reading it is half of an idle turn; and where the machine is emulated
+/// it takes a lock that the kernel's packets wait for.
+const IDLE_TURNS: u32 = 8;
+
 impl Core {
     /// Runs the core until `main` is done. Other tasks stay where they are; the next `run` goes on with them.
     ///
@@ -21,11 +25,15 @@ impl Core {
         let core = &*self.inner;
         let here = remote::enter(core.index, &core.ops);
         let task = self.spawn(main);
-        let mut busy_at = core.clock.now();
+        let mut now = core.clock.now();
+        let (mut busy_at, mut idle) = (now, 0u32);
         loop {
-            let now = core.clock.now();
+            if idle.is_multiple_of(IDLE_TURNS) {
+                now = core.clock.now();
+            }
+            idle = idle.wrapping_add(1);
             if core.turn(now) == Progress::Busy {
-                busy_at = now;
+                (busy_at, idle) = (now, 0);
             }
             if task.is_done() {
                 break;
@@ -35,6 +43,7 @@ impl Core {
             let has_spun = now.since(busy_at) >= core.config.spin || now < core.resting_until.get();
             if core.config.poll == PollMode::Adaptive && has_spun {
                 core.sleep(now)?;
+                idle = 0;
             }
         }
         drop(here);

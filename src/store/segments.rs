@@ -212,7 +212,7 @@ impl Segments {
         self.table().generation
     }
 
-    /// The lowest generation of a segment of the log that is in use: tombstones born before it are not needed.
+    /// The lowest generation of a segment of the log that is in use: tombstones that held before it was taken are not needed.
     pub fn oldest_generation(&self) -> u64 {
         let table = self.table();
         let in_log = table.slots.iter().filter(|slot| matches!(slot.used, Use::Open | Use::Full | Use::Leaving));

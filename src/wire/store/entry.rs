@@ -76,14 +76,7 @@ mod tests {
             has_opaque_etag: true,
             extents: &extents,
         };
-        let whats = [
-            What::Object(object),
-            What::Extent,
-            What::Tombstone { born: 3, class: Class::Object },
-            What::Bucket,
-            What::Upload,
-            What::Part(object),
-        ];
+        let whats = [What::Object(object), What::Extent, What::Tombstone(Class::Object), What::Bucket, What::Upload, What::Part(object)];
         let entries: Vec<Entry> = whats
             .into_iter()
             .zip([&b"a"[..], b"", b"name", b"a longer name", b"12345678", b"x"])

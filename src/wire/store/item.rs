@@ -56,7 +56,6 @@ struct ObjectLayout {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct TombstoneLayout {
-    born: U64,
     class: u8,
     zero: [u8; 7],
 }
@@ -182,7 +181,7 @@ pub enum Class {
 impl TombstoneLayout {
     fn read(&self) -> Result<What<'static>, Malformed> {
         let class = [Class::Object, Class::Upload, Class::Bucket].into_iter().find(|&class| class as u8 == self.class);
-        Ok(What::Tombstone { born: self.born.get(), class: class.ok_or(Malformed::Opcode)? })
+        Ok(What::Tombstone(class.ok_or(Malformed::Opcode)?))
     }
 }
 
@@ -193,13 +192,8 @@ pub enum What<'a> {
     Object(Object<'a>),
     /// Data of a large object or of a part.
     Extent,
-    /// What it names is gone. `born`: the highest generation of a segment when it was written.
-    Tombstone {
-        /// When it may be forgotten.
-        born: u64,
-        /// What it ends.
-        class: Class,
-    },
+    /// What it names is gone.
+    Tombstone(Class),
     /// A bucket.
     Bucket,
     /// A multipart upload was begun.
@@ -238,7 +232,7 @@ impl What<'_> {
         match self {
             What::Object(_) => KIND_OBJECT,
             What::Extent => KIND_EXTENT,
-            What::Tombstone { .. } => KIND_TOMBSTONE,
+            What::Tombstone(_) => KIND_TOMBSTONE,
             What::Bucket => KIND_BUCKET,
             What::Upload => KIND_UPLOAD,
             What::Part(_) => KIND_PART,
@@ -329,9 +323,7 @@ impl Out<'_> {
     fn fields(&mut self, what: &What<'_>) {
         match what {
             What::Object(object) | What::Part(object) => self.put(ObjectLayout::of(object).as_bytes()),
-            What::Tombstone { born, class } => {
-                self.put(TombstoneLayout { born: U64::new(*born), class: *class as u8, zero: [0; 7] }.as_bytes());
-            }
+            What::Tombstone(class) => self.put(TombstoneLayout { class: *class as u8, zero: [0; 7] }.as_bytes()),
             What::Checkpoint(entries) => {
                 self.put(ListLayout { entries: U32::new(*entries), zero: 0.into() }.as_bytes());
             }
@@ -626,7 +618,7 @@ mod tests {
             What::Object(marker),
             What::Part(object(&extents)),
             What::Extent,
-            What::Tombstone { born: 12, class: Class::Upload },
+            What::Tombstone(Class::Upload),
             What::Bucket,
             What::Upload,
             What::Checkpoint(4),
