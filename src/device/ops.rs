@@ -202,6 +202,12 @@ impl Ops {
         self.with_payload(id, InFlight::span)
     }
 
+    /// The same; `None` for a gather.
+    #[inline]
+    pub fn contiguous(&self, id: OpId) -> Option<(u64, u32)> {
+        self.with_payload(id, |payload| payload.table().is_empty().then(|| payload.span()))
+    }
+
     /// The address and length of the table of pieces of a gather. The table stays in place until the operation completes.
     pub fn table(&self, id: OpId) -> (*const libc::iovec, u32) {
         self.with_payload(id, |payload| (payload.table().as_ptr(), payload.table().len() as u32))
@@ -209,16 +215,11 @@ impl Ops {
 
     /// Each piece of the payload's memory in turn, address and length in bytes, until `each` fails. Empty pieces are left out.
     #[inline]
-    pub fn try_pieces<E>(&self, id: OpId, mut each: impl FnMut(u64, u32) -> Result<(), E>) -> Result<(), E> {
-        self.with_payload(id, |payload| {
-            let mut one = |(address, len): (u64, u32)| if len > 0 { each(address, len) } else { Ok(()) };
-            match payload.table() {
-                [] => one(payload.span()),
-                table => table.iter().try_for_each(|piece| one((piece.iov_base as u64, piece.iov_len as u32))),
-            }
-        })
+    pub fn try_pieces<E>(&self, id: OpId, each: impl FnMut(u64, u32) -> Result<(), E>) -> Result<(), E> {
+        self.with_payload(id, |payload| payload.try_pieces(each))
     }
 
+    #[inline]
     fn with_payload<R>(&self, id: OpId, look: impl FnOnce(&InFlight) -> R) -> R {
         let table = self.table.slots.borrow();
         match &table.slots[id.slot as usize] {
@@ -262,6 +263,23 @@ impl Ops {
             Phase::Done => self.fault(OpFault::Doubled(id)),
             Phase::Free => self.fault(OpFault::Stale(id)),
         }
+    }
+
+    /// Nobody asks for the outcome any more.
+    fn abandon(&self, id: OpId) {
+        let mut table = self.table.slots.borrow_mut();
+        let slot = &mut table.slots[id.slot as usize];
+        if slot.generation != id.generation {
+            return;
+        }
+        if slot.phase == Phase::Pending {
+            slot.phase = Phase::Abandoned;
+            slot.waiter = Waiter::None;
+            return;
+        }
+        let payload = table.release(id);
+        drop(table);
+        drop(payload);
     }
 
     /// [`Ops::complete`] for a receive: sets the length of the lease's view to the bytes that came.
@@ -439,21 +457,11 @@ impl<L: Lease> Future for Op<L> {
 }
 
 impl<L: Lease> Drop for Op<L> {
+    #[inline]
     fn drop(&mut self) {
-        let Some(id) = self.id else { return };
-        let mut table = self.ops.table.slots.borrow_mut();
-        let slot = &mut table.slots[id.slot as usize];
-        if slot.generation != id.generation {
-            return;
+        if let Some(id) = self.id {
+            self.ops.abandon(id);
         }
-        if slot.phase == Phase::Pending {
-            slot.phase = Phase::Abandoned;
-            slot.waiter = Waiter::None;
-            return;
-        }
-        let payload = table.release(id);
-        drop(table);
-        drop(payload);
     }
 }
 

@@ -75,6 +75,7 @@ impl ShareCounts {
     }
 
     /// One holder more. Relaxed is enough: the new holder got the run through an old one.
+    #[inline]
     pub fn join(&self, index: u32) {
         let before = self.0[index as usize].fetch_add(1, Ordering::Relaxed);
         assert!(before & !CONDEMNED < CONDEMNED - 1, "more holders of one run than can be");
@@ -82,6 +83,7 @@ impl ShareCounts {
 
     /// One holder fewer; true for the last, who must return the run. Release and acquire order every holder's reads before that.
     #[must_use]
+    #[inline]
     pub fn leave(&self, index: u32) -> bool {
         if self.0[index as usize].fetch_sub(1, Ordering::Release) != 1 {
             return false;
@@ -159,6 +161,7 @@ impl Parcel {
     }
 
     /// Where the view begins in the region.
+    #[inline]
     pub fn offset(&self) -> RegionOffset {
         RegionOffset(u64::from(self.first) * u64::from(self.home.region.chunk_bytes()) + u64::from(self.start))
     }

@@ -35,6 +35,7 @@ impl Run {
     }
 
     /// The region the chunks are part of.
+    #[inline]
     pub fn region(&self) -> &Region {
         self.slab.region()
     }
@@ -298,6 +299,7 @@ impl Shared {
     }
 
     /// The view's length in bytes.
+    #[inline]
     pub fn len(&self) -> u32 {
         self.parcel.len
     }
@@ -308,16 +310,19 @@ impl Shared {
     }
 
     /// Where the view begins in the region.
+    #[inline]
     pub fn offset(&self) -> RegionOffset {
         self.parcel.offset()
     }
 
     /// The address of the view's first byte.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.region().pointer(self.offset()) as u64
     }
 
     /// The region the chunks are part of.
+    #[inline]
     pub fn region(&self) -> &Region {
         &self.parcel.home.region
     }
@@ -353,10 +358,12 @@ impl Shared {
         if first { parcel.quarantine() } else { std::mem::forget(parcel) }
     }
 
+    #[inline]
     fn index(&self) -> u32 {
         self.parcel.first - self.parcel.home.first
     }
 
+    #[inline]
     fn into_parcel(self) -> Parcel {
         let mut shared = ManuallyDrop::new(self);
         // SAFETY: `shared` is never used or dropped again, so the parcel is taken exactly once.

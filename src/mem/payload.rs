@@ -229,7 +229,18 @@ impl InFlight {
         }
     }
 
+    /// Each piece in turn, address and length in bytes, until `each` fails. Empty pieces are left out.
+    #[inline]
+    pub(crate) fn try_pieces<E>(&self, mut each: impl FnMut(u64, u32) -> Result<(), E>) -> Result<(), E> {
+        let mut one = |(address, len): (u64, u32)| if len > 0 { each(address, len) } else { Ok(()) };
+        match &*self.payload {
+            Payload::Gather(gather) => gather.table().iter().try_for_each(|piece| one((piece.iov_base as u64, piece.iov_len as u32))),
+            _ => one(self.span()),
+        }
+    }
+
     /// Address and length of the piece of a one-piece payload, `(0, 0)` for none.
+    #[inline]
     pub fn span(&self) -> (u64, u32) {
         match &*self.payload {
             Payload::None => (0, 0),
@@ -241,6 +252,7 @@ impl InFlight {
     }
 
     /// The table of a gather; empty for anything else. It stays where it is until the payload lands.
+    #[inline]
     pub fn table(&self) -> &[libc::iovec] {
         match &*self.payload {
             Payload::Gather(gather) => gather.table(),

@@ -117,11 +117,13 @@ impl Region {
     }
 
     /// The first byte.
+    #[inline]
     pub fn base(&self) -> *mut u8 {
         self.inner.map.as_mut_ptr()
     }
 
     /// The size in bytes.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.inner.map.len() as u64
     }

@@ -3,7 +3,7 @@
 //! Every step of the TCP exchange is symmetric: the client writes its message and reads the server's of the same shape. The
 //! figures the client measured go to the server in the end; a server says them, a client tells its own.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use super::station::Station;
@@ -11,8 +11,10 @@ use super::{Options, Role, Summary};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Qpn, Result, Rkey};
 use crate::device::Op;
+use crate::device::ops::Refused;
 use crate::device::rdma::{Access, Change, Qp, QpEndpoint, Remote, Transport};
 use crate::device::socket::TcpStream;
+use crate::mem::payload::Lease;
 use crate::mem::{Run, Shared, Window};
 use crate::proto::rc::Mtu;
 use crate::wire::native::perftest::{DONE, KEYS_LEN, Keys, VERSION, VERSION_LEN};
@@ -286,32 +288,47 @@ impl Test<'_> {
 
     async fn operate(&self, client: &mut Client, steps: &Cell<u32>) -> Result<()> {
         let Client { depth, remote, ref source, ref mut sinks } = *client;
-        let (mut writes, mut reads) = (VecDeque::new(), VecDeque::new());
-        let failure = |number: u32| format!("{} number {number}", self.operation.name());
-        for number in 0..self.iterations + depth {
-            if number >= depth {
-                if let Some(oldest) = reads.pop_front() {
-                    let op: Op<Run> = oldest;
-                    sinks.push(op.await.into_result().map_err(|failed| failed.into_error(failure(number - depth)))?);
-                } else if let Some(oldest) = writes.pop_front() {
-                    let op: Op<Shared> = oldest;
-                    drop(op.await.into_result().map_err(|failed| failed.into_error(failure(number - depth)))?);
+        let qp = self.qp;
+        match self.operation {
+            Operation::Write => self.repeat(depth, steps, || qp.submit_write(source.clone(), remote, None), drop).await,
+            Operation::Send => self.repeat(depth, steps, || qp.submit_send(source.clone(), None), drop).await,
+            Operation::Read | Operation::FetchAdd => {
+                let sinks = RefCell::new(sinks);
+                let sink = || sinks.borrow_mut().pop().expect("a sink for every operation under way");
+                let back = |sink| sinks.borrow_mut().push(sink);
+                match self.operation {
+                    Operation::Read => self.repeat(depth, steps, || qp.submit_read(sink(), remote), back).await,
+                    _ => self.repeat(depth, steps, || qp.submit_atomic(sink(), remote, Change::Add(1)), back).await,
                 }
+            }
+        }
+    }
+
+    /// Posts one operation after the other, `depth` at most under way, and gives back the lease of each.
+    async fn repeat<L: Lease>(
+        &self,
+        depth: u32,
+        steps: &Cell<u32>,
+        mut post: impl FnMut() -> Result<Op<L>, Refused<L>>,
+        mut back: impl FnMut(L),
+    ) -> Result<()> {
+        let mut under_way: VecDeque<Op<L>> = VecDeque::with_capacity(depth as usize);
+        for number in 0..self.iterations + depth {
+            // Awaited in its place: to move it is most of what a step costs.
+            if number >= depth
+                && let Some(oldest) = under_way.front_mut()
+            {
+                let done = oldest.await;
+                if !done.outcome.is_ok() {
+                    let what = format!("{} number {}", self.operation.name(), number - depth);
+                    return Err(done.outcome.status.to_error(what));
+                }
+                under_way.pop_front();
+                back(done.lease);
                 steps.set(steps.get() + 1);
             }
             if number < self.iterations {
-                match self.operation {
-                    Operation::Write => writes.push_back(self.qp.submit_write(source.clone(), remote, None).map_err(|_| full())?),
-                    Operation::Send => writes.push_back(self.qp.submit_send(source.clone(), None).map_err(|_| full())?),
-                    Operation::Read => {
-                        let sink = sinks.pop().expect("a sink for every READ under way");
-                        reads.push_back(self.qp.submit_read(sink, remote).map_err(|_| full())?);
-                    }
-                    Operation::FetchAdd => {
-                        let sink = sinks.pop().expect("a sink for every atomic under way");
-                        reads.push_back(self.qp.submit_atomic(sink, remote, Change::Add(1)).map_err(|_| full())?);
-                    }
-                }
+                under_way.push_back(post().map_err(|_| full())?);
             }
         }
         Ok(())

@@ -25,6 +25,7 @@ pub mod cm;
 pub mod endpoint;
 pub mod exchange;
 mod joint;
+mod keys;
 pub mod name;
 pub mod port;
 pub mod qp;

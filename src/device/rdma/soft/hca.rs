@@ -9,12 +9,12 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use super::engine::Engine;
-use super::keys::KeyMap;
 use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
 use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
+use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::Posted;
 use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Strays};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};

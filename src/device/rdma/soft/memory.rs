@@ -7,9 +7,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::keys::KeyMap;
 use crate::base::{Qpn, Rkey, Rng, limits};
 use crate::device::rdma::Access;
+use crate::device::rdma::keys::KeyMap;
 use crate::mem::Ledger;
 use crate::proto::rc::{self, AccessFault, Change};
 

@@ -10,7 +10,6 @@
 //! | [`memory`] | grants, and the placement of what a peer sends |
 //! | [`shared`] | receives that several queue pairs share |
 //! | [`frame`] | RoCEv2 frames built and judged |
-//! | [`keys`] | tables keyed by our own random numbers |
 //! | [`wire`] | rings in shared memory, a UDP socket, the simulated network |
 
 pub mod connect;
@@ -18,7 +17,6 @@ pub mod control;
 pub mod engine;
 pub mod frame;
 pub mod hca;
-pub mod keys;
 pub mod management;
 pub mod memory;
 pub mod shared;

@@ -3,11 +3,12 @@
 use rdma_mummy_sys::ibv_wc_status as wc;
 
 use super::ffi::{Completion, Cq};
+use super::grants::Grants;
 use super::hca::Verbs;
 use super::shared::by;
-use super::slot::{Sent, What};
+use super::slot::{Sent, Slot, What};
 use crate::device::rdma::{HcaEvent, QpFault, QpState};
-use crate::device::{OpId, Outcome, Status, WcStatus};
+use crate::device::{OpId, Ops, Outcome, Status, WcStatus};
 
 impl Verbs {
     /// Takes completions, until there are none or the budget is spent.
@@ -68,34 +69,31 @@ impl Verbs {
             return;
         }
         // Those before it had no completion of their own: it says that they ended well.
-        while let Some(sent) = self.slot(index).sent.pop_front() {
-            let is_last = sent.wr_id == completion.wr_id;
-            self.ended(index, sent, status.filter(|_| is_last));
-            if is_last {
-                break;
+        let (mut ended, mut is_last) = (0, false);
+        while !is_last && let Some(sent) = slot.sent.pop_front() {
+            is_last = sent.wr_id == completion.wr_id;
+            ended += 1;
+            let status = status.filter(|_| is_last);
+            match sent.what {
+                What::Operation => slot.operation_ended(&self.ops, &sent, status),
+                window => window_ended(&mut self.grants, &mut self.doomed, index, window, status),
             }
         }
+        self.room += ended;
         if let Some(status) = status {
             self.settle_fault(index, status, QpFault::Request(status));
         }
     }
 
-    /// A send request ended.
-    #[inline]
-    pub(super) fn ended(&mut self, index: u32, sent: Sent, status: Option<WcStatus>) {
-        self.room += 1;
-        match sent.what {
-            What::Operation => {
-                self.slot(index).operations -= 1;
-                let outcome = status.map_or(Outcome::ok(sent.bytes), failed);
-                let _ = self.ops.complete(OpId::from_bits(sent.wr_id), outcome);
-            }
-            What::Bind(rkey, address) => self.grants.bound((rkey, address), status.is_none()),
-            What::Invalidate(rkey, address) => {
-                if !self.grants.invalidated((rkey, address), status.is_none()) {
-                    // A flushed invalidation proves nothing: the queue pair's end does.
-                    self.doomed.push(index);
-                }
+    /// Everything sent that has no completion was flushed.
+    pub(super) fn flush_sent(&mut self, index: u32) {
+        let slot = self.slots[index as usize].as_mut().expect("a queue pair handle keeps its slot");
+        let flushed = Some(WcStatus::Flushed);
+        for sent in std::mem::take(&mut slot.sent) {
+            self.room += 1;
+            match sent.what {
+                What::Operation => slot.operation_ended(&self.ops, &sent, flushed),
+                window => window_ended(&mut self.grants, &mut self.doomed, index, window, flushed),
             }
         }
     }
@@ -125,6 +123,29 @@ impl Verbs {
             slot.fault = Some(fault);
             let qpn = slot.qpn;
             self.raise(HcaEvent::QpError { qpn, fault });
+        }
+    }
+}
+
+impl Slot {
+    /// The request of an operation ended.
+    #[inline]
+    fn operation_ended(&mut self, ops: &Ops, sent: &Sent, status: Option<WcStatus>) {
+        self.operations -= 1;
+        let _ = ops.complete(OpId::from_bits(sent.wr_id), status.map_or(Outcome::ok(sent.bytes), failed));
+    }
+}
+
+/// A window's request ended, on the queue pair `index`.
+fn window_ended(grants: &mut Grants, doomed: &mut Vec<u32>, index: u32, what: What, status: Option<WcStatus>) {
+    match what {
+        What::Operation => {}
+        What::Bind(rkey, address) => grants.bound((rkey, address), status.is_none()),
+        What::Invalidate(rkey, address) => {
+            if !grants.invalidated((rkey, address), status.is_none()) {
+                // A flushed invalidation proves nothing: the queue pair's end does.
+                doomed.push(index);
+            }
         }
     }
 }

@@ -247,12 +247,8 @@ impl Verbs {
 
     /// The device has let go of a queue pair: what has not ended is flushed.
     pub(super) fn flush(&mut self, index: u32) {
-        let slot = self.slot(index);
-        let (sent, received) = (std::mem::take(&mut slot.sent), std::mem::take(&mut slot.received));
-        for request in sent {
-            self.ended(index, request, Some(WcStatus::Flushed));
-        }
-        for wr_id in received {
+        self.flush_sent(index);
+        for wr_id in std::mem::take(&mut self.slot(index).received) {
             self.room += 1;
             let _ = self.ops.complete(OpId::from_bits(wr_id), failed(WcStatus::Flushed));
         }

@@ -1,14 +1,14 @@
 //! The data path: what is posted is collected, and a poll gives it to the device and takes completions.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 
 use super::device::Device;
-use super::ffi::{Cq, Pd, Piece, Verb};
+use super::ffi::{AddressHandle, Cq, Pd, Piece, Verb};
 use super::grants::Grants;
 use super::managed::Managed;
 use super::memory::Memory;
@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::slot::{GRH_BYTES, Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What};
 use super::ways::{Headers, Ways};
 use crate::base::{Nanos, Rng};
+use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::Posted;
 use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Transport};
 use crate::device::{OpId, Ops, Progress, Queue, Signal, WcStatus};
@@ -38,7 +39,7 @@ pub struct Verbs {
     pub(super) max_recv_depth: u32,
     /// By number in this table; a closed one leaves its place to the next.
     pub(super) slots: Vec<Option<Slot>>,
-    pub(super) by_qpn: HashMap<u32, u32>,
+    pub(super) by_qpn: KeyMap<u32>,
     /// Shared receive queues, by number in this table.
     pub(super) shared: Vec<Option<Shared>>,
     pub(super) has_shared_to_post: bool,
@@ -103,7 +104,7 @@ impl Verbs {
             max_send_depth: depths.0,
             max_recv_depth: depths.1,
             slots: Vec::new(),
-            by_qpn: HashMap::new(),
+            by_qpn: KeyMap::default(),
             shared: Vec::new(),
             has_shared_to_post: false,
             grants,
@@ -170,26 +171,15 @@ impl Verbs {
         if slot.operations == slot.config.send_depth || room == 0 {
             return Posted::Full;
         }
-        let handle;
-        let verb = match (slot.config.transport, to.or(slot.to)) {
-            (Transport::Ud, Some(to)) => {
-                // An address is good for the queue pair that made it.
-                let Some(way) = slot.ways.get(to.way as usize) else { return Posted::Never(WcStatus::LocalQpOperation) };
-                if bytes > way.mtu {
-                    return Posted::Never(WcStatus::LocalLength);
-                }
-                handle = way.handle.clone();
-                request::datagram(op, &handle, to)
-            }
-            (Transport::Ud, None) if slot.steering.is_some() => {
-                if bytes < HEADER_BYTES {
-                    return Posted::Never(WcStatus::LocalLength);
-                }
-                matches!(op, SendOp::Send).then_some(Verb::Send)
-            }
-            (transport @ (Transport::Rc | Transport::Uc), None) => request::of_connection(op, transport, operations),
+        let mut handle = None;
+        let verb = match slot.config.transport {
+            Transport::Ud => match slot.datagram(op, bytes, to, &mut handle) {
+                Ok(verb) => Some(verb),
+                Err(status) => return Posted::Never(status),
+            },
             // A connection has one peer.
-            _ => None,
+            Transport::Rc | Transport::Uc if to.is_some() => None,
+            transport => request::of_connection(op, transport, operations),
         };
         let Some(verb) = verb else { return Posted::Never(WcStatus::LocalQpOperation) };
         let is_atomic = matches!(op, SendOp::Atomic(..));
@@ -201,7 +191,7 @@ impl Verbs {
         if inline {
             slot.config.ledger.note(bytes);
         }
-        slot.push(Sent { wr_id: id.to_bits(), bytes, what: What::Operation }, verb, &pieces, reads || bytes > UNSIGNALED_BYTES, inline);
+        slot.push(Sent { wr_id: id.to_bits(), bytes, what: What::Operation }, verb, &pieces, bytes > UNSIGNALED_BYTES, inline);
         slot.operations += 1;
         self.room -= 1;
         self.list(index);
@@ -238,8 +228,21 @@ impl Verbs {
     }
 
     /// The memory of an operation as the device is told of it, and its length in bytes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
+        // Nearly always: a run, in one registration.
+        if let Some((address, len)) = self.ops.contiguous(id)
+            && let Some(mr) = self.memory.find(address, len)
+            && (len > 0 && pieces.is_empty())
+        {
+            pieces.push(Piece { addr: address, length: len, lkey: mr.lkey });
+            return Ok(len);
+        }
+        self.many_pieces(id, pieces)
+    }
+
+    #[inline(never)]
+    fn many_pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
         let (most, mut bytes) = (self.caps.max_sge as usize, 0u64);
         self.ops.try_pieces(id, |address, len| {
             bytes += u64::from(len);
@@ -324,6 +327,29 @@ impl Verbs {
 }
 
 impl Slot {
+    /// What the device is asked for a datagram of `bytes`, or for a whole frame. The way to where it goes is held by `handle`.
+    fn datagram<'h>(
+        &self,
+        op: SendOp,
+        bytes: u32,
+        to: Option<Destination>,
+        handle: &'h mut Option<Rc<AddressHandle>>,
+    ) -> Result<Verb<'h>, WcStatus> {
+        let Some(to) = to.or(self.to) else {
+            return match op {
+                SendOp::Send if self.steering.is_some() && bytes >= HEADER_BYTES => Ok(Verb::Send),
+                SendOp::Send if self.steering.is_some() => Err(WcStatus::LocalLength),
+                _ => Err(WcStatus::LocalQpOperation),
+            };
+        };
+        // An address is good for the queue pair that made it.
+        let way = self.ways.get(to.way as usize).ok_or(WcStatus::LocalQpOperation)?;
+        if bytes > way.mtu {
+            return Err(WcStatus::LocalLength);
+        }
+        request::datagram(op, handle.insert(way.handle.clone()), to).ok_or(WcStatus::LocalQpOperation)
+    }
+
     /// Puts the windows that wait to be bound in front of what is to be posted. False while something is under way: nothing is posted
     /// then, or their turn would never come.
     #[inline]
@@ -345,10 +371,13 @@ impl Slot {
     }
 
     /// Adds a send request to the batch. It has a completion of its own if it `must`, or many before it have none.
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, sent: Sent, verb: Verb<'_>, pieces: &[Piece], must: bool, inline: bool) {
-        let signaled = must || self.unsignaled + 1 >= UNSIGNALED_MAX;
-        self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+        self.unsignaled += 1;
+        let signaled = must || self.unsignaled >= UNSIGNALED_MAX;
+        if signaled {
+            self.unsignaled = 0;
+        }
         self.sends.push(sent.wr_id, verb, pieces, signaled, inline);
         self.sent.push_back(sent);
     }

@@ -72,6 +72,9 @@ impl Memory {
     #[inline]
     pub fn find(&self, address: u64, len: u32) -> Option<&Mr> {
         let offset = address.checked_sub(self.base)?;
+        if offset + u64::from(len) <= self.piece_bytes {
+            return self.pieces.first();
+        }
         let inside = offset + u64::from(len) <= self.region.bytes();
         let whole = offset % self.piece_bytes + u64::from(len) <= self.piece_bytes;
         if inside && whole { self.pieces.get((offset / self.piece_bytes) as usize) } else { None }

@@ -15,7 +15,8 @@ bitflags::bitflags! {
 }
 
 /// On a connection; `None` where there is no such operation.
-#[inline]
+// Always inline: the verb is taken apart where it is made.
+#[inline(always)]
 pub fn of_connection(op: SendOp, transport: Transport, has: Operations) -> Option<Verb<'static>> {
     let is_reliable = transport == Transport::Rc;
     Some(match op {

@@ -1,14 +1,14 @@
-//! Tables keyed by numbers we drew at random: queue pair numbers and rkeys.
+//! Tables keyed by numbers that this end or its device gave out: queue pair numbers and rkeys.
 //!
 //! A peer chooses what is looked up, never what is stored, so it cannot build collisions and one multiplication hashes enough.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from a random 32-bit key.
+/// A map from a 32-bit key, drawn at random or counted up.
 pub type KeyMap<V> = HashMap<u32, V, BuildHasherDefault<KeyHasher>>;
 
-/// Spreads a random key over the word: the map uses its high and its low bits.
+/// Spreads a key over the word: the map uses its high and its low bits.
 #[derive(Default)]
 pub struct KeyHasher(u64);
 
