@@ -202,12 +202,6 @@ impl Ops {
         self.with_payload(id, InFlight::span)
     }
 
-    /// The same; `None` for a gather.
-    #[inline]
-    pub fn contiguous(&self, id: OpId) -> Option<(u64, u32)> {
-        self.with_payload(id, |payload| payload.table().is_empty().then(|| payload.span()))
-    }
-
     /// The address and length of the table of pieces of a gather. The table stays in place until the operation completes.
     pub fn table(&self, id: OpId) -> (*const libc::iovec, u32) {
         self.with_payload(id, |payload| (payload.table().as_ptr(), payload.table().len() as u32))
@@ -448,8 +442,9 @@ impl<L: Lease> Future for Op<L> {
             };
             return Poll::Pending;
         }
-        let outcome = slot.outcome;
-        let payload = table.release(id);
+        // Its waiter is gone since it is done.
+        let (outcome, payload) = (slot.outcome, slot.payload.unload());
+        table.recycle(id.slot);
         drop(table);
         self.id = None;
         Poll::Ready(Completed { outcome, lease: L::from_payload(payload) })

@@ -160,6 +160,12 @@ impl Parcel {
         self.len == 0
     }
 
+    /// The address of the view's first byte.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.home.region.pointer(self.offset()) as u64
+    }
+
     /// Where the view begins in the region.
     #[inline]
     pub fn offset(&self) -> RegionOffset {

@@ -26,6 +26,9 @@ pub trait Lease: Sized + sealed::Sealed {
     /// Puts the lease into the common type.
     fn into_payload(self) -> Payload;
 
+    /// Address and length of its memory in bytes, where that is one piece and not empty.
+    fn contiguous(&self) -> Option<(u64, u32)>;
+
     /// Takes it out again.
     ///
     /// # Panics
@@ -38,12 +41,17 @@ mod sealed {
 }
 
 macro_rules! lease {
-    ($type:ty, $variant:ident) => {
+    ($type:ty, $variant:ident, |$lease:ident| $contiguous:expr) => {
         impl sealed::Sealed for $type {}
         impl Lease for $type {
             #[inline]
             fn into_payload(self) -> Payload {
                 Payload::$variant(self)
+            }
+            #[inline]
+            fn contiguous(&self) -> Option<(u64, u32)> {
+                let $lease = self;
+                $contiguous.filter(|&(_, len)| len > 0)
             }
             #[inline]
             fn from_payload(payload: Payload) -> $type {
@@ -55,16 +63,21 @@ macro_rules! lease {
         }
     };
 }
-lease!(Run, Run);
-lease!(Shared, Shared);
-lease!(Parcel, Parcel);
-lease!(Gather, Gather);
+lease!(Run, Run, |run| Some((run.address(), run.len())));
+lease!(Shared, Shared, |shared| Some((shared.address(), shared.len())));
+lease!(Parcel, Parcel, |parcel| Some((parcel.address(), parcel.len())));
+// Several pieces, as a rule.
+lease!(Gather, Gather, |_gather| None);
 
 impl sealed::Sealed for Buf {}
 impl Lease for Buf {
     #[inline]
     fn into_payload(self) -> Payload {
         Payload::Run(self.into())
+    }
+    #[inline]
+    fn contiguous(&self) -> Option<(u64, u32)> {
+        Run::contiguous(self)
     }
     #[inline]
     fn from_payload(payload: Payload) -> Buf {
@@ -76,6 +89,9 @@ impl sealed::Sealed for () {}
 impl Lease for () {
     fn into_payload(self) -> Payload {
         Payload::None
+    }
+    fn contiguous(&self) -> Option<(u64, u32)> {
+        None
     }
     fn from_payload(payload: Payload) {
         assert!(matches!(payload, Payload::None), "an operation without memory gave back {payload:?}");
@@ -246,7 +262,7 @@ impl InFlight {
             Payload::None => (0, 0),
             Payload::Run(run) => (run.address(), run.len()),
             Payload::Shared(shared) => (shared.address(), shared.len()),
-            Payload::Parcel(parcel) => (parcel.home.region.pointer(parcel.offset()) as u64, parcel.len()),
+            Payload::Parcel(parcel) => (parcel.address(), parcel.len()),
             Payload::Gather(gather) => gather.pieces.table.first().map_or((0, 0), |piece| (piece.iov_base as u64, piece.iov_len as u32)),
         }
     }

@@ -3,7 +3,7 @@
 //! Every step of the TCP exchange is symmetric: the client writes its message and reads the server's of the same shape. The
 //! figures the client measured go to the server in the end; a server says them, a client tells its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use super::station::Station;
@@ -287,48 +287,39 @@ impl Test<'_> {
     }
 
     async fn operate(&self, client: &mut Client, steps: &Cell<u32>) -> Result<()> {
-        let Client { depth, remote, ref source, ref mut sinks } = *client;
-        let qp = self.qp;
+        let Client { depth, remote, source, sinks } = client;
+        let (qp, remote) = (self.qp, *remote);
+        let sources = || (0..*depth).map(|_| source.clone());
         match self.operation {
-            Operation::Write => self.repeat(depth, steps, || qp.submit_write(source.clone(), remote, None), drop).await,
-            Operation::Send => self.repeat(depth, steps, || qp.submit_send(source.clone(), None), drop).await,
-            Operation::Read | Operation::FetchAdd => {
-                let sinks = RefCell::new(sinks);
-                let sink = || sinks.borrow_mut().pop().expect("a sink for every operation under way");
-                let back = |sink| sinks.borrow_mut().push(sink);
-                match self.operation {
-                    Operation::Read => self.repeat(depth, steps, || qp.submit_read(sink(), remote), back).await,
-                    _ => self.repeat(depth, steps, || qp.submit_atomic(sink(), remote, Change::Add(1)), back).await,
-                }
-            }
+            Operation::Write => self.repeat(sources(), steps, |source| qp.submit_write(source, remote, None)).await,
+            Operation::Send => self.repeat(sources(), steps, |source| qp.submit_send(source, None)).await,
+            Operation::Read => self.repeat(sinks.drain(..), steps, |sink| qp.submit_read(sink, remote)).await,
+            Operation::FetchAdd => self.repeat(sinks.drain(..), steps, |sink| qp.submit_atomic(sink, remote, Change::Add(1))).await,
         }
     }
 
-    /// Posts one operation after the other, `depth` at most under way, and gives back the lease of each.
+    /// Posts one operation after the other, as many under way as there are leases: what one gives back is the next one's.
     async fn repeat<L: Lease>(
         &self,
-        depth: u32,
+        leases: impl Iterator<Item = L>,
         steps: &Cell<u32>,
-        mut post: impl FnMut() -> Result<Op<L>, Refused<L>>,
-        mut back: impl FnMut(L),
+        mut post: impl FnMut(L) -> Result<Op<L>, Refused<L>>,
     ) -> Result<()> {
-        let mut under_way: VecDeque<Op<L>> = VecDeque::with_capacity(depth as usize);
-        for number in 0..self.iterations + depth {
-            // Awaited in its place: to move it is most of what a step costs.
-            if number >= depth
-                && let Some(oldest) = under_way.front_mut()
-            {
-                let done = oldest.await;
-                if !done.outcome.is_ok() {
-                    let what = format!("{} number {}", self.operation.name(), number - depth);
-                    return Err(done.outcome.status.to_error(what));
-                }
-                under_way.pop_front();
-                back(done.lease);
-                steps.set(steps.get() + 1);
+        let mut under_way = Vec::new();
+        for lease in leases.take(self.iterations as usize) {
+            under_way.push(post(lease).map_err(|_| full())?);
+        }
+        let depth = under_way.len() as u32;
+        // Each is awaited in its place, which is the next one's: to move it is most of what a step costs.
+        for number in 0..self.iterations {
+            let place: &mut Op<L> = &mut under_way[(number % depth) as usize];
+            let done = (&mut *place).await;
+            if !done.outcome.is_ok() {
+                return Err(done.outcome.status.to_error(format!("{} number {number}", self.operation.name())));
             }
-            if number < self.iterations {
-                under_way.push_back(post().map_err(|_| full())?);
+            steps.set(number + 1);
+            if number + depth < self.iterations {
+                *place = post(done.lease).map_err(|_| full())?;
             }
         }
         Ok(())

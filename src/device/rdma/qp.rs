@@ -250,11 +250,12 @@ impl Qp {
     }
 
     #[inline]
-    fn post<L: Lease>(&self, lease: L, request: SendOp, remote_len: u32, to: Option<ud::Destination>) -> Result<Op<L>, Refused<L>> {
+    fn post<L: Lease>(&self, lease: L, op: SendOp, remote_len: u32, to: Option<ud::Destination>) -> Result<Op<L>, Refused<L>> {
+        let request = Request { op, memory: lease.contiguous(), remote_len, to };
         on!(&self.backend, hca => {
             let hca = &mut *hca.borrow_mut();
             let op = hca.ops().begin(lease)?;
-            let posted = hca.post_send(self.index, op.id(), request, remote_len, to);
+            let posted = hca.post_send(self.index, op.id(), &request);
             settle(hca.ops(), op, posted)
         })
     }
@@ -299,6 +300,18 @@ impl Drop for Qp {
     fn drop(&mut self) {
         on!(&self.backend, hca => hca.borrow_mut().close(self.index));
     }
+}
+
+/// A send request, as the device is to be told of it.
+pub(super) struct Request {
+    pub(super) op: SendOp,
+    /// Address and length of the lease's memory, where that is one piece.
+    #[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "the soft HCA asks the op table"))]
+    pub(super) memory: Option<(u64, u32)>,
+    /// What the peer's memory holds at most, in bytes.
+    pub(super) remote_len: u32,
+    /// Where a datagram goes, if not to the peer the queue pair was connected to.
+    pub(super) to: Option<ud::Destination>,
 }
 
 /// What became of a request that was posted.

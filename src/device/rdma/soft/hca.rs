@@ -15,11 +15,11 @@ use super::shared::Shared;
 use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
-use crate::device::rdma::qp::Posted;
+use crate::device::rdma::qp::{Posted, Request};
 use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Strays};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
-use crate::proto::rc::{self, RecvWr, Refusal, SendOp, SendWr, Sge, Sges};
+use crate::proto::rc::{self, RecvWr, Refusal, SendWr, Sge, Sges};
 use crate::proto::ud;
 use crate::wire::cm;
 
@@ -146,7 +146,8 @@ impl Soft {
     /// Posts a send request for operation `id`. `remote_len` is what the peer's memory holds at most; a datagram goes to `to`, or to
     /// the peer the queue pair was connected to.
     #[inline]
-    pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32, to: Option<ud::Destination>) -> Posted {
+    pub fn post_send(&mut self, index: u32, id: OpId, request: &Request) -> Posted {
+        let Request { op, remote_len, to, .. } = *request;
         let sges = match self.pieces(id) {
             Ok(sges) => sges,
             Err(status) => return Posted::Never(status),

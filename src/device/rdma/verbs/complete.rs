@@ -3,7 +3,7 @@
 use rdma_mummy_sys::ibv_wc_status as wc;
 
 use super::ffi::{Completion, Cq};
-use super::grants::Grants;
+use super::grants::{Grants, Key};
 use super::hca::Verbs;
 use super::shared::by;
 use super::slot::{Sent, Slot, What};
@@ -76,7 +76,7 @@ impl Verbs {
             let status = status.filter(|_| is_last);
             match sent.what {
                 What::Operation => slot.operation_ended(&self.ops, &sent, status),
-                window => window_ended(&mut self.grants, &mut self.doomed, index, window, status),
+                window => window_ended(&mut self.grants, &mut self.doomed, index, window, slot.changes.pop_front(), status),
             }
         }
         self.room += ended;
@@ -93,7 +93,7 @@ impl Verbs {
             self.room += 1;
             match sent.what {
                 What::Operation => slot.operation_ended(&self.ops, &sent, flushed),
-                window => window_ended(&mut self.grants, &mut self.doomed, index, window, flushed),
+                window => window_ended(&mut self.grants, &mut self.doomed, index, window, slot.changes.pop_front(), flushed),
             }
         }
     }
@@ -137,16 +137,13 @@ impl Slot {
 }
 
 /// A window's request ended, on the queue pair `index`.
-fn window_ended(grants: &mut Grants, doomed: &mut Vec<u32>, index: u32, what: What, status: Option<WcStatus>) {
+fn window_ended(grants: &mut Grants, doomed: &mut Vec<u32>, index: u32, what: What, key: Option<Key>, status: Option<WcStatus>) {
+    let key = key.expect("each request of a window is kept with its key");
+    // A flushed invalidation proves nothing: the queue pair's end does.
     match what {
-        What::Operation => {}
-        What::Bind(rkey, address) => grants.bound((rkey, address), status.is_none()),
-        What::Invalidate(rkey, address) => {
-            if !grants.invalidated((rkey, address), status.is_none()) {
-                // A flushed invalidation proves nothing: the queue pair's end does.
-                doomed.push(index);
-            }
-        }
+        What::Invalidate if !grants.invalidated(key, status.is_none()) => doomed.push(index),
+        What::Bind => grants.bound(key, status.is_none()),
+        What::Invalidate | What::Operation => {}
     }
 }
 

@@ -211,7 +211,10 @@ impl Verbs {
         slot.is_fault_told = true;
         slot.sends.clear();
         slot.recvs.clear();
-        slot.sent.extend(slot.bindings.drain(..).map(|binding| binding.sent()));
+        for (sent, key) in slot.bindings.drain(..).map(|binding| binding.sent()) {
+            slot.sent.push_back(sent);
+            slot.changes.push_back(key);
+        }
         let Some(mut qp) = slot.qp.take() else { return };
         // First of all the peer gets no answer any more, so that what it asks for is not refused for a window that is going.
         let mut attr = ffi::no_attr();

@@ -206,7 +206,7 @@ impl Verbs {
         if self.grants.is_rxe {
             slot.bindings.push_back(Binding { wr_id: serial, rkey, address, len, rights });
         } else {
-            Verbs::post_window(slot, serial, What::Bind(rkey, address), Verb::Bind { mw: &mw, mr, address, len, rkey, rights });
+            Verbs::post_window(slot, serial, What::Bind, (rkey, address), Verb::Bind { mw: &mw, mr, address, len, rkey, rights });
         }
         self.list_window(index);
         let gate = Gate::new(&self.ops);
@@ -259,7 +259,7 @@ impl Verbs {
                 continue;
             }
             let serial = self.grants.next_serial();
-            Verbs::post_window(slot, serial, What::Invalidate(key.0, key.1), Verb::Invalidate { rkey: key.0 });
+            Verbs::post_window(slot, serial, What::Invalidate, key, Verb::Invalidate { rkey: key.0 });
             self.list_window(index);
         }
     }

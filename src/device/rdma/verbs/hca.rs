@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::device::Device;
 use super::ffi::{AddressHandle, Cq, Pd, Piece, Verb};
-use super::grants::Grants;
+use super::grants::{Grants, Key};
 use super::managed::Managed;
 use super::memory::Memory;
 use super::raw::HEADER_BYTES;
@@ -19,7 +19,7 @@ use super::slot::{GRH_BYTES, Sent, Slot, UNSIGNALED_BYTES, UNSIGNALED_MAX, What}
 use super::ways::{Headers, Ways};
 use crate::base::{Nanos, Rng};
 use crate::device::rdma::keys::KeyMap;
-use crate::device::rdma::qp::Posted;
+use crate::device::rdma::qp::{Posted, Request};
 use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Transport};
 use crate::device::{OpId, Ops, Progress, Queue, Signal, WcStatus};
 use crate::proto::rc::SendOp;
@@ -151,50 +151,85 @@ impl Verbs {
         &self.ops
     }
 
-    /// Posts a send request for operation `id` at the next poll. `remote_len` is what the peer's memory holds at most; a datagram goes to
-    /// `to`, or to the peer the queue pair was connected to.
+    /// Posts a send request for operation `id` at the next poll.
     #[inline]
-    pub fn post_send(&mut self, index: u32, id: OpId, op: SendOp, remote_len: u32, to: Option<Destination>) -> Posted {
+    pub fn post_send(&mut self, index: u32, id: OpId, request: &Request) -> Posted {
+        // Nearly always: memory of one registration, by a connection.
+        if let (Some((addr, length)), None) = (request.memory, request.to)
+            && let Some(mr) = self.memory.find(addr, length)
+        {
+            let piece = Piece { addr, length, lkey: mr.lkey };
+            return self.post_pieces(index, id, request, &[piece], length);
+        }
+        self.post_unusual(index, id, request)
+    }
+
+    /// A gather, what is empty or in two registrations, or what goes to a named address.
+    #[inline(never)]
+    fn post_unusual(&mut self, index: u32, id: OpId, request: &Request) -> Posted {
         let mut pieces = ArrayVec::new();
-        let bytes = match self.pieces(id, &mut pieces) {
-            Ok(bytes) if bytes <= remote_len.min(self.caps.max_message_bytes) => bytes,
-            Ok(_) => return Posted::Never(WcStatus::LocalLength),
-            Err(status) => return Posted::Never(status),
-        };
-        let (room, operations) = (self.room, self.operations);
+        match self.pieces(id, &mut pieces) {
+            Ok(bytes) if request.to.is_none() => self.post_pieces(index, id, request, &pieces, bytes),
+            Ok(bytes) => self.post_datagram(index, id, request, &pieces, bytes),
+            Err(status) => Posted::Never(status),
+        }
+    }
+
+    #[inline(always)]
+    fn post_pieces(&mut self, index: u32, id: OpId, request: &Request, pieces: &[Piece], bytes: u32) -> Posted {
+        let (room, operations, op) = (self.room, self.operations, request.op);
+        let most = request.remote_len.min(self.caps.max_message_bytes);
         let slot = self.slot(index);
-        match slot.state {
-            QpState::Connected => {}
-            QpState::Init => return Posted::Never(WcStatus::LocalQpOperation),
-            QpState::Error => return Posted::Never(WcStatus::Flushed),
+        let transport = slot.config.transport;
+        if transport == Transport::Ud {
+            return self.post_datagram(index, id, request, pieces, bytes);
         }
-        if slot.operations == slot.config.send_depth || room == 0 {
-            return Posted::Full;
+        if let Err(posted) = slot.admit(bytes, most, room) {
+            return posted;
         }
-        let mut handle = None;
-        let verb = match slot.config.transport {
-            Transport::Ud => match slot.datagram(op, bytes, to, &mut handle) {
-                Ok(verb) => Some(verb),
-                Err(status) => return Posted::Never(status),
-            },
-            // A connection has one peer.
-            Transport::Rc | Transport::Uc if to.is_some() => None,
-            transport => request::of_connection(op, transport, operations),
-        };
-        let Some(verb) = verb else { return Posted::Never(WcStatus::LocalQpOperation) };
+        let Some(verb) = request::of_connection(op, transport, operations) else { return Posted::Never(WcStatus::LocalQpOperation) };
         let is_atomic = matches!(op, SendOp::Atomic(..));
         if is_atomic && (bytes != 8 || pieces.len() != 1) {
             return Posted::Never(WcStatus::LocalLength);
         }
         let reads = is_atomic || matches!(op, SendOp::Read(_));
-        let inline = !reads && bytes > 0 && bytes <= slot.inline_bytes;
+        self.collect(index, id, verb, pieces, bytes, reads)
+    }
+
+    /// Posts a datagram, or a whole frame where the queue pair is for those.
+    #[inline(never)]
+    fn post_datagram(&mut self, index: u32, id: OpId, request: &Request, pieces: &[Piece], bytes: u32) -> Posted {
+        let (room, most) = (self.room, request.remote_len.min(self.caps.max_message_bytes));
+        let slot = self.slot(index);
+        if slot.config.transport != Transport::Ud {
+            // A connection has one peer.
+            return Posted::Never(WcStatus::LocalQpOperation);
+        }
+        if let Err(posted) = slot.admit(bytes, most, room) {
+            return posted;
+        }
+        let mut handle = None;
+        match slot.datagram(request.op, bytes, request.to, &mut handle) {
+            Ok(verb) => self.collect(index, id, verb, pieces, bytes, false),
+            Err(status) => Posted::Never(status),
+        }
+    }
+
+    /// Keeps a request until the next poll. One that `reads` fills its pieces.
+    #[inline(always)]
+    fn collect(&mut self, index: u32, id: OpId, verb: Verb<'_>, pieces: &[Piece], bytes: u32, reads: bool) -> Posted {
+        let slot = self.slots[index as usize].as_mut().expect("a queue pair handle keeps its slot");
+        let inline = bytes <= slot.inline_bytes && bytes > 0 && !reads;
         if inline {
             slot.config.ledger.note(bytes);
         }
-        slot.push(Sent { wr_id: id.to_bits(), bytes, what: What::Operation }, verb, &pieces, bytes > UNSIGNALED_BYTES, inline);
+        slot.push(Sent { wr_id: id.to_bits(), bytes, what: What::Operation }, verb, pieces, bytes > UNSIGNALED_BYTES, inline);
         slot.operations += 1;
         self.room -= 1;
-        self.list(index);
+        if !slot.is_listed {
+            slot.is_listed = true;
+            self.listed.push_back(index);
+        }
         Posted::Taken
     }
 
@@ -228,21 +263,7 @@ impl Verbs {
     }
 
     /// The memory of an operation as the device is told of it, and its length in bytes.
-    #[inline(always)]
     pub(super) fn pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
-        // Nearly always: a run, in one registration.
-        if let Some((address, len)) = self.ops.contiguous(id)
-            && let Some(mr) = self.memory.find(address, len)
-            && (len > 0 && pieces.is_empty())
-        {
-            pieces.push(Piece { addr: address, length: len, lkey: mr.lkey });
-            return Ok(len);
-        }
-        self.many_pieces(id, pieces)
-    }
-
-    #[inline(never)]
-    fn many_pieces(&self, id: OpId, pieces: &mut ArrayVec<Piece, PIECES_MAX>) -> Result<u32, WcStatus> {
         let (most, mut bytes) = (self.caps.max_sge as usize, 0u64);
         self.ops.try_pieces(id, |address, len| {
             bytes += u64::from(len);
@@ -258,8 +279,9 @@ impl Verbs {
     }
 
     /// A window's request, at the next poll. The send queue has room for one of each window of the queue pair.
-    pub(super) fn post_window(slot: &mut Slot, wr_id: u64, what: What, verb: Verb<'_>) {
+    pub(super) fn post_window(slot: &mut Slot, wr_id: u64, what: What, key: Key, verb: Verb<'_>) {
         slot.push(Sent { wr_id, bytes: 0, what }, verb, &[], true, false);
+        slot.changes.push_back(key);
     }
 
     pub(super) fn list_window(&mut self, index: u32) {
@@ -327,6 +349,18 @@ impl Verbs {
 }
 
 impl Slot {
+    /// Whether a request of `bytes` is to be collected; otherwise what becomes of it. `room` is the completion queue's.
+    #[inline(always)]
+    fn admit(&self, bytes: u32, most: u32, room: u32) -> Result<(), Posted> {
+        match self.state {
+            _ if bytes > most => Err(Posted::Never(WcStatus::LocalLength)),
+            QpState::Init => Err(Posted::Never(WcStatus::LocalQpOperation)),
+            QpState::Error => Err(Posted::Never(WcStatus::Flushed)),
+            QpState::Connected if self.operations == self.config.send_depth || room == 0 => Err(Posted::Full),
+            QpState::Connected => Ok(()),
+        }
+    }
+
     /// What the device is asked for a datagram of `bytes`, or for a whole frame. The way to where it goes is held by `handle`.
     fn datagram<'h>(
         &self,
@@ -363,10 +397,13 @@ impl Slot {
         }
         for binding in self.bindings.drain(..) {
             grants.bind(&binding, &mut self.sends);
-            self.sent.push_back(binding.sent());
+            let (sent, key) = binding.sent();
+            self.sent.push_back(sent);
+            self.changes.push_back(key);
         }
         self.sends.bring_forward(count);
         self.sent.rotate_right(count);
+        self.changes.rotate_right(count);
         true
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::ffi::{AddressHandle, QueuePair, RecvBatch, Rights, SendBatch, Steering};
+use super::grants::Key;
 use crate::base::{Psn, Qpn};
 use crate::device::rdma::{QpConfig, QpFault, QpState, Transport};
 use crate::proto::ud::Destination;
@@ -44,8 +45,8 @@ pub struct Binding {
 
 impl Binding {
     /// The request, as it is kept until its completion.
-    pub fn sent(&self) -> Sent {
-        Sent { wr_id: self.wr_id, bytes: 0, what: What::Bind(self.rkey, self.address) }
+    pub fn sent(&self) -> (Sent, Key) {
+        (Sent { wr_id: self.wr_id, bytes: 0, what: What::Bind }, (self.rkey, self.address))
     }
 }
 
@@ -54,10 +55,10 @@ impl Binding {
 pub enum What {
     /// An operation's.
     Operation,
-    /// A window is bound: rkey and address.
-    Bind(u32, u64),
-    /// A window is closed: rkey and address.
-    Invalidate(u32, u64),
+    /// A window is bound.
+    Bind,
+    /// A window is closed.
+    Invalidate,
 }
 
 /// A queue pair.
@@ -85,6 +86,8 @@ pub struct Slot {
     pub recvs: RecvBatch,
     /// Everything that has no completion yet, oldest first: each queue completes in order.
     pub sent: VecDeque<Sent>,
+    /// The windows of the requests among them that are a window's, in the same order.
+    pub changes: VecDeque<Key>,
     pub received: VecDeque<u64>,
     /// Windows to bind as soon as no request before them is under way; not yet in [`Slot::sent`].
     pub bindings: VecDeque<Binding>,
@@ -124,6 +127,7 @@ impl Slot {
             sends: SendBatch::new(sends),
             recvs: RecvBatch::new(recvs),
             sent: VecDeque::with_capacity(sends),
+            changes: VecDeque::new(),
             received: VecDeque::with_capacity(recvs),
             config,
             bindings: VecDeque::new(),
