@@ -233,6 +233,16 @@ impl Index {
         self.records.bytes() + self.names.bytes() + self.order.bytes() + points
     }
 
+    /// Every version with its bucket and name, in order.
+    pub fn versions(&self) -> impl Iterator<Item = (u32, &[u8], Version)> {
+        let mut at = self.order.seek(|_| Ordering::Greater);
+        std::iter::from_fn(move || {
+            let record = &self.records[self.order.get(at)?];
+            at = self.order.next(at);
+            Some((record.bucket, name_of(&self.names, record), record.version()))
+        })
+    }
+
     /// The newest version of a name, delete markers too.
     pub fn newest(&self, bucket: u32, name: &[u8]) -> Option<Version> {
         self.point(bucket, name).map(|id| self.records[id].version())

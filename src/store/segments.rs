@@ -1,7 +1,7 @@
 //! The segments of a device: which are free, and how much of each is needed. Shared by all cores.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::store::{SEGMENTS_AT, UNIT};
@@ -82,6 +82,8 @@ pub struct Segments {
     table: Mutex<Table>,
     /// Units of each that are needed.
     live: Box<[AtomicU32]>,
+    /// Of its last use: part of the checksum of each of its items.
+    salts: Box<[AtomicU64]>,
 }
 
 /// How full a store is, in bytes.
@@ -102,6 +104,8 @@ pub struct Found {
     pub segment: u32,
     /// As its header says.
     pub generation: u64,
+    /// As its header says.
+    pub salt: u64,
     /// It is part of the checkpoint in force.
     pub is_checkpoint: bool,
 }
@@ -111,13 +115,15 @@ impl Segments {
     pub fn new(count: u32, segment_bytes: u32, reserve: Reserve, generation: u64, found: &[Found]) -> Segments {
         let mut slots: Box<[Slot]> = (0..count).map(|_| Slot { used: Use::Free, generation: 0 }).collect();
         let mut highest = generation;
-        for &Found { segment, generation, is_checkpoint } in found {
+        let salts: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        for &Found { segment, generation, salt, is_checkpoint } in found {
+            salts[segment as usize].store(salt, Ordering::Relaxed);
             slots[segment as usize] = Slot { used: if is_checkpoint { Use::Checkpoint } else { Use::Full }, generation };
             highest = highest.max(generation);
         }
         let free = (0..count).filter(|&segment| slots[segment as usize].used == Use::Free).collect();
         let live = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Segments { segment_bytes, reserve, table: Mutex::new(Table { slots, free, generation: highest }), live }
+        Segments { segment_bytes, reserve, table: Mutex::new(Table { slots, free, generation: highest }), live, salts }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -125,8 +131,8 @@ impl Segments {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a free one into use; `None` when those left are kept for others.
-    pub fn take(&self, purpose: Purpose) -> Option<Taken> {
+    /// Takes a free one into use with a salt, which is random; `None` when those left are kept for others.
+    pub fn take(&self, purpose: Purpose, salt: u64) -> Option<Taken> {
         let mut table = self.table();
         if table.free.len() <= self.reserve.below(purpose) as usize {
             return None;
@@ -135,6 +141,7 @@ impl Segments {
         table.generation += 1;
         let generation = table.generation;
         table.slots[segment as usize] = Slot { used: Use::Open, generation };
+        self.salts[segment as usize].store(salt, Ordering::Release);
         Some(Taken { segment, generation })
     }
 
@@ -184,6 +191,11 @@ impl Segments {
         let segment = self.of(address);
         let before = self.live[segment].fetch_sub(bytes / UNIT, Ordering::AcqRel);
         assert!(before >= bytes / UNIT, "segment {segment}: {bytes} bytes were not needed, of {before} units");
+    }
+
+    /// The salt of the segment that the item at byte `address` is in.
+    pub fn salt(&self, address: u64) -> u64 {
+        self.salts[self.of(address)].load(Ordering::Acquire)
     }
 
     fn of(&self, address: u64) -> usize {
@@ -244,7 +256,7 @@ mod tests {
         let segments = Segments::new(6, SEGMENT, RESERVE, 40, &[]);
         let mut taken = 0;
         for (purpose, most) in [(Purpose::Put, 2), (Purpose::Delete, 3), (Purpose::Compact, 1)] {
-            let count = std::iter::from_fn(|| segments.take(purpose)).inspect(|_| taken += 1).count();
+            let count = std::iter::from_fn(|| segments.take(purpose, 9)).inspect(|_| taken += 1).count();
             assert_eq!(count, most, "{purpose:?}");
         }
         assert_eq!((taken, segments.newest_generation(), segments.oldest_generation()), (6, 46, 41));
@@ -253,7 +265,7 @@ mod tests {
     #[test]
     fn the_emptiest_and_oldest_leaves_first_and_the_longest_free_is_taken_first() {
         let segments = Segments::new(4, SEGMENT, NONE, 0, &[]);
-        let taken: Vec<Taken> = (0..4).map_while(|_| segments.take(Purpose::Put)).collect();
+        let taken: Vec<Taken> = (0..4).map_while(|_| segments.take(Purpose::Put, 9)).collect();
         for (taken, live) in taken.iter().zip([SEGMENT / 2, SEGMENT / 2, SEGMENT / 8, SEGMENT]) {
             segments.need(address(taken.segment), live);
         }
@@ -271,17 +283,18 @@ mod tests {
         segments.release(2);
         let usage = Usage { capacity: u64::from(SEGMENT) * 4, live: u64::from(SEGMENT) * 3 / 2, free: u64::from(SEGMENT) * 2 };
         assert_eq!(segments.usage(), usage);
-        assert_eq!(segments.take(Purpose::Put), Some(Taken { segment: 1, generation: 5 }));
-        assert_eq!(segments.take(Purpose::Put), Some(Taken { segment: 2, generation: 6 }));
+        assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 1, generation: 5 }));
+        assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 2, generation: 6 }));
     }
 
     #[test]
     fn what_recovery_found_is_in_use() {
-        let log = Found { segment: 1, generation: 9, is_checkpoint: false };
-        let segments = Segments::new(3, SEGMENT, NONE, 7, &[log, Found { segment: 0, generation: 5, is_checkpoint: true }]);
+        let log = Found { segment: 1, generation: 9, salt: 7, is_checkpoint: false };
+        let segments = Segments::new(3, SEGMENT, NONE, 7, &[log, Found { segment: 0, generation: 5, salt: 8, is_checkpoint: true }]);
         assert_eq!((segments.newest_generation(), segments.oldest_generation()), (9, 9));
-        assert_eq!(segments.take(Purpose::Put), Some(Taken { segment: 2, generation: 10 }));
-        assert_eq!(segments.take(Purpose::Compact), None);
+        assert_eq!([address(0), address(1)].map(|address| segments.salt(address)), [8, 7]);
+        assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 2, generation: 10 }));
+        assert_eq!(segments.take(Purpose::Compact, 9), None);
         segments.release(0);
         assert_eq!(segments.leave(0), Some(1));
     }
@@ -289,7 +302,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "64 units of it are needed")]
     fn what_is_needed_is_not_released() {
-        let segments = Segments::new(1, SEGMENT, NONE, 0, &[Found { segment: 0, generation: 1, is_checkpoint: false }]);
+        let segments = Segments::new(1, SEGMENT, NONE, 0, &[Found { segment: 0, generation: 1, salt: 7, is_checkpoint: false }]);
         segments.need(address(0), 4096);
         segments.leave(0);
         segments.release(0);

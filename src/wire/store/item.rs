@@ -167,7 +167,7 @@ impl ObjectLayout {
 }
 
 /// What a tombstone ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
     /// A version of an object.

@@ -45,6 +45,33 @@ pub fn checksums(data: &[u8]) -> impl Iterator<Item = u64> + '_ {
     data.chunks(DATA_BLOCK as usize).map(crc64)
 }
 
+/// The same of data in parts: a block may begin in one and end in another.
+pub fn checksums_of_parts(parts: &[&[u8]]) -> Vec<u64> {
+    let mut sums = Vec::new();
+    let (mut digest, mut filled) = (crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme), 0);
+    for part in parts {
+        let mut rest = *part;
+        while !rest.is_empty() {
+            let (taken, behind) = rest.split_at(rest.len().min(DATA_BLOCK as usize - filled));
+            if taken.len() == DATA_BLOCK as usize {
+                sums.push(crc64(taken));
+            } else {
+                digest.update(taken);
+                filled += taken.len();
+                if filled == DATA_BLOCK as usize {
+                    sums.push(digest.finalize_reset());
+                    filled = 0;
+                }
+            }
+            rest = behind;
+        }
+    }
+    if filled > 0 {
+        sums.push(digest.finalize());
+    }
+    sums
+}
+
 /// How many checksums so much data has.
 #[inline]
 pub fn checksum_count(data_bytes: u32) -> u32 {
@@ -63,6 +90,10 @@ mod tests {
         let sums: Vec<u64> = checksums(&data).collect();
         assert_eq!(sums, [crc64(&data[..4096]), crc64(&data[4096..8192]), crc64(&data[8192..])]);
         assert_eq!(checksum_count(10_000), 3);
+        for cut in [0, 1, 4095, 4096, 4097, 8192, 10_000] {
+            let (one, other) = data.split_at(cut);
+            assert_eq!(checksums_of_parts(&[one, &[], other]), sums, "cut at {cut}");
+        }
         assert_eq!(checksum_count(0), 0);
     }
 }

@@ -1,0 +1,472 @@
+//! What a core knows of its shards: which items hold, where they are, and what became unnecessary.
+//!
+//! Items may be told in any order, and more than once: of each identity the highest sequence number holds. So the same code takes what a
+//! client has just written, what compaction has moved, and what recovery finds.
+//!
+//! A tombstone is kept apart from what it ends, and works against what is told after it. An object that completes an upload is a tombstone
+//! of that upload, whether the object holds or not.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::store::index::{Index, Put, Version};
+use crate::store::log::Written;
+use crate::wire::store::item::{Class, ExtentRef, Item, Object, What};
+
+/// Items that nothing needs any more: byte address on the device, and length.
+pub type Gone = Vec<(u64, u32)>;
+
+/// What a tombstone is of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Ended {
+    class: Class,
+    bucket: u32,
+    number: u64,
+    name: Box<[u8]>,
+}
+
+/// A tombstone.
+#[derive(Default)]
+struct Tombstone {
+    /// What is ended goes up to it: the highest of its item's and of those of objects that stand for it.
+    sequence: u64,
+    /// `None` where only an object that completes an upload stands for it.
+    at: Option<Written>,
+    /// Something that it ends was told.
+    has_worked: bool,
+    /// The highest generation of a segment when it began to hold: it is needed as long as one of this or a lower one is in use.
+    limit: u64,
+}
+
+/// Data of a large object or of a part.
+#[derive(Default)]
+struct Extent {
+    /// Objects, parts and lists that name it, and puts that are to.
+    holders: u32,
+    /// `None` while only its holders are known.
+    at: Option<Written>,
+    /// The extents it lists, once they are known.
+    lists: Option<Box<[ExtentRef]>>,
+}
+
+/// A part of an upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where its item is.
+    pub at: Written,
+    /// Bytes of it.
+    pub size: u64,
+    /// An MD5, or random.
+    pub etag: [u8; 16],
+    /// CRC-64/NVME of its bytes.
+    pub crc: u64,
+    /// When, in milliseconds since 1970 (UTC).
+    pub time_ms: u64,
+    /// The ETag is no MD5.
+    pub has_opaque_etag: bool,
+    /// Where its bytes are, if they are not the item's data.
+    pub extents: Box<[ExtentRef]>,
+}
+
+/// An upload under way.
+#[derive(Clone, Debug, Default)]
+pub struct Upload {
+    /// Where its item is; `None` while only parts of it were told.
+    at: Option<Written>,
+    /// When it was begun, in milliseconds since 1970 (UTC).
+    pub time_ms: u64,
+    /// Its parts, by number.
+    pub parts: BTreeMap<u16, Part>,
+}
+
+/// A bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Where its item is.
+    pub at: Written,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// When it was made or changed, in milliseconds since 1970 (UTC).
+    pub time_ms: u64,
+    /// What belongs to it, in the words of the layer above.
+    pub properties: Box<[u8]>,
+}
+
+/// Bucket, name and identifier of an upload: in the order in which they are listed.
+pub type UploadKey = (u32, Box<[u8]>, u64);
+
+/// What is missing or left over when everything was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Extents that something names and nobody has found.
+    pub missing: Vec<u64>,
+    /// Uploads that were completed, and whose tombstone is yet to be written.
+    pub completed: Vec<UploadKey>,
+}
+
+/// What a core knows.
+#[derive(Default)]
+pub struct Catalog {
+    index: Index,
+    /// Extents of object versions, by sequence number.
+    spread: HashMap<u64, Box<[ExtentRef]>>,
+    extents: HashMap<u64, Extent>,
+    uploads: BTreeMap<UploadKey, Upload>,
+    buckets: BTreeMap<u32, Bucket>,
+    tombstones: HashMap<Arc<Ended>, Tombstone>,
+    /// Tombstones by their limit. One that was renewed is in it more than once.
+    limits: VecDeque<(u64, Arc<Ended>)>,
+    /// Everything was told, and what nobody needs is forgotten at once.
+    is_settled: bool,
+}
+
+impl Catalog {
+    /// Object versions by name.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The extents of an object version.
+    pub fn extents_of(&self, sequence: u64) -> &[ExtentRef] {
+        self.spread.get(&sequence).map_or(&[], |extents| extents)
+    }
+
+    /// Where an extent is.
+    pub fn extent(&self, id: u64) -> Option<Written> {
+        self.extents.get(&id)?.at
+    }
+
+    /// The extents that an extent lists, where that is known.
+    pub fn listed(&self, id: u64) -> Option<&[ExtentRef]> {
+        self.extents.get(&id)?.lists.as_deref()
+    }
+
+    /// The upload under way with this name and identifier.
+    pub fn upload(&self, key: &UploadKey) -> Option<&Upload> {
+        self.uploads.get(key).filter(|upload| upload.at.is_some())
+    }
+
+    /// Uploads under way, in order, from `key` on.
+    pub fn uploads_from(&self, key: &UploadKey) -> impl Iterator<Item = (&UploadKey, &Upload)> {
+        self.uploads.range(key.clone()..).filter(|(_, upload)| upload.at.is_some())
+    }
+
+    /// Buckets by identifier.
+    pub fn buckets(&self) -> &BTreeMap<u32, Bucket> {
+        &self.buckets
+    }
+
+    /// An item is stable at `at`, or was found there. `limit` is the highest generation of a segment so far. What nobody needs any more, of
+    /// what was told before or of this one itself, goes to `gone`.
+    ///
+    /// Data of a new object is [held](Catalog::hold) before.
+    pub fn apply(&mut self, item: &Item, at: Written, limit: u64, gone: &mut Gone) {
+        let holds = match item.what {
+            What::Object(object) => self.object(item, &object, at, limit, gone),
+            What::Part(part) => self.part(item, &part, at, gone),
+            What::Extent => self.moved_extent(at, gone),
+            What::Tombstone(class) => self.end(class, item, Some(at), limit, gone),
+            What::Bucket => self.bucket(item, at, gone),
+            What::Upload => self.begin_upload(item, at, gone),
+            What::Checkpoint(_) => false,
+        };
+        if !holds {
+            gone.push((at.address, at.item_bytes));
+        }
+    }
+
+    fn object(&mut self, item: &Item, object: &Object, at: Written, limit: u64, gone: &mut Gone) -> bool {
+        let Item { bucket, name, sequence, number, .. } = *item;
+        let is_ended = self.is_ended(Class::Object, item);
+        let version = Version {
+            address: at.address,
+            item_bytes: at.item_bytes,
+            head_bytes: at.head_bytes,
+            sequence,
+            time_ms: item.time_ms,
+            size: object.size,
+            etag: object.etag,
+            parts: object.part,
+            is_null: number == 0,
+            is_delete_marker: object.is_delete_marker,
+            has_extents: !object.extents.is_empty(),
+            has_opaque_etag: object.has_opaque_etag,
+        };
+        let holds = !is_ended
+            && match self.index.put(bucket, name, &version) {
+                Put::Stale => false,
+                Put::Taken(Some(before)) if before.sequence == sequence => {
+                    replaced(before.address, before.item_bytes, at, gone);
+                    true
+                }
+                Put::Taken(before) => {
+                    self.hold_all(object.extents);
+                    if !object.extents.is_empty() {
+                        self.spread.insert(sequence, object.extents.into());
+                    }
+                    if let Some(before) = before {
+                        self.version_ended(&before, gone);
+                    }
+                    true
+                }
+            };
+        if object.upload != 0 {
+            let upload = Item { number: object.upload, ..*item };
+            self.end(Class::Upload, &upload, None, limit, gone);
+        }
+        holds
+    }
+
+    /// A version holds no more.
+    fn version_ended(&mut self, version: &Version, gone: &mut Gone) {
+        gone.push((version.address, version.item_bytes));
+        if let Some(extents) = self.spread.remove(&version.sequence) {
+            self.release_all(&extents, gone);
+        }
+    }
+
+    fn part(&mut self, item: &Item, part: &Object, at: Written, gone: &mut Gone) -> bool {
+        if self.is_ended(Class::Upload, item) {
+            return false;
+        }
+        let key = (item.bucket, item.name.into(), item.number);
+        let there = self.uploads.entry(key.clone()).or_default().parts.get(&part.part).map(|part| part.at);
+        if there.is_some_and(|there| there.sequence > at.sequence) {
+            return false;
+        }
+        if there.is_none_or(|there| there.sequence < at.sequence) {
+            self.hold_all(part.extents);
+        }
+        let (size, etag, crc) = (part.size, part.etag, part.crc);
+        let (time_ms, has_opaque_etag, extents) = (item.time_ms, part.has_opaque_etag, part.extents.into());
+        let new = Part { at, size, etag, crc, time_ms, has_opaque_etag, extents };
+        let upload = self.uploads.get_mut(&key).expect("it was there or made");
+        match upload.parts.insert(part.part, new) {
+            Some(before) if before.at.sequence < at.sequence => self.part_ended(before, gone),
+            Some(before) => replaced(before.at.address, before.at.item_bytes, at, gone),
+            None => {}
+        }
+        true
+    }
+
+    fn part_ended(&mut self, part: Part, gone: &mut Gone) {
+        gone.push((part.at.address, part.at.item_bytes));
+        self.release_all(&part.extents, gone);
+    }
+
+    fn begin_upload(&mut self, item: &Item, at: Written, gone: &mut Gone) -> bool {
+        if self.is_ended(Class::Upload, item) {
+            return false;
+        }
+        let upload = self.uploads.entry((item.bucket, item.name.into(), item.number)).or_default();
+        upload.time_ms = item.time_ms;
+        latest(&mut upload.at, at, gone)
+    }
+
+    fn bucket(&mut self, item: &Item, at: Written, gone: &mut Gone) -> bool {
+        if self.is_ended(Class::Bucket, item) {
+            return false;
+        }
+        let bucket = Bucket { at, name: item.name.into(), time_ms: item.time_ms, properties: item.properties.into() };
+        let mut there = self.buckets.get(&item.bucket).map(|bucket| bucket.at);
+        if !latest(&mut there, at, gone) {
+            return false;
+        }
+        self.buckets.insert(item.bucket, bucket);
+        true
+    }
+
+    /// Compaction has moved an extent, or recovery found it.
+    fn moved_extent(&mut self, at: Written, gone: &mut Gone) -> bool {
+        match self.extents.get_mut(&at.sequence) {
+            Some(extent) => latest(&mut extent.at, at, gone),
+            None if self.is_settled => false,
+            None => {
+                self.extents.insert(at.sequence, Extent { at: Some(at), ..Extent::default() });
+                true
+            }
+        }
+    }
+
+    /// Data of an object that is being put is stable. It is held until [`Catalog::release`]; a list of extents holds what it lists.
+    pub fn hold(&mut self, at: Written, lists: Option<&[ExtentRef]>) {
+        self.extents.insert(at.sequence, Extent { holders: 1, at: Some(at), lists: None });
+        if let Some(lists) = lists {
+            self.list(at.sequence, lists);
+        }
+    }
+
+    /// Somebody reads or copies these extents: they stay until [`Catalog::release`].
+    pub fn hold_all(&mut self, extents: &[ExtentRef]) {
+        for extent in extents {
+            self.extents.entry(extent.id()).or_default().holders += 1;
+        }
+    }
+
+    /// The end of a hold on extents.
+    pub fn release_all(&mut self, extents: &[ExtentRef], gone: &mut Gone) {
+        for extent in extents {
+            self.release(extent.id(), gone);
+        }
+    }
+
+    /// The end of a hold on one extent.
+    ///
+    /// # Panics
+    /// When nobody held it: a bug of the caller's.
+    pub fn release(&mut self, id: u64, gone: &mut Gone) {
+        let extent = self.extents.get_mut(&id).expect("an extent that is held is known");
+        extent.holders = extent.holders.checked_sub(1).expect("an extent is released by who holds it");
+        if extent.holders == 0 && self.is_settled {
+            self.forget_extent(id, gone);
+        }
+    }
+
+    fn forget_extent(&mut self, id: u64, gone: &mut Gone) {
+        let Some(Extent { at, lists, .. }) = self.extents.remove(&id) else { return };
+        gone.extend(at.map(|at| (at.address, at.item_bytes)));
+        if let Some(lists) = lists {
+            self.release_all(&lists, gone);
+        }
+    }
+
+    /// What the data of extent `id` lists.
+    pub fn list(&mut self, id: u64, lists: &[ExtentRef]) {
+        let extent = self.extents.entry(id).or_default();
+        if extent.lists.is_none() {
+            extent.lists = Some(lists.into());
+            self.hold_all(lists);
+        }
+    }
+
+    /// Lists whose content is not known yet, of what was told so far: where they are.
+    pub fn unread_lists(&self) -> Vec<Written> {
+        let parts = self.uploads.values().flat_map(|upload| upload.parts.values()).map(|part| &part.extents);
+        let named = self.spread.values().chain(parts).flat_map(|extents| extents.iter()).filter(|extent| extent.is_list());
+        let unread = named.filter_map(|extent| self.extents.get(&extent.id()).filter(|extent| extent.lists.is_none())?.at);
+        let by_id: BTreeMap<u64, Written> = unread.map(|at| (at.sequence, at)).collect();
+        by_id.into_values().collect()
+    }
+
+    fn is_ended(&mut self, class: Class, item: &Item) -> bool {
+        let tombstone = self.tombstones.get_mut(&ended(class, item)).filter(|tombstone| tombstone.sequence >= item.sequence);
+        tombstone.map(|tombstone| tombstone.has_worked = true).is_some()
+    }
+
+    /// A tombstone of `class` with the identity of `item`, or an object that stands for one. Whether its item is needed.
+    fn end(&mut self, class: Class, item: &Item, at: Option<Written>, limit: u64, gone: &mut Gone) -> bool {
+        let key = Arc::new(ended(class, item));
+        let tombstone = self.tombstones.entry(key.clone()).or_default();
+        let is_needed = at.is_some_and(|at| latest(&mut tombstone.at, at, gone));
+        if tombstone.sequence >= item.sequence {
+            return is_needed;
+        }
+        (tombstone.sequence, tombstone.limit) = (item.sequence, limit);
+        self.limits.push_back((limit, key.clone()));
+        let before = gone.len();
+        match class {
+            Class::Object => {
+                let is_null = item.number == 0;
+                if let Some(version) = self.index.end(item.bucket, item.name, is_null, item.number, item.sequence) {
+                    self.version_ended(&version, gone);
+                }
+            }
+            Class::Upload => self.end_upload(&(item.bucket, item.name.into(), item.number), item.sequence, gone),
+            Class::Bucket => {
+                if self.buckets.get(&item.bucket).is_some_and(|bucket| bucket.at.sequence <= item.sequence)
+                    && let Some(bucket) = self.buckets.remove(&item.bucket)
+                {
+                    gone.push((bucket.at.address, bucket.at.item_bytes));
+                }
+            }
+        }
+        if gone.len() > before
+            && let Some(tombstone) = self.tombstones.get_mut(&key)
+        {
+            tombstone.has_worked = true;
+        }
+        is_needed
+    }
+
+    fn end_upload(&mut self, key: &UploadKey, up_to: u64, gone: &mut Gone) {
+        let Some(upload) = self.uploads.get_mut(key) else { return };
+        if let Some(at) = upload.at.take_if(|at| at.sequence <= up_to) {
+            gone.push((at.address, at.item_bytes));
+        }
+        let ended: Vec<Part> = upload.parts.extract_if(.., |_, part| part.at.sequence <= up_to).map(|(_, part)| part).collect();
+        if upload.at.is_none() && upload.parts.is_empty() {
+            self.uploads.remove(key);
+        }
+        for part in ended {
+            self.part_ended(part, gone);
+        }
+    }
+
+    /// Tombstones that are not needed any more, now that `oldest` is the lowest generation of a segment in use.
+    pub fn expire(&mut self, oldest: u64, gone: &mut Gone) {
+        while let Some((limit, key)) = self.limits.pop_front_if(|(limit, _)| *limit < oldest) {
+            // One that was renewed has its turn later.
+            if self.tombstones.get(&key).is_some_and(|tombstone| tombstone.limit == limit) {
+                let at = self.tombstones.remove(&key).and_then(|tombstone| tombstone.at);
+                gone.extend(at.map(|at| (at.address, at.item_bytes)));
+            }
+        }
+    }
+
+    /// Everything was told that was found. What belongs to nothing is forgotten, and from here on at once.
+    pub fn settle(&mut self) -> Settled {
+        self.is_settled = true;
+        let mut forgotten = Gone::new();
+        let parts = self.uploads.extract_if(.., |_, upload| upload.at.is_none()).flat_map(|(_, upload)| upload.parts.into_values());
+        for part in parts.collect::<Vec<Part>>() {
+            self.part_ended(part, &mut forgotten);
+        }
+        let unheld: Vec<u64> = self.extents.iter().filter(|(_, extent)| extent.holders == 0).map(|(&id, _)| id).collect();
+        unheld.into_iter().for_each(|id| self.forget_extent(id, &mut forgotten));
+        let mut missing: Vec<u64> = self.extents.iter().filter(|(_, extent)| extent.at.is_none()).map(|(&id, _)| id).collect();
+        missing.sort_unstable();
+        let completed = self.tombstones.iter().filter(|(_, tombstone)| tombstone.at.is_none() && tombstone.has_worked);
+        let mut completed: Vec<UploadKey> = completed.map(|(key, _)| (key.bucket, key.name.clone(), key.number)).collect();
+        completed.sort_unstable();
+        Settled { missing, completed }
+    }
+
+    /// Every item that is needed: byte address on the device, and length.
+    pub fn needed(&self) -> impl Iterator<Item = (u64, u32)> {
+        let versions = self.index.versions().map(|(_, _, version)| (version.address, version.item_bytes));
+        let extents = self.extents.values().filter_map(|extent| extent.at);
+        let uploads = self.uploads.values().flat_map(|upload| upload.at.into_iter().chain(upload.parts.values().map(|part| part.at)));
+        let buckets = self.buckets.values().map(|bucket| bucket.at);
+        let tombstones = self.tombstones.values().filter_map(|tombstone| tombstone.at);
+        versions.chain(extents.chain(uploads).chain(buckets).chain(tombstones).map(|at| (at.address, at.item_bytes)))
+    }
+}
+
+fn ended(class: Class, item: &Item) -> Ended {
+    match class {
+        Class::Bucket => Ended { class, bucket: item.bucket, number: 0, name: Box::default() },
+        _ => Ended { class, bucket: item.bucket, number: item.number, name: item.name.into() },
+    }
+}
+
+/// An item is at `at` now.
+fn replaced(before: u64, item_bytes: u32, at: Written, gone: &mut Gone) {
+    if before != at.address {
+        gone.push((before, item_bytes));
+    }
+}
+
+/// Puts `at` in the place of an earlier one, or of a copy of it. False when a later one is there.
+fn latest(there: &mut Option<Written>, at: Written, gone: &mut Gone) -> bool {
+    if let Some(there) = there {
+        if there.sequence > at.sequence {
+            return false;
+        }
+        replaced(there.address, there.item_bytes, at, gone);
+    }
+    *there = Some(at);
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+//! Histories of a store without a device, told in order as they happen and in any order by recovery.
+
+use super::*;
+use crate::base::Rng;
+use crate::store::draft::{Draft, Fields, Kind};
+use std::collections::BTreeSet;
+
+/// An item on the device.
+#[derive(Clone, Debug)]
+struct Told {
+    draft: Draft,
+    at: Written,
+    /// Of its segment.
+    generation: u64,
+    /// What an extent's data lists.
+    lists: Vec<ExtentRef>,
+}
+
+impl Told {
+    fn number(&self) -> u64 {
+        self.draft.number.unwrap_or(self.at.sequence)
+    }
+}
+
+/// What is seen of a catalog, or should be: by sequence number.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    versions: BTreeSet<(u32, Vec<u8>, u64)>,
+    uploads: BTreeMap<UploadKey, (u64, Vec<(u16, u64)>)>,
+    buckets: BTreeMap<u32, u64>,
+    extents: BTreeSet<u64>,
+}
+
+fn seen(catalog: &Catalog) -> Seen {
+    let parts = |upload: &Upload| upload.parts.iter().map(|(&number, part)| (number, part.at.sequence)).collect();
+    Seen {
+        versions: catalog.index.versions().map(|(bucket, name, version)| (bucket, name.to_vec(), version.sequence)).collect(),
+        uploads: catalog.uploads.iter().map(|(key, upload)| (key.clone(), (upload.at.unwrap().sequence, parts(upload)))).collect(),
+        buckets: catalog.buckets.iter().map(|(&id, bucket)| (id, bucket.at.sequence)).collect(),
+        extents: catalog.extents.keys().copied().collect(),
+    }
+}
+
+fn object(draft: &Draft) -> Option<(&Fields, &[ExtentRef])> {
+    match &draft.kind {
+        Kind::Object(fields, extents) | Kind::Part(fields, extents) => Some((fields, extents)),
+        _ => None,
+    }
+}
+
+/// What should be seen, by the rules of docs/STORE.md alone.
+fn wanted(all: &[Told]) -> Seen {
+    let items: BTreeMap<u64, &Told> = all.iter().map(|told| (told.at.sequence, told)).collect();
+    let mut ends: HashMap<(u8, u32, Vec<u8>, u64), u64> = HashMap::new();
+    for (&sequence, told) in &items {
+        let (bucket, name, number) = (told.draft.bucket, &told.draft.name, told.number());
+        let mut end = |class: Class, number| {
+            let name = if class == Class::Bucket { Vec::new() } else { name.to_vec() };
+            let end = ends.entry((class as u8, bucket, name, number)).or_default();
+            *end = sequence.max(*end);
+        };
+        match &told.draft.kind {
+            Kind::Tombstone(class) => end(*class, number),
+            Kind::Object(fields, _) if fields.upload != 0 => end(Class::Upload, fields.upload),
+            _ => {}
+        }
+    }
+    let holds = |class: Class, told: &Told| {
+        let (bucket, name, number) = (told.draft.bucket, &told.draft.name, told.number());
+        let name = if class == Class::Bucket { Vec::new() } else { name.to_vec() };
+        let number = if class == Class::Bucket { 0 } else { number };
+        ends.get(&(class as u8, bucket, name, number)).is_none_or(|&end| end < told.at.sequence)
+    };
+    let mut seen = Seen::default();
+    let mut latest: BTreeMap<(u32, Vec<u8>, u64), u64> = BTreeMap::new();
+    let mut uploads: BTreeMap<UploadKey, (u64, BTreeMap<u16, u64>)> = BTreeMap::new();
+    for (&sequence, told) in &items {
+        let (bucket, name, number) = (told.draft.bucket, &told.draft.name, told.number());
+        let key = (bucket, name.clone(), number);
+        match &told.draft.kind {
+            Kind::Object(..) if holds(Class::Object, told) => drop(latest.insert((bucket, name.to_vec(), number), sequence)),
+            Kind::Upload if holds(Class::Upload, told) => uploads.entry(key).or_default().0 = sequence,
+            Kind::Part(fields, _) if holds(Class::Upload, told) => {
+                uploads.entry(key).or_default().1.insert(fields.part, sequence);
+            }
+            Kind::Bucket if holds(Class::Bucket, told) => drop(seen.buckets.insert(bucket, sequence)),
+            _ => {}
+        }
+    }
+    uploads.retain(|_, (upload, _)| *upload != 0);
+    let holders = latest.values().copied().chain(uploads.values().flat_map(|(_, parts)| parts.values().copied()));
+    let mut open: Vec<u64> = holders.flat_map(|sequence| object(&items[&sequence].draft).unwrap().1).map(ExtentRef::id).collect();
+    while let Some(id) = open.pop() {
+        if seen.extents.insert(id) {
+            open.extend(items.get(&id).iter().flat_map(|told| &told.lists).map(ExtentRef::id));
+        }
+    }
+    seen.versions = latest.into_iter().map(|((bucket, name, _), sequence)| (bucket, name, sequence)).collect();
+    seen.uploads = uploads.into_iter().map(|(key, (upload, parts))| (key, (upload, parts.into_iter().collect()))).collect();
+    seen
+}
+
+/// A store without a device: items are told to a catalog in the order they were written.
+struct World {
+    rng: Rng,
+    catalog: Catalog,
+    /// All that is on the device.
+    all: Vec<Told>,
+    sequence: u64,
+    address: u64,
+    /// Addresses of what is needed, with their generation.
+    live: BTreeMap<u64, u64>,
+    uploads: Vec<UploadKey>,
+}
+
+const BUCKET: u32 = 7;
+/// Items of one segment.
+const SEGMENT: u64 = 12;
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut catalog = Catalog::default();
+        catalog.settle();
+        let rng = Rng::seeded(seed);
+        World { rng, catalog, all: Vec::new(), sequence: 0, address: 1 << 20, live: BTreeMap::new(), uploads: Vec::new() }
+    }
+
+    fn generation(&self) -> u64 {
+        (self.address - (1 << 20)) / 64 / SEGMENT
+    }
+
+    fn place(&mut self, sequence: u64) -> (Written, u64) {
+        let generation = self.generation();
+        self.address += 64;
+        (Written { sequence, address: self.address - 64, item_bytes: 64, head_bytes: 64 }, generation)
+    }
+
+    fn name(&mut self) -> Box<[u8]> {
+        format!("name {}", self.rng.below(6)).into_bytes().into()
+    }
+
+    /// Writes an item, and tells it.
+    fn write(&mut self, kind: Kind, number: Option<u64>, name: Box<[u8]>) -> u64 {
+        self.sequence += 1;
+        let (at, generation) = self.place(self.sequence);
+        let draft = Draft { kind, shard: 0, time_ms: self.sequence, bucket: BUCKET, number, name, properties: Box::default() };
+        self.tell(Told { draft, at, generation, lists: Vec::new() });
+        self.sequence
+    }
+
+    fn tell(&mut self, told: Told) {
+        let (mut gone, limit) = (Gone::new(), self.generation());
+        assert!(self.live.insert(told.at.address, told.generation).is_none());
+        self.catalog.apply(&told.draft.item(told.at.sequence), told.at, limit, &mut gone);
+        self.all.push(told);
+        self.forget(&gone);
+    }
+
+    fn forget(&mut self, gone: &Gone) {
+        for (address, _) in gone {
+            assert!(self.live.remove(address).is_some(), "{address:#x} goes twice");
+        }
+    }
+
+    /// Data of an object, at times with a list in between.
+    fn data(&mut self) -> Vec<ExtentRef> {
+        let mut extents = Vec::new();
+        for _ in 0..self.rng.below(3) {
+            extents.push(self.extent(&[]));
+        }
+        if extents.len() > 1 && self.rng.below(3) == 0 {
+            let list = self.extent(&extents);
+            for extent in &extents {
+                self.release(extent.id());
+            }
+            extents = vec![list];
+        }
+        extents
+    }
+
+    fn extent(&mut self, lists: &[ExtentRef]) -> ExtentRef {
+        self.sequence += 1;
+        let (at, generation) = self.place(self.sequence);
+        self.live.insert(at.address, generation);
+        self.catalog.hold(at, (!lists.is_empty()).then_some(lists));
+        let draft = Draft {
+            kind: Kind::Extent,
+            shard: 0,
+            time_ms: 0,
+            bucket: 0,
+            number: Some(0),
+            name: Box::default(),
+            properties: Box::default(),
+        };
+        self.all.push(Told { draft, at, generation, lists: lists.to_vec() });
+        ExtentRef::new(at.sequence, 100, !lists.is_empty())
+    }
+
+    fn release(&mut self, id: u64) {
+        let mut gone = Gone::new();
+        self.catalog.release(id, &mut gone);
+        self.forget(&gone);
+    }
+
+    /// Something that a client does.
+    fn step(&mut self) {
+        let name = self.name();
+        match self.rng.below(10) {
+            0..=3 => {
+                let number = if self.rng.below(2) == 0 { Some(0) } else { None };
+                let data = self.data();
+                // At times a put is given up before its commit.
+                if self.rng.below(5) > 0 {
+                    self.write(Kind::Object(Fields::default(), data.clone().into()), number, name);
+                }
+                data.iter().for_each(|extent| self.release(extent.id()));
+            }
+            4 | 5 => {
+                let versions: Vec<(Vec<u8>, u64)> =
+                    self.catalog.index.versions().map(|(_, name, v)| (name.to_vec(), if v.is_null { 0 } else { v.sequence })).collect();
+                if let Some((name, number)) = versions.get(self.rng.below(versions.len().max(1) as u64) as usize) {
+                    self.write(Kind::Tombstone(Class::Object), Some(*number), name.clone().into());
+                }
+            }
+            6 => {
+                let number = self.write(Kind::Upload, None, name.clone());
+                self.uploads.push((BUCKET, name, number));
+            }
+            7 | 8 if !self.uploads.is_empty() => {
+                let at = self.rng.below(self.uploads.len() as u64) as usize;
+                let key = self.uploads[at].clone();
+                let data = self.data();
+                let fields = Fields { part: 1 + self.rng.below(3) as u16, upload: key.2, ..Fields::default() };
+                self.write(Kind::Part(fields, data.clone().into()), Some(key.2), key.1);
+                data.iter().for_each(|extent| self.release(extent.id()));
+            }
+            9 if !self.uploads.is_empty() => {
+                let at = self.rng.below(self.uploads.len() as u64) as usize;
+                let key = self.uploads.swap_remove(at);
+                if self.rng.below(2) == 0 {
+                    let parts = self.catalog.upload(&key).expect("it is under way").parts.clone();
+                    let extents: Vec<ExtentRef> = parts.values().flat_map(|part| part.extents.iter().copied()).collect();
+                    let fields = Fields { upload: key.2, ..Fields::default() };
+                    self.write(Kind::Object(fields, extents.into()), Some(0), key.1.clone());
+                    // The power may fail here: then whoever opens the store writes the tombstone.
+                    self.check_recovery("between an object and the tombstone of its upload");
+                }
+                self.write(Kind::Tombstone(Class::Upload), Some(key.2), key.1);
+            }
+            _ => {
+                let kind = if self.rng.below(3) == 0 { Kind::Tombstone(Class::Bucket) } else { Kind::Bucket };
+                self.write(kind, Some(0), b"bucket".as_slice().into());
+            }
+        }
+    }
+
+    /// Copies what is needed of a segment to the end of the log, and forgets segments that nothing needs.
+    fn compact(&mut self) {
+        let newest = self.generation();
+        let from = self.rng.below(newest.max(1));
+        let needed: Vec<Told> =
+            self.all.iter().filter(|told| told.generation == from && self.live.contains_key(&told.at.address)).cloned().collect();
+        for mut told in needed {
+            (told.at, told.generation) = self.place(told.at.sequence);
+            self.tell(told);
+        }
+        self.erase();
+    }
+
+    fn erase(&mut self) {
+        let (newest, used) = (self.generation(), self.live.values().copied().collect::<BTreeSet<u64>>());
+        self.all.retain(|told| told.generation == newest || used.contains(&told.generation));
+        let oldest = used.first().copied().unwrap_or(newest).min(newest);
+        let mut gone = Gone::new();
+        self.catalog.expire(oldest, &mut gone);
+        self.forget(&gone);
+    }
+
+    /// What recovery makes of what is on the device, told in any order.
+    fn recovered(&mut self) -> (Catalog, Settled) {
+        let mut order = self.all.clone();
+        for at in (1..order.len()).rev() {
+            order.swap(at, self.rng.below(at as u64 + 1) as usize);
+        }
+        let mut catalog = Catalog::default();
+        for told in &order {
+            catalog.apply(&told.draft.item(told.at.sequence), told.at, 0, &mut Gone::new());
+        }
+        while let [first, ..] = catalog.unread_lists()[..] {
+            let lists = &self.all.iter().find(|told| told.at.sequence == first.sequence).unwrap().lists;
+            catalog.list(first.sequence, lists);
+        }
+        let settled = catalog.settle();
+        (catalog, settled)
+    }
+
+    fn check_recovery(&mut self, when: &str) {
+        let (recovered, settled) = self.recovered();
+        assert_eq!(settled.missing, [0; 0], "{when}");
+        assert_eq!(seen(&recovered), wanted(&self.all), "recovery by the rules, {when}");
+        assert_eq!(seen(&recovered), seen(&self.catalog), "recovery finds what was there, {when}");
+        let needed: BTreeSet<u64> = self.catalog.needed().map(|(address, _)| address).collect();
+        assert_eq!(needed, self.live.keys().copied().collect(), "{when}");
+    }
+}
+
+#[test]
+fn recovery_finds_what_held_in_whatever_order_it_looks() {
+    let mut erased = 0;
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        for step in 0..150 {
+            world.step();
+            if world.rng.below(6) == 0 {
+                world.compact();
+            }
+            if step % 10 == 9 {
+                world.check_recovery(&format!("seed {seed}, step {step}"));
+            }
+        }
+        erased += world.sequence - world.all.len() as u64;
+    }
+    assert!(erased > 1000, "{erased} items were erased");
+}
+
+#[test]
+fn an_upload_that_was_completed_is_told_until_its_tombstone_is_there() {
+    let mut world = World::new(1);
+    let name: Box<[u8]> = b"large".as_slice().into();
+    let upload = world.write(Kind::Upload, None, name.clone());
+    let fields = Fields { upload, ..Fields::default() };
+    world.write(Kind::Object(fields, Box::default()), Some(0), name.clone());
+    let (_, settled) = world.recovered();
+    assert_eq!(settled.completed, [(BUCKET, name.clone(), upload)]);
+    world.write(Kind::Tombstone(Class::Upload), Some(upload), name);
+    assert_eq!(world.recovered().1, Settled::default());
+}
+
+#[test]
+fn what_nobody_found_is_told() {
+    let mut world = World::new(1);
+    let lost = ExtentRef::new(77, 100, false);
+    world.catalog.hold_all(&[lost]);
+    world.write(Kind::Object(Fields::default(), [lost].into()), Some(0), b"name".as_slice().into());
+    assert_eq!(world.recovered().1.missing, [77]);
+}

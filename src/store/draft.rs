@@ -1,0 +1,81 @@
+//! An item before it is written.
+
+use crate::wire::store::item::{Class, ExtentRef, Item, Object, What};
+
+/// What an object version or a part is, apart from its extents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// Its length in bytes.
+    pub size: u64,
+    /// An MD5, or random bytes.
+    pub etag: [u8; 16],
+    /// CRC-64/NVME of all its bytes.
+    pub crc: u64,
+    /// Of an object the parts it was made of, or 0; of a part its number.
+    pub part: u16,
+    /// The upload that an object completes, or 0; of a part the upload it is of.
+    pub upload: u64,
+    /// It says that the name has no object any more.
+    pub is_delete_marker: bool,
+    /// The ETag is no MD5.
+    pub has_opaque_etag: bool,
+}
+
+/// The kind of an item, with its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A version of an object.
+    Object(Fields, Box<[ExtentRef]>),
+    /// A part of an upload.
+    Part(Fields, Box<[ExtentRef]>),
+    /// Data of a large object or of a part.
+    Extent,
+    /// What it names is gone.
+    Tombstone(Class),
+    /// A bucket.
+    Bucket,
+    /// An upload was begun.
+    Upload,
+}
+
+/// What an item is to say; the log gives it its sequence number and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// Its kind.
+    pub kind: Kind,
+    /// The shard of its name.
+    pub shard: u8,
+    /// When, in milliseconds since 1970 (UTC).
+    pub time_ms: u64,
+    /// The bucket's identifier.
+    pub bucket: u32,
+    /// Of an object 0 for the null version, of an upload and its parts the upload's identifier. Without one it is the item's own sequence
+    /// number: a new version, or an upload that begins.
+    pub number: Option<u64>,
+    /// The name of the object or bucket, at most 65,535 bytes.
+    pub name: Box<[u8]>,
+    /// What belongs to it, in the words of the layer above, at most 65,535 bytes.
+    pub properties: Box<[u8]>,
+}
+
+fn object<'a>(fields: &Fields, extents: &'a [ExtentRef]) -> Object<'a> {
+    let Fields { size, etag, crc, part, upload, is_delete_marker, has_opaque_etag } = *fields;
+    Object { size, etag, crc, part, upload, is_delete_marker, has_opaque_etag, extents }
+}
+
+impl Draft {
+    /// The item with a sequence number.
+    pub fn item(&self, sequence: u64) -> Item<'_> {
+        let what = match &self.kind {
+            Kind::Object(fields, extents) => What::Object(object(fields, extents)),
+            Kind::Part(fields, extents) => What::Part(object(fields, extents)),
+            Kind::Extent => What::Extent,
+            Kind::Tombstone(class) => What::Tombstone(*class),
+            Kind::Bucket => What::Bucket,
+            Kind::Upload => What::Upload,
+        };
+        let Draft { shard, time_ms, bucket, ref name, ref properties, .. } = *self;
+        let number = self.number.unwrap_or(sequence);
+        Item { what, shard, sequence, time_ms, bucket, number, name, properties }
+    }
+}

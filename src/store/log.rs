@@ -1,0 +1,705 @@
+//! The log of a core: items put together to writes, several of which are on their way at once.
+//!
+//! Whoever appends an item waits for the write it is in, and for nothing else. While all writers are busy items gather, and the next write
+//! takes all there are: with one client a write has one item, with many it has many, and no timer decides.
+//!
+//! The first write to a segment begins with the segment's header, so taking one into use costs no write of its own. Others that follow it
+//! into the segment are answered when that one is stable too: without the header their items would not be found.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Result, Rng, limits};
+use crate::device::block::{Disk, Durability};
+use crate::device::{Ops, Signal};
+use crate::mem::{Gather, Ledger, Run, Slab};
+use crate::store::draft::Draft;
+use crate::store::layout::{Ask, Layout, Spot, Stretch};
+use crate::store::segments::{Purpose, Segments};
+use crate::wire::store::checksums_of_parts;
+use crate::wire::store::segment::{self, Header};
+use crate::wire::store::superblock::{Durability as Promise, Superblock};
+
+/// The counter's bits of a sequence number; the epoch is above them.
+const COUNTER_BITS: u32 = 40;
+/// Data of more bytes is not put behind its head by the processor: it would not fit into a stretch with the longest head, and the gaps
+/// around it are small beside it.
+const COPIED_MAX: u32 = 64 << 10;
+/// Sequence numbers a core takes at once.
+const SEQUENCES: u64 = 4096;
+
+/// The sequence numbers of an epoch, which the cores take a block at a time: none is used twice in a store.
+pub struct Sequences(AtomicU64);
+
+impl Sequences {
+    /// All of `epoch`.
+    pub fn new(epoch: u64) -> Sequences {
+        Sequences(AtomicU64::new(epoch << COUNTER_BITS))
+    }
+
+    fn block(&self) -> Range<u64> {
+        // The counter begins at 1.
+        let first = self.0.fetch_add(SEQUENCES, Ordering::Relaxed) + 1;
+        first..first + SEQUENCES
+    }
+}
+
+/// What the log is on.
+#[derive(Clone)]
+pub struct LogEnv {
+    /// For the signals of those who wait.
+    pub ops: Ops,
+    /// The store's disk.
+    pub disk: Disk,
+    /// Memory of heads and of data that is copied.
+    pub slab: Slab,
+    /// Counts what is copied.
+    pub ledger: Ledger,
+    /// The store's segments.
+    pub segments: Arc<Segments>,
+    /// The superblock in force.
+    pub superblock: Superblock,
+}
+
+/// Where an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Its first byte on the device.
+    pub address: u64,
+    /// To where the next may begin.
+    pub item_bytes: u32,
+    /// Bytes of its head.
+    pub head_bytes: u32,
+}
+
+/// An item that waits for a write.
+struct Pending {
+    draft: Draft,
+    /// Its data, in order; all but the last in whole blocks, or it is copied.
+    data: Vec<Run>,
+    purpose: Purpose,
+    ticket: Rc<Ticket>,
+}
+
+/// Where an item is, and its data.
+pub type Appended = (Written, Vec<Run>);
+
+/// What becomes of an item that was appended.
+struct Ticket {
+    signal: Signal,
+    outcome: RefCell<Option<Result<Appended>>>,
+}
+
+impl Ticket {
+    fn settle(&self, outcome: Result<Appended>) {
+        *self.outcome.borrow_mut() = Some(outcome);
+        self.signal.raise();
+    }
+}
+
+/// The segment that is written to.
+struct Open {
+    salt: u64,
+    /// Where the next write begins, in bytes from the segment's first.
+    at: u32,
+    opening: Rc<Opening>,
+}
+
+/// A segment while somebody writes to it, and whether its header is stable. The last write to end closes it: compaction must not look
+/// before.
+struct Opening {
+    segment: u32,
+    segments: Arc<Segments>,
+    /// `None` while the write is on its way.
+    outcome: RefCell<Option<Result<()>>>,
+    waiting: RefCell<Vec<Rc<Signal>>>,
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.segments.close(self.segment);
+    }
+}
+
+impl Opening {
+    fn settle(&self, outcome: Result<()>) {
+        *self.outcome.borrow_mut() = Some(outcome);
+        self.waiting.take().iter().for_each(|signal| signal.raise());
+    }
+
+    async fn wait(&self, ops: &Ops) -> Result<()> {
+        loop {
+            if let Some(outcome) = self.outcome.borrow().clone() {
+                return outcome;
+            }
+            let signal = Rc::new(Signal::new(ops));
+            self.waiting.borrow_mut().push(signal.clone());
+            signal.wait().await;
+        }
+    }
+}
+
+/// A write: items with their places, and the memory.
+struct Batch {
+    items: Vec<(Pending, Written)>,
+    layout: Layout,
+    salt: u64,
+    /// The first byte on the device.
+    address: u64,
+    /// It begins with the segment's header, with this generation.
+    generation: Option<u64>,
+    opening: Rc<Opening>,
+}
+
+/// The log. Clones are the same.
+#[derive(Clone)]
+pub struct Log {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    env: LogEnv,
+    sequences: Arc<Sequences>,
+    /// Those taken, and not yet given.
+    taken: RefCell<Range<u64>>,
+    rng: RefCell<Rng>,
+    pending: RefCell<VecDeque<Pending>>,
+    open: RefCell<Option<Open>>,
+    /// Writers with nothing to do.
+    idle: RefCell<Vec<Rc<Signal>>>,
+    is_closed: Cell<bool>,
+}
+
+impl Log {
+    /// An empty log, for items with these sequence numbers.
+    pub fn new(env: LogEnv, sequences: &Arc<Sequences>, rng: Rng) -> Log {
+        Log {
+            inner: Rc::new(Inner {
+                env,
+                sequences: sequences.clone(),
+                taken: RefCell::new(0..0),
+                rng: RefCell::new(rng),
+                pending: RefCell::default(),
+                open: RefCell::default(),
+                idle: RefCell::default(),
+                is_closed: Cell::new(false),
+            }),
+        }
+    }
+
+    /// Appends an item with its data, and gives the data back once it is stable.
+    ///
+    /// Data is written from where it lies when each run but the last is whole blocks and begins on one; the last one's block is filled up
+    /// with zeros in its own chunk.
+    ///
+    /// # Errors
+    /// `Unavailable`: no segment is free for this purpose, or the region has no room. Otherwise the device's; then it is not known whether
+    /// the item is there after a new start.
+    ///
+    /// # Panics
+    /// With more data or a longer name than an item holds: a bug of the caller's.
+    pub async fn append(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+        if data_bytes(&data) <= COPIED_MAX || self.inner.is_aligned(&data) {
+            return self.append_as_it_lies(purpose, draft, data).await;
+        }
+        let mut whole = self.inner.env.slab.run(data_bytes(&data))?;
+        let mut to = whole.as_mut_slice();
+        for run in &data {
+            let (part, rest) = to.split_at_mut(run.len() as usize);
+            self.inner.env.ledger.copy(part, run.as_slice());
+            to = rest;
+        }
+        let (written, _) = self.append_as_it_lies(purpose, draft, vec![whole]).await?;
+        Ok((written, data))
+    }
+
+    async fn append_as_it_lies(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+        let inner = &self.inner;
+        let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
+        inner.pending.borrow_mut().push_back(Pending { draft, data, purpose, ticket: ticket.clone() });
+        inner.wake_one();
+        loop {
+            if let Some(outcome) = ticket.outcome.borrow_mut().take() {
+                return outcome;
+            }
+            ticket.signal.wait().await;
+        }
+    }
+
+    /// Writes what is appended, one write at a time, until the log is closed and all is written. As many of these run at once as writes
+    /// are to be on their way.
+    pub async fn writer(self) {
+        let inner = &*self.inner;
+        let signal = Rc::new(Signal::new(&inner.env.ops));
+        loop {
+            if let Some(batch) = inner.next_batch() {
+                inner.carry_out(batch).await;
+            } else if inner.pending.borrow().is_empty() {
+                if inner.is_closed.get() {
+                    return;
+                }
+                inner.idle.borrow_mut().push(signal.clone());
+                signal.wait().await;
+            }
+        }
+    }
+
+    /// Lets the writers end when all that was appended is written.
+    pub fn close(&self) {
+        self.inner.is_closed.set(true);
+        self.inner.idle.take().iter().for_each(|signal| signal.raise());
+    }
+}
+
+fn data_bytes(data: &[Run]) -> u32 {
+    data.iter().map(Run::len).sum()
+}
+
+impl Inner {
+    fn wake_one(&self) {
+        if let Some(signal) = self.idle.borrow_mut().pop() {
+            signal.raise();
+        }
+    }
+
+    fn block(&self) -> u32 {
+        self.env.superblock.block_bytes
+    }
+
+    /// When a write is answered.
+    fn durability(&self) -> Durability {
+        match self.env.superblock.durability {
+            Promise::Flush => Durability::Now,
+            Promise::DeviceCache => Durability::AtFlush,
+        }
+    }
+
+    /// Places what is pending behind the last write, as much as fits.
+    fn next_batch(&self) -> Option<Batch> {
+        let first = self.pending.borrow().front().map(|pending| pending.purpose)?;
+        let mut open = self.open.borrow_mut();
+        for _ in 0..2 {
+            let mut generation = None;
+            if open.is_none() {
+                let salt = self.rng.borrow_mut().u64();
+                let Some(taken) = self.env.segments.take(first, salt) else {
+                    let pending = self.pending.borrow_mut().pop_front().expect("it was looked at");
+                    pending.ticket.settle(Err(full(&self.env)));
+                    return None;
+                };
+                let (segment, segments) = (taken.segment, self.env.segments.clone());
+                let opening = Rc::new(Opening { segment, segments, outcome: RefCell::new(None), waiting: RefCell::default() });
+                *open = Some(Open { salt, at: segment::BYTES, opening });
+                generation = Some(taken.generation);
+            }
+            let into = open.as_mut().expect("it was opened");
+            let room = self.env.superblock.segment_bytes - into.at;
+            let mut layout = Layout::new(self.block(), room);
+            let base = self.env.superblock.segment_at(into.opening.segment) + u64::from(into.at);
+            let items = self.place(&mut layout, base);
+            if items.is_empty() {
+                // What is left of the segment is too short.
+                *open = None;
+                continue;
+            }
+            let before = if generation.is_some() { segment::BYTES } else { 0 };
+            into.at += layout.bytes();
+            let (address, opening) = (base - u64::from(before), into.opening.clone());
+            return Some(Batch { items, layout, salt: into.salt, address, generation, opening });
+        }
+        unreachable!("an item fits into an empty segment")
+    }
+
+    /// Takes from the front of what is pending what fits into `layout`, which begins at byte `base` of the device.
+    fn place(&self, layout: &mut Layout, base: u64) -> Vec<(Pending, Written)> {
+        let mut items = Vec::new();
+        let mut pending = self.pending.borrow_mut();
+        while let Some(next) = pending.front() {
+            // What a write may carry is the device's; several of ours make up a longer one.
+            if layout.bytes() >= limits::IO_MAX_BYTES {
+                break;
+            }
+            let data = data_bytes(&next.data);
+            let head_bytes = next.draft.item(0).head_bytes(data);
+            let is_aligned = self.is_aligned(&next.data);
+            let Some(Spot { at, place, .. }) = layout.push(Ask { head_bytes, data_bytes: data, is_aligned }) else { break };
+            let sequence = self.next_sequence();
+            let written = Written { sequence, address: base + u64::from(at), item_bytes: place.item_bytes, head_bytes };
+            // From here on, or compaction could take its segment for empty.
+            self.env.segments.need(written.address, written.item_bytes);
+            items.push((pending.pop_front().expect("it was looked at"), written));
+        }
+        items
+    }
+
+    fn next_sequence(&self) -> u64 {
+        let mut taken = self.taken.borrow_mut();
+        taken.next().unwrap_or_else(|| {
+            *taken = self.sequences.block();
+            taken.next().expect("a block is not empty")
+        })
+    }
+
+    /// Whether data may be written from where it lies.
+    fn is_aligned(&self, data: &[Run]) -> bool {
+        let block = self.block();
+        let Some((last, rest)) = data.split_last() else { return false };
+        let begins = |run: &Run| run.address().is_multiple_of(u64::from(block));
+        rest.iter().all(|run| begins(run) && run.len().is_multiple_of(block))
+            && begins(last)
+            && last.start() + last.len().next_multiple_of(block) <= last.capacity()
+    }
+
+    async fn carry_out(&self, mut batch: Batch) {
+        let outcome = self.write(&mut batch).await;
+        if batch.generation.is_some() {
+            batch.opening.settle(outcome.clone());
+        }
+        let outcome = match outcome {
+            Ok(()) => batch.opening.wait(&self.env.ops).await,
+            failed => failed,
+        };
+        if outcome.is_err() {
+            // Nothing more goes into a segment that the device may have lost a piece of.
+            self.open.borrow_mut().take_if(|open| Rc::ptr_eq(&open.opening, &batch.opening));
+        }
+        for (pending, written) in batch.items {
+            match &outcome {
+                Ok(()) => pending.ticket.settle(Ok((written, pending.data))),
+                Err(error) => {
+                    self.env.segments.drop_need(written.address, written.item_bytes);
+                    pending.ticket.settle(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Writes a batch; its data is back in it afterwards.
+    async fn write(&self, batch: &mut Batch) -> Result<()> {
+        let mut runs = self.staged(batch)?;
+        // In the order of the device, where what is staged and what lies elsewhere take turns; of the latter whose it is, and its length.
+        let mut order: VecDeque<(Option<(usize, u32)>, Run)> = VecDeque::new();
+        for stretch in batch.layout.stretches() {
+            match stretch {
+                Stretch::Staged { .. } => order.push_back((None, runs.pop_front().expect("a run for each staged stretch"))),
+                Stretch::Data { item, .. } => {
+                    for mut run in std::mem::take(&mut batch.items[item].0.data) {
+                        let len = run.len();
+                        pad(&mut run, self.block());
+                        order.push_back((Some((item, len)), run));
+                    }
+                }
+            }
+        }
+        let mut at = batch.address;
+        let mut writes = Vec::new();
+        while !order.is_empty() {
+            let (mut gather, mut whose) = (Gather::new(), Vec::new());
+            while let Some((owner, run)) = order.pop_front() {
+                match gather.push(run) {
+                    Ok(()) => whose.push(owner),
+                    Err(run) => {
+                        order.push_front((owner, run));
+                        break;
+                    }
+                }
+            }
+            let (lba, bytes) = (Lba(at / u64::from(self.block())), gather.len_bytes());
+            at += u64::from(bytes);
+            writes.push((self.env.disk.write_gather(lba, gather, self.durability()), lba, whose));
+        }
+        let mut outcome = Ok(());
+        for (write, lba, whose) in writes {
+            match write.await {
+                Ok(mut gather) => {
+                    for (owner, mut run) in whose.into_iter().zip(gather.drain()) {
+                        if let Some((item, len)) = owner {
+                            run.set_len(len);
+                            batch.items[item].0.data.push(run);
+                        }
+                    }
+                }
+                Err(failed) => outcome = Err(self.env.disk.explain("writing to the store", lba, failed)),
+            }
+        }
+        outcome
+    }
+
+    /// Heads and copied data, a run for each staged stretch; in front of the first the segment's header, if it is to be written.
+    fn staged(&self, batch: &Batch) -> Result<VecDeque<Run>> {
+        let before = if batch.generation.is_some() { segment::BYTES } else { 0 };
+        let mut runs = VecDeque::new();
+        for stretch in batch.layout.stretches() {
+            let Stretch::Staged { from, to } = stretch else { continue };
+            let before = if from == 0 { before } else { 0 };
+            let mut run = self.env.slab.run(before + to - from)?;
+            let (header, bytes) = run.as_mut_slice().split_at_mut(before as usize);
+            if let Some(generation) = batch.generation.filter(|_| !header.is_empty()) {
+                let Superblock { epoch, id, .. } = self.env.superblock;
+                let (segment, kind) = (batch.opening.segment, segment::Kind::Log);
+                Header { segment, kind, generation, epoch, salt: batch.salt }.emit(&id, header);
+            }
+            self.fill(batch, from, to, bytes);
+            runs.push_back(run);
+        }
+        Ok(runs)
+    }
+
+    /// Fills one staged stretch, from byte `from` up to `to` of the write.
+    fn fill(&self, batch: &Batch, from: u32, to: u32, bytes: &mut [u8]) {
+        let mut filled = from;
+        for ((pending, written), spot) in batch.items.iter().zip(batch.layout.spots()) {
+            if !(from..to).contains(&spot.at) {
+                continue;
+            }
+            let at = (spot.at - from) as usize;
+            let item = pending.draft.item(written.sequence);
+            let parts: Vec<&[u8]> = pending.data.iter().map(Run::as_slice).collect();
+            let sums = checksums_of_parts(&parts);
+            item.emit(spot.place, sums.into_iter(), batch.salt, written.address, &mut bytes[at..]);
+            let mut end = at + spot.place.data_offset as usize;
+            if spot.is_copied {
+                for part in parts {
+                    self.env.ledger.copy(&mut bytes[end..end + part.len()], part);
+                    end += part.len();
+                }
+                let next = at + spot.place.item_bytes as usize;
+                bytes[end..next].fill(0);
+                end = next;
+            }
+            filled = from + end as u32;
+        }
+        bytes[(filled - from) as usize..].fill(0);
+    }
+}
+
+/// Fills the last block of a run up with zeros.
+fn pad(run: &mut Run, block: u32) {
+    let (start, len) = (run.start(), run.len());
+    run.set_view(start, len.next_multiple_of(block));
+    run.as_mut_slice()[len as usize..].fill(0);
+}
+
+#[cold]
+fn full(env: &LogEnv) -> Error {
+    let usage = env.segments.usage();
+    let what = format!("{} is full: {} of {} bytes are needed", env.disk.info().path.display(), usage.live, usage.capacity);
+    Error::new(ErrorKind::Unavailable, what).remedy("delete objects, or format a larger store")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Nanos;
+    use crate::device::sim::disk::{Image, SimDiskConfig};
+    use crate::reactor::Core;
+    use crate::store::draft::Kind;
+    use crate::store::scan::Scan;
+    use crate::store::testing::{SEGMENT, SEGMENTS, World, disk_config};
+    use crate::wire::store::UNIT;
+    use crate::wire::store::item::Head;
+    use std::collections::BTreeMap;
+
+    const WRITERS: u32 = 4;
+
+    fn start(world: &World, env: &LogEnv, seed: u64) -> Log {
+        let log = Log::new(env.clone(), &world.sequences(), Rng::seeded(seed));
+        for _ in 0..WRITERS {
+            drop(world.core.spawn(log.clone().writer()));
+        }
+        log
+    }
+
+    fn draft(number: u64) -> Draft {
+        let name = format!("name {number}").into_bytes().into();
+        Draft { kind: Kind::Extent, shard: 1, time_ms: 5, bucket: 2, number: Some(number), name, properties: Box::default() }
+    }
+
+    /// Data of an item, by its number.
+    fn byte(number: u64, at: usize) -> u8 {
+        (number as usize * 31 + at / 64) as u8
+    }
+
+    /// Memory with it: in one run, or in two of which the first is no whole block.
+    fn data(slab: &Slab, rng: &mut Rng, number: u64) -> Vec<Run> {
+        let most = [300, 5000, 70_000, 1 << 20][rng.below(4) as usize];
+        let len = rng.below(most + 1) as u32;
+        let first = if rng.below(4) == 0 { len / 3 } else { len };
+        let mut at = 0;
+        let mut part = |len: u32| {
+            let mut run = slab.run(len.max(1)).expect("there is room");
+            run.set_len(len);
+            run.as_mut_slice().iter_mut().enumerate().for_each(|(index, to)| *to = byte(number, at + index));
+            at += len as usize;
+            run
+        };
+        [first, len - first].into_iter().filter(|&len| len > 0).map(&mut part).collect()
+    }
+
+    async fn read(env: &LogEnv, address: u64, bytes: u32) -> Vec<u8> {
+        let mut all = Vec::new();
+        while (all.len() as u32) < bytes {
+            let run = env.slab.run((bytes - all.len() as u32).min(limits::IO_MAX_BYTES)).unwrap();
+            let lba = Lba((address + all.len() as u64) / u64::from(env.superblock.block_bytes));
+            let run = env.disk.read(lba, run).await.map_err(|failed| env.disk.explain("reading", lba, failed)).unwrap();
+            all.extend_from_slice(run.as_slice());
+        }
+        all
+    }
+
+    /// Every item on the disk that is whole, by number.
+    async fn found(env: &LogEnv) -> BTreeMap<u64, Written> {
+        let mut found = BTreeMap::new();
+        for segment in 0..SEGMENTS {
+            let address = env.superblock.segment_at(segment);
+            let bytes = read(env, address, SEGMENT).await;
+            let Ok(header) = Header::parse(&bytes, &env.superblock.id, segment) else { continue };
+            let behind = u64::from(segment::BYTES);
+            let scan = Scan::new(&bytes[segment::BYTES as usize..], address + behind, header.salt, address + u64::from(SEGMENT));
+            for (at, head) in scan {
+                let from = (at - address) as usize;
+                let data = &bytes[from + head.place.data_offset as usize..][..head.place.data_bytes as usize];
+                let head_bytes = Head::len(&bytes[from..]).unwrap();
+                if head.verifies(0, data) && (head.place.data_bytes == 0 || !head.checksums.is_empty()) {
+                    assert!(data.iter().enumerate().all(|(at, &is)| is == byte(head.item.number, at)), "item {}", head.item.number);
+                    let written = Written { sequence: head.item.sequence, address: at, item_bytes: head.place.item_bytes, head_bytes };
+                    found.insert(head.item.number, written);
+                }
+            }
+        }
+        found
+    }
+
+    /// Appends until `count` are written or the disk is gone; what was acknowledged, by number.
+    async fn fill(core: &Core, env: &LogEnv, log: &Log, count: u64, clients: u64, seed: u64) -> BTreeMap<u64, Written> {
+        let acknowledged = Rc::new(RefCell::new(BTreeMap::new()));
+        let mut tasks = Vec::new();
+        for client in 0..clients {
+            let (env, log, acknowledged) = (env.clone(), log.clone(), acknowledged.clone());
+            let mut rng = Rng::seeded(seed ^ client << 32);
+            tasks.push(core.spawn(async move {
+                for number in (client..count).step_by(clients as usize) {
+                    let data = data(&env.slab, &mut rng, number);
+                    let lens: Vec<u32> = data.iter().map(Run::len).collect();
+                    let Ok((written, data)) = log.append(Purpose::Put, draft(number), data).await else { return };
+                    assert_eq!(data.iter().map(Run::len).collect::<Vec<_>>(), lens, "the data comes back as it was");
+                    acknowledged.borrow_mut().insert(number, written);
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.expect("a client does not panic");
+        }
+        acknowledged.take()
+    }
+
+    #[test]
+    fn what_is_appended_is_there() {
+        for (block, seed) in [(512, 1), (4096, 2), (512, 3), (4096, 4)] {
+            let Some(world) = World::new(block, Image::default(), seed) else { return };
+            let env = world.log_env();
+            let (core, log) = (world.core.clone(), start(&world, &env, seed));
+            let (segments, ledger) = (env.segments.clone(), env.ledger.clone());
+            let (written, found) = world
+                .core
+                .run(async move {
+                    let written = fill(&core, &env, &log, 60, 8, seed).await;
+                    log.close();
+                    (written, found(&env).await)
+                })
+                .unwrap();
+            assert_eq!(written.len(), 60);
+            assert_eq!(written, found);
+            let live: u64 = written.values().map(|written| u64::from(written.item_bytes)).sum();
+            assert_eq!(segments.usage().live, live);
+            let mut ends: Vec<(u64, u64)> = written.values().map(|w| (w.address, w.address + u64::from(w.item_bytes))).collect();
+            ends.sort_unstable();
+            assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0) && ends.iter().all(|(at, _)| at.is_multiple_of(UNIT.into())));
+            // Large data in whole blocks is never copied; a quarter of it is in other pieces.
+            assert!(ledger.copied_bytes() < live / 4 * 3, "{} of {live} bytes copied", ledger.copied_bytes());
+        }
+    }
+
+    #[test]
+    fn what_was_acknowledged_survives_a_power_cut() {
+        let mut cut_short = 0;
+        for seed in 0..24 {
+            let block = if seed % 2 == 0 { 512 } else { 4096 };
+            let Some(world) = World::new(block, Image::default(), seed) else { return };
+            let env = world.log_env();
+            let (core, log) = (world.core.clone(), start(&world, &env, seed));
+            let sim = world.disk.sim().expect("it is simulated");
+            let (acknowledged, image) = world
+                .core
+                .run(async move {
+                    let cut = Rc::new(RefCell::new(None));
+                    let (timer, image) = (core.clone(), cut.clone());
+                    let plug = core.spawn(async move {
+                        timer.sleep(Nanos::from_micros(200 + 700 * (seed % 12))).await;
+                        *image.borrow_mut() = Some(sim.borrow_mut().power_cut());
+                    });
+                    let acknowledged = fill(&core, &env, &log, 60, 16, seed).await;
+                    plug.await.expect("the plug is pulled");
+                    log.close();
+                    (acknowledged, cut.take().expect("it was cut"))
+                })
+                .unwrap();
+            cut_short += usize::from(acknowledged.len() < 60 && !acknowledged.is_empty());
+            let Some(after) = World::new(block, image, seed) else { return };
+            let env = after.log_env();
+            let found = after.core.run(async move { found(&env).await }).unwrap();
+            for (number, written) in &acknowledged {
+                assert_eq!(found.get(number), Some(written), "seed {seed}: item {number} was acknowledged");
+            }
+        }
+        assert!(cut_short > 6, "the power was cut in the middle of {cut_short} runs");
+    }
+
+    #[test]
+    fn a_full_store_and_a_broken_disk_are_errors() {
+        let Some(world) = World::new(4096, Image::default(), 1) else { return };
+        let env = world.log_env();
+        let log = start(&world, &env, 1);
+        let main = async move {
+            let mut written = 0;
+            let full = loop {
+                let run = env.slab.run(1 << 20).unwrap();
+                match log.append(Purpose::Put, draft(written), vec![run]).await {
+                    Ok(_) => written += 1,
+                    Err(error) => break error,
+                }
+            };
+            let more = log.append(Purpose::Delete, draft(99), Vec::new()).await;
+            (written, full, more.is_ok())
+        };
+        let (written, full, more) = world.core.run(main).unwrap();
+        assert_eq!(
+            (written, full.kind(), more),
+            (u64::from(SEGMENTS) - 2, ErrorKind::Unavailable, true),
+            "two segments are kept, one of them for deletes"
+        );
+        assert!(full.to_string().contains("is full"), "{full}");
+
+        let failing = SimDiskConfig { write_error_ppm: 300_000, ..disk_config(512) };
+        let Some(world) = World::with(failing, Image::default(), 5) else { return };
+        let env = world.log_env();
+        let (core, log, segments) = (world.core.clone(), start(&world, &env, 5), env.segments.clone());
+        let main = async move {
+            let acknowledged = fill(&core, &env, &log, 30, 30, 5).await;
+            (acknowledged.clone(), found(&env).await, acknowledged)
+        };
+        let (acknowledged, found, _) = world.core.run(main).unwrap();
+        assert!(acknowledged.len() < 30 && acknowledged.iter().all(|(number, written)| found.get(number) == Some(written)));
+        let live: u64 = acknowledged.values().map(|written| u64::from(written.item_bytes)).sum();
+        assert_eq!(segments.usage().live, live, "what failed is not needed");
+        let census = world.slab.census();
+        assert!(census.balances(), "{census:?}");
+    }
+}

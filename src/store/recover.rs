@@ -1,0 +1,557 @@
+//! What is on a device, told to catalogs: the log item by item, in whatever order it is read.
+//!
+//! A power cut leaves some of the writes that were on their way, and pieces of others. An item whose data does not match its checksums was
+//! never acknowledged, or has rotted since: it is left out, and counted. Once a checkpoint covers it nobody looks there again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::catalog::{Catalog, Gone, Settled};
+use super::log::{Sequences, Written};
+use super::scan::Scan;
+use super::segments::{Found, Reserve, Segments};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Result};
+use crate::device::block::header::{self, Header as DiskHeader};
+use crate::device::block::{Disk, Durability};
+use crate::mem::{Run, Slab};
+use crate::reactor::Core;
+use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head};
+use crate::wire::store::segment::{self, Header, Kind};
+use crate::wire::store::superblock::{self, State, Superblock, Unusable};
+use crate::wire::store::{DATA_BLOCK, SHARDS};
+
+/// Whose disk it is, in the disk header.
+pub const OWNER: &str = "basin store";
+/// Bytes read at once: a head of any length with its block.
+const WINDOW: u32 = 1 << 20;
+/// Segments read side by side.
+const READERS: usize = 8;
+
+const _: () = assert!(WINDOW >= 2 * HEAD_MAX);
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Segments of the log.
+    pub segments: u32,
+    /// Items in them.
+    pub items: u64,
+    /// Items whose data does not match: torn by a power cut, or rotten.
+    pub torn: u64,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+/// A store as it was found.
+pub struct Recovered {
+    /// The superblock in force: the next epoch's, where the store was opened for writing.
+    pub superblock: Superblock,
+    /// Its segments, with what is needed of each.
+    pub segments: Segments,
+    /// Sequence numbers of this epoch.
+    pub sequences: Sequences,
+    /// What each core knows.
+    pub catalogs: Vec<Catalog>,
+    /// What is missing or left over, by core.
+    pub settled: Vec<Settled>,
+    /// How much there was.
+    pub census: Census,
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Cores that the shards are dealt to.
+    pub cores: usize,
+    /// Nothing is written, not even an epoch.
+    pub is_read_only: bool,
+}
+
+/// The core that a shard is dealt to.
+pub fn core_of(shard: u8, cores: usize) -> usize {
+    usize::from(shard) * cores / usize::from(SHARDS)
+}
+
+/// Reads a store.
+///
+/// # Errors
+/// `Refused`: the disk is none, or one of a newer format. `Protocol`: both superblocks are damaged. Otherwise the device's.
+pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) -> Result<Recovered> {
+    let mut superblock = read_superblock(disk, slab).await?;
+    if !options.is_read_only {
+        superblock = Superblock { number: superblock.number + 1, epoch: superblock.epoch + 1, state: State::InUse, ..superblock };
+        write_superblock(disk, slab, &superblock).await?;
+    }
+    let reader = Reader { disk: disk.clone(), slab: slab.clone(), superblock };
+    let headers = side_by_side(core, 0..superblock.segments, READERS * 4, {
+        let reader = reader.clone();
+        move |segment| {
+            let reader = reader.clone();
+            async move { reader.header(segment).await }
+        }
+    })
+    .await?;
+    let headers: Vec<Header> = headers.into_iter().flatten().filter(|header| header.kind == Kind::Log).collect();
+    let newest = headers.iter().map(|header| header.generation).max().unwrap_or(0);
+    let telling = Rc::new(RefCell::new(Telling {
+        catalogs: (0..options.cores).map(|_| Catalog::default()).collect(),
+        newest,
+        census: Census { segments: headers.len() as u32, ..Census::default() },
+        gone: Gone::new(),
+    }));
+    side_by_side(core, headers.clone().into_iter(), READERS, {
+        let (reader, telling) = (reader.clone(), telling.clone());
+        move |header| {
+            let (reader, telling) = (reader.clone(), telling.clone());
+            async move { reader.scan(header, &telling).await }
+        }
+    })
+    .await?;
+    let telling = Rc::try_unwrap(telling).ok().expect("every segment is read").into_inner();
+    let (mut catalogs, census) = (telling.catalogs, telling.census);
+    for catalog in &mut catalogs {
+        reader.read_lists(catalog).await?;
+    }
+    let settled = catalogs.iter_mut().map(Catalog::settle).collect();
+    let found: Vec<Found> = headers
+        .iter()
+        .map(|header| Found { segment: header.segment, generation: header.generation, salt: header.salt, is_checkpoint: false })
+        .collect();
+    let segments = Segments::new(superblock.segments, superblock.segment_bytes, reserve(&superblock), newest, &found);
+    for (address, bytes) in catalogs.iter().flat_map(Catalog::needed) {
+        segments.need(address, bytes);
+    }
+    Ok(Recovered { superblock, segments, sequences: Sequences::new(superblock.epoch), catalogs, settled, census })
+}
+
+/// Segments kept free for others than puts.
+pub fn reserve(superblock: &Superblock) -> Reserve {
+    let put = superblock.reserve_bytes.div_ceil(u64::from(superblock.segment_bytes)) as u32;
+    Reserve { put, delete: 2, compact: 2 }
+}
+
+/// The superblock in force.
+async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
+    let path = disk.info().path.display().to_string();
+    let owner = header::read(disk, slab).await?.map(|DiskHeader { owner, .. }| owner);
+    if owner.as_deref() != Some(OWNER) {
+        let what = match owner {
+            Some(owner) => format!("{path} is a disk of {owner}, and no store"),
+            None => format!("{path} is no store"),
+        };
+        return Err(Error::new(ErrorKind::Refused, what).remedy(format!("basin store format {path} makes one, and destroys what is there")));
+    }
+    let (mut best, mut why) = (None::<Superblock>, Vec::new());
+    for number in [0, 1] {
+        let address = Superblock::address(number);
+        let run = read(disk, slab, address, superblock::BYTES).await?;
+        match Superblock::parse(run.as_slice()) {
+            Ok(found) if best.is_none_or(|best| best.number < found.number) => best = Some(found),
+            Ok(_) => {}
+            // The other one may be of the same newer program, and older: neither is for us.
+            Err(newer @ (Unusable::Version(_) | Unusable::Features(_))) => {
+                return Err(
+                    Error::new(ErrorKind::Refused, format!("the store on {path}: {newer}")).remedy("open it with the program that made it")
+                );
+            }
+            Err(unusable) => why.push(format!("byte {address}: {unusable}")),
+        }
+    }
+    best.ok_or_else(|| {
+        let what = format!("the store on {path} has no superblock left ({})", why.join("; "));
+        Error::new(ErrorKind::Protocol, what).remedy("the items may be whole: docs/STORE.md says how to read them without")
+    })
+}
+
+/// Writes a superblock, stable when this returns.
+pub async fn write_superblock(disk: &Disk, slab: &Slab, superblock: &Superblock) -> Result<()> {
+    let mut run = slab.run(superblock::BYTES)?;
+    superblock.emit(run.as_mut_slice());
+    let lba = lba(disk, Superblock::address(superblock.number));
+    let written = disk.write(lba, run, Durability::Now).await;
+    written.map(drop).map_err(|failed| disk.explain("writing a superblock:", lba, failed))
+}
+
+fn lba(disk: &Disk, address: u64) -> Lba {
+    Lba(address / u64::from(disk.info().block_bytes))
+}
+
+/// `bytes` from byte `address` of the device on, both whole blocks.
+pub async fn read(disk: &Disk, slab: &Slab, address: u64, bytes: u32) -> Result<Run> {
+    let lba = lba(disk, address);
+    disk.read(lba, slab.run(bytes)?).await.map_err(|failed| disk.explain("reading the store:", lba, failed))
+}
+
+/// Does `work` for each of `what`, `most` at once. The results are in no order.
+async fn side_by_side<A, T, F>(
+    core: &Core,
+    what: impl Iterator<Item = A> + 'static,
+    most: usize,
+    work: impl Fn(A) -> F + 'static,
+) -> Result<Vec<T>>
+where
+    A: 'static,
+    T: 'static,
+    F: Future<Output = Result<T>> + 'static,
+{
+    let (what, work) = (Rc::new(RefCell::new(what)), Rc::new(work));
+    let workers: Vec<_> = (0..most)
+        .map(|_| {
+            let (what, work) = (what.clone(), work.clone());
+            core.spawn(async move {
+                let mut done = Vec::new();
+                loop {
+                    let next = what.borrow_mut().next();
+                    match next {
+                        Some(next) => done.push(work(next).await?),
+                        None => return Ok(done),
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut done = Vec::new();
+    for worker in workers {
+        let worked: Result<Vec<T>> = worker.await.map_err(|_| Error::new(ErrorKind::Failed, "reading the store: a task of it ended"))?;
+        done.extend(worked?);
+    }
+    Ok(done)
+}
+
+/// Where items are told.
+struct Telling {
+    catalogs: Vec<Catalog>,
+    /// The highest generation of a segment.
+    newest: u64,
+    census: Census,
+    /// Nobody counts yet what is needed, so nobody asks for this.
+    gone: Gone,
+}
+
+impl Telling {
+    fn tell(&mut self, head: &Head, address: u64) {
+        let cores = self.catalogs.len();
+        let (item_bytes, head_bytes) = (head.place.item_bytes, head.item.head_bytes(head.place.data_bytes));
+        let at = Written { sequence: head.item.sequence, address, item_bytes, head_bytes };
+        self.catalogs[core_of(head.item.shard, cores)].apply(&head.item, at, self.newest, &mut self.gone);
+        self.gone.clear();
+    }
+}
+
+#[derive(Clone)]
+struct Reader {
+    disk: Disk,
+    slab: Slab,
+    superblock: Superblock,
+}
+
+impl Reader {
+    /// The whole blocks with `bytes` bytes at `address`, and where in them those are.
+    async fn blocks(&self, address: u64, bytes: u32) -> Result<(Run, usize)> {
+        let block = u64::from(self.superblock.block_bytes);
+        let from = address / block * block;
+        let to = (address + u64::from(bytes)).next_multiple_of(block);
+        Ok((read(&self.disk, &self.slab, from, (to - from) as u32).await?, (address - from) as usize))
+    }
+
+    /// The header of a segment, if it has one.
+    async fn header(&self, segment: u32) -> Result<Option<Header>> {
+        let run = read(&self.disk, &self.slab, self.superblock.segment_at(segment), segment::BYTES).await?;
+        Ok(Header::parse(run.as_slice(), &self.superblock.id, segment).ok())
+    }
+
+    /// Tells every item of a segment.
+    async fn scan(&self, header: Header, telling: &RefCell<Telling>) -> Result<()> {
+        let base = self.superblock.segment_at(header.segment);
+        let end = base + u64::from(self.superblock.segment_bytes);
+        let mut at = base + u64::from(segment::BYTES);
+        while at < end {
+            let bytes = (end - at).min(u64::from(WINDOW) - u64::from(self.superblock.block_bytes)) as u32;
+            let (run, skip) = self.blocks(at, bytes).await?;
+            let window = &run.as_slice()[skip..];
+            telling.borrow_mut().census.bytes += window.len() as u64;
+            let mut scan = Scan::new(window, at, header.salt, end);
+            for (address, head) in scan.by_ref() {
+                let whole = self.verify(&head, address, window, at, telling).await?;
+                let mut telling = telling.borrow_mut();
+                telling.census.items += 1;
+                telling.census.torn += u64::from(!whole);
+                if whole {
+                    telling.tell(&head, address);
+                }
+            }
+            let seen = at + window.len() as u64;
+            at = if seen >= end { end } else { scan.next_address() };
+        }
+        Ok(())
+    }
+
+    /// Whether an item's data matches its checksums. `window` was read from `at` on and has the head; what is behind it is read.
+    async fn verify(&self, head: &Head<'_>, address: u64, window: &[u8], at: u64, telling: &RefCell<Telling>) -> Result<bool> {
+        let data_at = address + u64::from(head.place.data_offset);
+        let data_bytes = head.place.data_bytes;
+        let from = (data_at - at) as usize;
+        if let Some(data) = window.get(from..from + data_bytes as usize) {
+            return Ok(head.verifies(0, data));
+        }
+        // Whole blocks of checksums, of which as many as fit in a window.
+        const STEP: u32 = WINDOW - 2 * DATA_BLOCK;
+        let mut done = 0;
+        while done < data_bytes {
+            let bytes = STEP.min(data_bytes - done);
+            let (run, skip) = self.blocks(data_at + u64::from(done), bytes).await?;
+            telling.borrow_mut().census.bytes += u64::from(bytes);
+            if !head.verifies(done, &run.as_slice()[skip..skip + bytes as usize]) {
+                return Ok(false);
+            }
+            done += bytes;
+        }
+        Ok(true)
+    }
+
+    /// Reads the lists of extents that objects name, and those that these name.
+    async fn read_lists(&self, catalog: &mut Catalog) -> Result<()> {
+        loop {
+            let unread = catalog.unread_lists();
+            if unread.is_empty() {
+                return Ok(());
+            }
+            for at in unread {
+                let data = self.data(at).await?;
+                let list = data.as_deref().and_then(|data| ExtentRef::list(data).ok()).unwrap_or_default();
+                catalog.list(at.sequence, list);
+            }
+        }
+    }
+
+    /// The data of an item, if it is as it was written.
+    async fn data(&self, at: Written) -> Result<Option<Vec<u8>>> {
+        let segment = ((at.address - crate::wire::store::SEGMENTS_AT) / u64::from(self.superblock.segment_bytes)) as u32;
+        let Some(header) = self.header(segment).await? else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(at.item_bytes as usize);
+        while bytes.len() < at.item_bytes as usize {
+            let most = (at.item_bytes as usize - bytes.len()).min((WINDOW - 2 * DATA_BLOCK) as usize) as u32;
+            let (run, skip) = self.blocks(at.address + bytes.len() as u64, most).await?;
+            bytes.extend_from_slice(&run.as_slice()[skip..skip + most as usize]);
+        }
+        let Ok(head) = Head::parse(&bytes, header.salt, at.address) else { return Ok(None) };
+        let data = bytes[head.place.data_offset as usize..][..head.place.data_bytes as usize].to_vec();
+        Ok(head.verifies(0, &data).then_some(data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Nanos, Rng};
+    use crate::device::sim::disk::Image;
+    use crate::mem::Ledger;
+    use crate::store::draft::{Draft, Fields, Kind};
+    use crate::store::format::{FormatConfig, format};
+    use crate::store::log::{Log, LogEnv};
+    use crate::store::segments::Purpose;
+    use crate::store::testing::{SEGMENT, SEGMENTS, World};
+    use crate::wire::store::item::Class;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const BUCKET: u32 = 3;
+
+    /// What a name may be found as after a power cut: the sequence number of its newest version, or none.
+    #[derive(Clone, Debug, Default)]
+    struct Known {
+        acknowledged: Option<u64>,
+        /// A put or a delete was not answered.
+        is_open: bool,
+    }
+
+    /// A store as its user has it.
+    struct Open {
+        log: Log,
+        catalogs: RefCell<Vec<Catalog>>,
+        segments: Arc<Segments>,
+        known: RefCell<BTreeMap<Vec<u8>, Known>>,
+    }
+
+    fn open(core: &Core, disk: &Disk, slab: &Slab, found: Recovered, seed: u64) -> Rc<Open> {
+        let segments = Arc::new(found.segments);
+        let env = LogEnv {
+            ops: core.ops().clone(),
+            disk: disk.clone(),
+            slab: slab.clone(),
+            ledger: Ledger::new(),
+            segments: segments.clone(),
+            superblock: found.superblock,
+        };
+        let log = Log::new(env, &Arc::new(found.sequences), Rng::seeded(seed));
+        for _ in 0..4 {
+            drop(core.spawn(log.clone().writer()));
+        }
+        Rc::new(Open { log, catalogs: RefCell::new(found.catalogs), segments, known: RefCell::default() })
+    }
+
+    impl Open {
+        /// Writes an item and tells it, once it is stable.
+        async fn write(&self, draft: Draft, data: Vec<Run>, purpose: Purpose) -> Result<Written> {
+            let (at, _) = self.log.append(purpose, draft.clone(), data).await?;
+            let (mut gone, limit) = (Gone::new(), self.segments.newest_generation());
+            let mut catalogs = self.catalogs.borrow_mut();
+            let core = core_of(draft.shard, catalogs.len());
+            catalogs[core].apply(&draft.item(at.sequence), at, limit, &mut gone);
+            gone.iter().for_each(|&(address, bytes)| self.segments.drop_need(address, bytes));
+            Ok(at)
+        }
+
+        /// Data of an object as an extent of its own.
+        async fn extent(&self, shard: u8, run: Run) -> Result<ExtentRef> {
+            let bytes = u64::from(run.len());
+            let draft = Draft {
+                kind: Kind::Extent,
+                shard,
+                time_ms: 0,
+                bucket: BUCKET,
+                number: Some(0),
+                name: Box::default(),
+                properties: Box::default(),
+            };
+            let (at, _) = self.log.append(Purpose::Put, draft, vec![run]).await?;
+            let mut catalogs = self.catalogs.borrow_mut();
+            let core = core_of(shard, catalogs.len());
+            catalogs[core].hold(at, None);
+            Ok(ExtentRef::new(at.sequence, bytes, false))
+        }
+
+        fn release(&self, shard: u8, extents: &[ExtentRef]) {
+            let (mut gone, mut catalogs) = (Gone::new(), self.catalogs.borrow_mut());
+            let core = core_of(shard, catalogs.len());
+            catalogs[core].release_all(extents, &mut gone);
+            gone.iter().for_each(|&(address, bytes)| self.segments.drop_need(address, bytes));
+        }
+
+        /// Puts and deletes names of its own, one after the other, until `count` or a failure.
+        async fn client(&self, slab: Slab, mut rng: Rng, client: u64, count: u64) -> Result<()> {
+            for _ in 0..count {
+                let name: Box<[u8]> = format!("{client}/{}", rng.below(4)).into_bytes().into();
+                let shard = crate::wire::store::shard(BUCKET, &name);
+                self.known.borrow_mut().entry(name.to_vec()).or_default().is_open = true;
+                let draft = |kind| Draft {
+                    kind,
+                    shard,
+                    time_ms: 9,
+                    bucket: BUCKET,
+                    number: Some(0),
+                    name: name.clone(),
+                    properties: Box::default(),
+                };
+                let acknowledged = if rng.below(4) == 0 {
+                    self.write(draft(Kind::Tombstone(Class::Object)), Vec::new(), Purpose::Delete).await?;
+                    None
+                } else {
+                    let most = [200, 9000, 100_000][rng.below(3) as usize];
+                    let mut run = slab.run(1 + rng.below(most) as u32)?;
+                    run.as_mut_slice().fill(client as u8);
+                    let fields = Fields { size: run.len().into(), ..Fields::default() };
+                    Some(if run.len() > 50_000 {
+                        let extents = [self.extent(shard, run).await?];
+                        let at = self.write(draft(Kind::Object(fields, extents.into())), Vec::new(), Purpose::Put).await?;
+                        self.release(shard, &extents);
+                        at.sequence
+                    } else {
+                        self.write(draft(Kind::Object(fields, Box::default())), vec![run], Purpose::Put).await?.sequence
+                    })
+                };
+                self.known.borrow_mut().insert(name.to_vec(), Known { acknowledged, is_open: false });
+            }
+            Ok(())
+        }
+    }
+
+    /// Newest version of every name.
+    fn newest(catalogs: &[Catalog]) -> BTreeMap<Vec<u8>, u64> {
+        let all = catalogs.iter().flat_map(|catalog| catalog.index().versions());
+        all.map(|(_, name, version)| (name.to_vec(), version.sequence)).collect()
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_found_after_every_power_cut() {
+        let mut cut_short = 0;
+        for seed in 0..16 {
+            let (block, mut image) = (if seed % 2 == 0 { 512 } else { 4096 }, Image::default());
+            let mut known: BTreeMap<Vec<u8>, Known> = BTreeMap::new();
+            for life in 0..4 {
+                let Some(world) = World::new(block, image, seed << 8 | life) else { return };
+                let (core, disk, slab) = (world.core.clone(), world.disk.clone(), world.slab.clone());
+                let sim = disk.sim().expect("it is simulated");
+                let cores = 1 + (seed + life) as usize % 3;
+                let run = async move {
+                    if life == 0 {
+                        let config = FormatConfig { segment_bytes: Some(2 << 20), ..FormatConfig::default() };
+                        format(&disk, &slab, &config, &mut Rng::seeded(seed)).await.unwrap();
+                    }
+                    let found = recover(&core, &disk, &slab, Options { cores, is_read_only: false }).await.unwrap();
+                    assert_eq!(found.superblock.epoch, life + 1);
+                    let there = newest(&found.catalogs);
+                    for (name, known) in &known {
+                        let text = String::from_utf8_lossy(name);
+                        let is = there.get(name).copied();
+                        assert!(known.is_open || is == known.acknowledged, "seed {seed}, life {life}: {text} is {is:?} and not {known:?}");
+                        assert!(
+                            is >= known.acknowledged || is.is_none(),
+                            "seed {seed}, life {life}: {text} is older than {known:?}: {is:?}"
+                        );
+                    }
+                    let missing: Vec<u64> = found.settled.iter().flat_map(|settled| settled.missing.clone()).collect();
+                    assert_eq!(missing, [0; 0], "seed {seed}, life {life}: an object has lost data");
+                    let live: u64 = found.catalogs.iter().flat_map(Catalog::needed).map(|(_, bytes)| u64::from(bytes)).sum();
+                    assert_eq!(found.segments.usage().live, live);
+                    let open = open(&core, &disk, &slab, found, seed);
+                    *open.known.borrow_mut() =
+                        there.into_iter().map(|(name, at)| (name, Known { acknowledged: Some(at), is_open: false })).collect();
+                    let clients: Vec<_> = (0..8)
+                        .map(|client| {
+                            let (open, slab) = (open.clone(), slab.clone());
+                            core.spawn(async move { open.client(slab, Rng::seeded(seed << 16 | life << 8 | client), client, 12).await })
+                        })
+                        .collect();
+                    core.sleep(Nanos::from_micros(300 + 900 * (seed % 7))).await;
+                    let image = sim.borrow_mut().power_cut();
+                    let mut is_short = false;
+                    for client in clients {
+                        is_short |= client.await.expect("a client does not panic").is_err();
+                    }
+                    open.log.close();
+                    (image, open.known.take(), is_short)
+                };
+                let (next, told, is_short) = world.core.run(run).unwrap();
+                (image, known) = (next, told);
+                cut_short += usize::from(is_short);
+            }
+        }
+        assert!(cut_short > 20, "{cut_short} of 64 lives were cut short");
+    }
+
+    #[test]
+    fn what_is_no_store_is_refused() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let (core, disk, slab) = (world.core.clone(), world.disk.clone(), world.slab.clone());
+        let run = async move {
+            let options = Options { cores: 1, is_read_only: true };
+            let refused = recover(&core, &disk, &slab, options).await.err().expect("nothing is there");
+            assert_eq!((refused.kind(), refused.to_string().contains("is no store")), (ErrorKind::Refused, true), "{refused}");
+            header::claim(&disk, &slab, "another program").await.unwrap();
+            let refused = recover(&core, &disk, &slab, options).await.err().expect("it is another's");
+            assert!(refused.to_string().contains("is a disk of another program"), "{refused}");
+            for (segment_bytes, why) in [(4 << 20, ErrorKind::Unavailable), (3 << 20, ErrorKind::Usage)] {
+                let config = FormatConfig { segment_bytes: Some(segment_bytes), ..FormatConfig::default() };
+                let refused = format(&disk, &slab, &config, &mut Rng::seeded(1)).await.err();
+                assert_eq!(refused.map(|error| error.kind()), Some(why));
+            }
+            let made = format(&disk, &slab, &FormatConfig::default(), &mut Rng::seeded(1)).await.unwrap();
+            assert_eq!((made.segments, made.segment_bytes), (SEGMENTS, SEGMENT));
+            let found = recover(&core, &disk, &slab, options).await.unwrap();
+            assert_eq!((found.superblock, found.census, found.catalogs.len()), (made, Census::default(), 1));
+        };
+        world.core.run(run).unwrap();
+    }
+}
