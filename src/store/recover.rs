@@ -349,7 +349,9 @@ mod tests {
     use crate::mem::Ledger;
     use crate::store::draft::{Draft, Fields, Kind};
     use crate::store::format::{FormatConfig, format};
+    use crate::store::index::Version;
     use crate::store::log::{Log, LogEnv};
+    use crate::store::read;
     use crate::store::segments::Purpose;
     use crate::store::testing::{SEGMENT, SEGMENTS, World};
     use crate::wire::store::item::Class;
@@ -473,6 +475,15 @@ mod tests {
         all.map(|(_, name, version)| (name.to_vec(), version.sequence)).collect()
     }
 
+    fn versions(catalogs: &[Catalog]) -> Vec<Written> {
+        let all = catalogs.iter().flat_map(|catalog| catalog.index().versions());
+        all.map(|(_, _, version)| {
+            let Version { sequence, address, item_bytes, head_bytes, .. } = version;
+            Written { sequence, address, item_bytes, head_bytes }
+        })
+        .collect()
+    }
+
     #[test]
     fn what_was_acknowledged_is_found_after_every_power_cut() {
         let mut cut_short = 0;
@@ -506,6 +517,15 @@ mod tests {
                     let live: u64 = found.catalogs.iter().flat_map(Catalog::needed).map(|(_, bytes)| u64::from(bytes)).sum();
                     assert_eq!(found.segments.usage().live, live);
                     let open = open(&core, &disk, &slab, found, seed);
+                    // What is told to be there can be read.
+                    let reader = read::Reader { disk: disk.clone(), slab: slab.clone(), segments: open.segments.clone() };
+                    let all: Vec<(u64, u32)> = open.catalogs.borrow().iter().flat_map(Catalog::needed).collect();
+                    let versions = versions(&open.catalogs.borrow());
+                    assert!(versions.iter().all(|at| all.contains(&(at.address, at.item_bytes))));
+                    for at in versions {
+                        let read = reader.item(&at, 0..u32::MAX).await.unwrap();
+                        assert!(matches!(read, read::Found::Item(_)), "seed {seed}, life {life}: {read:?}");
+                    }
                     *open.known.borrow_mut() =
                         there.into_iter().map(|(name, at)| (name, Known { acknowledged: Some(at), is_open: false })).collect();
                     let clients: Vec<_> = (0..8)
