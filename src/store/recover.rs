@@ -79,10 +79,6 @@ pub fn core_of(shard: u8, cores: usize) -> usize {
 /// `Refused`: the disk is none, or one of a newer format. `Protocol`: both superblocks are damaged. Otherwise the device's.
 pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) -> Result<Recovered> {
     let mut superblock = read_superblock(disk, slab).await?;
-    if !options.is_read_only {
-        superblock = Superblock { number: superblock.number + 1, epoch: superblock.epoch + 1, state: State::InUse, ..superblock };
-        write_superblock(disk, slab, &superblock).await?;
-    }
     let reader = Reader { disk: disk.clone(), slab: slab.clone(), superblock };
     let headers = side_by_side(core, 0..superblock.segments, READERS * 4, {
         let reader = reader.clone();
@@ -92,8 +88,15 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
         }
     })
     .await?;
-    let headers: Vec<Header> = headers.into_iter().flatten().filter(|header| header.kind == Kind::Log).collect();
+    let headers: Vec<Header> = headers.into_iter().flatten().collect();
     let newest = headers.iter().map(|header| header.generation).max().unwrap_or(0);
+    if !options.is_read_only {
+        // The newer superblock may have rotted: no epoch is used twice, or sequence numbers would be.
+        let epoch = headers.iter().map(|header| header.epoch).max().unwrap_or(0).max(superblock.epoch) + 1;
+        superblock = Superblock { number: superblock.number + 1, epoch, state: State::InUse, ..superblock };
+        write_superblock(disk, slab, &superblock).await?;
+    }
+    let headers: Vec<Header> = headers.into_iter().filter(|header| header.kind == Kind::Log).collect();
     let telling = Rc::new(RefCell::new(Telling {
         catalogs: (0..options.cores).map(|_| Catalog::default()).collect(),
         newest,
@@ -549,6 +552,27 @@ mod tests {
             }
         }
         assert!(cut_short > 20, "{cut_short} of 64 lives were cut short");
+    }
+
+    #[test]
+    fn no_epoch_is_used_twice_though_the_newer_superblock_rots() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
+            format(disk, slab, &FormatConfig::default(), &mut Rng::seeded(1)).await.unwrap();
+            let options = Options { cores: 1, is_read_only: false };
+            for life in 1..5 {
+                let found = recover(core, disk, slab, options).await.unwrap();
+                assert_eq!(found.superblock.epoch, life);
+                let newest = Superblock::address(found.superblock.number);
+                let open = open(core, disk, slab, found, life);
+                open.client(slab.clone(), Rng::seeded(life), 1, 4).await.unwrap();
+                open.log.close();
+                world.flip(newest * 8 + 400).await;
+            }
+        };
+        core.run(run).unwrap();
     }
 
     #[test]
