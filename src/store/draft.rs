@@ -1,25 +1,6 @@
 //! An item before it is written.
 
-use crate::wire::store::item::{Class, ExtentRef, Item, Object, What};
-
-/// What an object version or a part is, apart from its extents.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fields {
-    /// Its length in bytes.
-    pub size: u64,
-    /// An MD5, or random bytes.
-    pub etag: [u8; 16],
-    /// CRC-64/NVME of all its bytes.
-    pub crc: u64,
-    /// Of an object the parts it was made of, or 0; of a part its number.
-    pub part: u16,
-    /// The upload that an object completes, or 0; of a part the upload it is of.
-    pub upload: u64,
-    /// It says that the name has no object any more.
-    pub is_delete_marker: bool,
-    /// The ETag is no MD5.
-    pub has_opaque_etag: bool,
-}
+use crate::wire::store::item::{Class, ExtentRef, Fields, Item, Object, What};
 
 /// The kind of an item, with its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,17 +39,12 @@ pub struct Draft {
     pub properties: Box<[u8]>,
 }
 
-fn object<'a>(fields: &Fields, extents: &'a [ExtentRef]) -> Object<'a> {
-    let Fields { size, etag, crc, part, upload, is_delete_marker, has_opaque_etag } = *fields;
-    Object { size, etag, crc, part, upload, is_delete_marker, has_opaque_etag, extents }
-}
-
 impl Draft {
     /// The item with a sequence number.
     pub fn item(&self, sequence: u64) -> Item<'_> {
         let what = match &self.kind {
-            Kind::Object(fields, extents) => What::Object(object(fields, extents)),
-            Kind::Part(fields, extents) => What::Part(object(fields, extents)),
+            Kind::Object(fields, extents) => What::Object(Object { fields: *fields, extents }),
+            Kind::Part(fields, extents) => What::Part(Object { fields: *fields, extents }),
             Kind::Extent => What::Extent,
             Kind::Tombstone(class) => What::Tombstone(*class),
             Kind::Bucket => What::Bucket,

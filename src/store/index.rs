@@ -243,6 +243,12 @@ impl Index {
         })
     }
 
+    /// Whether no name of a bucket has a version, not even a delete marker.
+    pub fn has_none_of(&self, bucket: u32) -> bool {
+        let first = self.order.get(self.seek(&Key { bucket, name: &[], rank: 0 }));
+        first.is_none_or(|id| self.records[id].bucket != bucket)
+    }
+
     /// The newest version of a name, delete markers too.
     pub fn newest(&self, bucket: u32, name: &[u8]) -> Option<Version> {
         self.point(bucket, name).map(|id| self.records[id].version())

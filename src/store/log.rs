@@ -85,11 +85,21 @@ struct Pending {
     /// Its data, in order; all but the last in whole blocks, or it is copied.
     data: Vec<Run>,
     purpose: Purpose,
+    /// Of a copy that of what it is a copy of.
+    sequence: Option<u64>,
     ticket: Rc<Ticket>,
 }
 
-/// Where an item is, and its data.
-pub type Appended = (Written, Vec<Run>);
+/// An item that is stable.
+#[derive(Debug)]
+pub struct Appended {
+    /// Where it is.
+    pub at: Written,
+    /// What it says.
+    pub draft: Draft,
+    /// Its data.
+    pub data: Vec<Run>,
+}
 
 /// What becomes of an item that was appended.
 struct Ticket {
@@ -206,8 +216,20 @@ impl Log {
     /// # Panics
     /// With more data or a longer name than an item holds: a bug of the caller's.
     pub async fn append(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+        self.append_with(None, purpose, draft, data).await
+    }
+
+    /// Appends a copy of an item that is somewhere else, with its sequence number.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub async fn append_copy(&self, sequence: u64, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+        self.append_with(Some(sequence), Purpose::Compact, draft, data).await
+    }
+
+    async fn append_with(&self, sequence: Option<u64>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
         if data_bytes(&data) <= COPIED_MAX || self.inner.is_aligned(&data) {
-            return self.append_as_it_lies(purpose, draft, data).await;
+            return self.append_as_it_lies(sequence, purpose, draft, data).await;
         }
         let mut whole = self.inner.env.slab.run(data_bytes(&data))?;
         let mut to = whole.as_mut_slice();
@@ -216,14 +238,14 @@ impl Log {
             self.inner.env.ledger.copy(part, run.as_slice());
             to = rest;
         }
-        let (written, _) = self.append_as_it_lies(purpose, draft, vec![whole]).await?;
-        Ok((written, data))
+        let appended = self.append_as_it_lies(sequence, purpose, draft, vec![whole]).await?;
+        Ok(Appended { data, ..appended })
     }
 
-    async fn append_as_it_lies(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+    async fn append_as_it_lies(&self, sequence: Option<u64>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
         let inner = &self.inner;
         let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
-        inner.pending.borrow_mut().push_back(Pending { draft, data, purpose, ticket: ticket.clone() });
+        inner.pending.borrow_mut().push_back(Pending { draft, data, purpose, sequence, ticket: ticket.clone() });
         inner.wake_one();
         loop {
             if let Some(outcome) = ticket.outcome.borrow_mut().take() {
@@ -330,7 +352,7 @@ impl Inner {
             let head_bytes = next.draft.item(0).head_bytes(data);
             let is_aligned = self.is_aligned(&next.data);
             let Some(Spot { at, place, .. }) = layout.push(Ask { head_bytes, data_bytes: data, is_aligned }) else { break };
-            let sequence = self.next_sequence();
+            let sequence = next.sequence.unwrap_or_else(|| self.next_sequence());
             let written = Written { sequence, address: base + u64::from(at), item_bytes: place.item_bytes, head_bytes };
             // From here on, or compaction could take its segment for empty.
             self.env.segments.need(written.address, written.item_bytes);
@@ -372,7 +394,7 @@ impl Inner {
         }
         for (pending, written) in batch.items {
             match &outcome {
-                Ok(()) => pending.ticket.settle(Ok((written, pending.data))),
+                Ok(()) => pending.ticket.settle(Ok(Appended { at: written, draft: pending.draft, data: pending.data })),
                 Err(error) => {
                     self.env.segments.drop_need(written.address, written.item_bytes);
                     pending.ticket.settle(Err(error.clone()));
@@ -588,9 +610,9 @@ mod tests {
                 for number in (client..count).step_by(clients as usize) {
                     let data = data(&env.slab, &mut rng, number);
                     let lens: Vec<u32> = data.iter().map(Run::len).collect();
-                    let Ok((written, data)) = log.append(Purpose::Put, draft(number), data).await else { return };
+                    let Ok(Appended { at, data, .. }) = log.append(Purpose::Put, draft(number), data).await else { return };
                     assert_eq!(data.iter().map(Run::len).collect::<Vec<_>>(), lens, "the data comes back as it was");
-                    acknowledged.borrow_mut().insert(number, written);
+                    acknowledged.borrow_mut().insert(number, at);
                 }
             }));
         }

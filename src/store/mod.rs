@@ -2,6 +2,12 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | [`engine`] | what a core does for its shards: looks up, judges conditions, commits |
+//! | [`put`], [`get`] | objects as streams |
+//! | [`upload`] | uploads in parts |
+//! | `buckets` | buckets |
+//! | `locks` | one change of a name at a time |
+//! | [`failure`] | why an operation was not done |
 //! | [`format`](mod@format) | making a store |
 //! | [`recover`] | what is on a device, told to catalogs |
 //! | [`catalog`] | what a core knows of its shards |
@@ -16,14 +22,23 @@
 //! | [`segments`] | which are free, and how much of each is needed |
 //! | `pool` | things by number, with places used again |
 
+mod buckets;
 pub mod catalog;
 pub mod draft;
+pub mod engine;
+pub mod failure;
 pub mod format;
+pub mod get;
+#[cfg(test)]
+mod history;
 pub mod index;
 pub mod layout;
+mod locks;
 pub mod log;
 mod names;
+pub mod open;
 mod pool;
+pub mod put;
 pub mod read;
 pub mod recover;
 pub mod scan;
@@ -31,3 +46,4 @@ pub mod segments;
 #[cfg(test)]
 mod testing;
 mod tree;
+pub mod upload;

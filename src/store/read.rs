@@ -11,7 +11,7 @@ use super::segments::Segments;
 use crate::base::{Lba, Result, limits};
 use crate::device::block::Disk;
 use crate::mem::{Run, Slab};
-use crate::wire::store::item::Head;
+use crate::wire::store::item::{Fields, Head, What};
 use crate::wire::store::{DATA_BLOCK, checksums_of_parts};
 
 /// Items up to this many bytes are read at once; of a longer one the head first, where not all of it is asked for.
@@ -22,6 +22,8 @@ const AT_ONCE: u32 = 64 << 10;
 pub struct Read {
     /// What belongs to it, in the words of the layer above.
     pub properties: Box<[u8]>,
+    /// Of an object or a part what it is.
+    pub fields: Fields,
     /// Bytes of its data.
     pub data_bytes: u32,
     /// The bytes that were asked for, in order: views of what was read.
@@ -114,7 +116,11 @@ fn parse(blocks: &Blocks, at: &Written, salt: u64) -> Option<(Read, Sums)> {
     let is_it = head.item.sequence == at.sequence && head.place.item_bytes == at.item_bytes;
     let (data_offset, data_bytes) = (head.place.data_offset, head.place.data_bytes);
     let sums = Sums { data_offset, data_bytes, checksums: head.checksums.iter().map(|sum| sum.get()).collect() };
-    is_it.then(|| (Read { properties: head.item.properties.into(), data_bytes, runs: Vec::new() }, sums))
+    let fields = match head.item.what {
+        What::Object(object) | What::Part(object) => object.fields,
+        _ => Fields::default(),
+    };
+    is_it.then(|| (Read { properties: head.item.properties.into(), fields, data_bytes, runs: Vec::new() }, sums))
 }
 
 /// `bytes` bytes of them from byte `start` on.
@@ -153,7 +159,7 @@ mod tests {
     use super::*;
     use crate::base::Rng;
     use crate::store::draft::{Draft, Kind};
-    use crate::store::log::Log;
+    use crate::store::log::{Appended, Log};
     use crate::store::segments::Purpose;
     use crate::store::testing::World;
 
@@ -188,7 +194,7 @@ mod tests {
                         name,
                         properties: b"more".as_slice().into(),
                     };
-                    let (at, _) = log.append(Purpose::Put, draft, data).await.unwrap();
+                    let Appended { at, .. } = log.append(Purpose::Put, draft, data).await.unwrap();
                     for _ in 0..20 {
                         let start = rng.below(u64::from(len) + 2) as u32;
                         let end = start + rng.below(u64::from(len) + 2) as u32;

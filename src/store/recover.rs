@@ -350,14 +350,14 @@ mod tests {
     use crate::base::{Nanos, Rng};
     use crate::device::sim::disk::Image;
     use crate::mem::Ledger;
-    use crate::store::draft::{Draft, Fields, Kind};
+    use crate::store::draft::{Draft, Kind};
     use crate::store::format::{FormatConfig, format};
     use crate::store::index::Version;
-    use crate::store::log::{Log, LogEnv};
+    use crate::store::log::{Appended, Log, LogEnv};
     use crate::store::read;
     use crate::store::segments::Purpose;
     use crate::store::testing::{SEGMENT, SEGMENTS, World};
-    use crate::wire::store::item::Class;
+    use crate::wire::store::item::{Class, Fields};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -399,7 +399,7 @@ mod tests {
     impl Open {
         /// Writes an item and tells it, once it is stable.
         async fn write(&self, draft: Draft, data: Vec<Run>, purpose: Purpose) -> Result<Written> {
-            let (at, _) = self.log.append(purpose, draft.clone(), data).await?;
+            let Appended { at, .. } = self.log.append(purpose, draft.clone(), data).await?;
             let (mut gone, limit) = (Gone::new(), self.segments.newest_generation());
             let mut catalogs = self.catalogs.borrow_mut();
             let core = core_of(draft.shard, catalogs.len());
@@ -420,7 +420,7 @@ mod tests {
                 name: Box::default(),
                 properties: Box::default(),
             };
-            let (at, _) = self.log.append(Purpose::Put, draft, vec![run]).await?;
+            let Appended { at, .. } = self.log.append(Purpose::Put, draft, vec![run]).await?;
             let mut catalogs = self.catalogs.borrow_mut();
             let core = core_of(shard, catalogs.len());
             catalogs[core].hold(at, None);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::store::index::{Index, Put, Version};
 use crate::store::log::Written;
-use crate::wire::store::item::{Class, ExtentRef, Item, Object, What};
+use crate::wire::store::item::{Class, ExtentRef, Fields, Item, Object, What};
 
 /// Items that nothing needs any more: byte address on the device, and length.
 pub type Gone = Vec<(u64, u32)>;
@@ -54,16 +54,10 @@ struct Extent {
 pub struct Part {
     /// Where its item is.
     pub at: Written,
-    /// Bytes of it.
-    pub size: u64,
-    /// An MD5, or random.
-    pub etag: [u8; 16],
-    /// CRC-64/NVME of its bytes.
-    pub crc: u64,
     /// When, in milliseconds since 1970 (UTC).
     pub time_ms: u64,
-    /// The ETag is no MD5.
-    pub has_opaque_etag: bool,
+    /// What it is.
+    pub fields: Fields,
     /// Where its bytes are, if they are not the item's data.
     pub extents: Box<[ExtentRef]>,
 }
@@ -77,6 +71,16 @@ pub struct Upload {
     pub time_ms: u64,
     /// Its parts, by number.
     pub parts: BTreeMap<u16, Part>,
+}
+
+impl Upload {
+    /// Where its item is.
+    ///
+    /// # Panics
+    /// Of an upload of which only parts were told: those are not given out.
+    pub fn at(&self) -> Written {
+        self.at.expect("an upload that is given out was begun")
+    }
 }
 
 /// A bucket.
@@ -177,6 +181,7 @@ impl Catalog {
 
     fn object(&mut self, item: &Item, object: &Object, at: Written, limit: u64, gone: &mut Gone) -> bool {
         let Item { bucket, name, sequence, number, .. } = *item;
+        let Object { fields, extents } = *object;
         let is_ended = self.is_ended(Class::Object, item);
         let version = Version {
             address: at.address,
@@ -184,13 +189,13 @@ impl Catalog {
             head_bytes: at.head_bytes,
             sequence,
             time_ms: item.time_ms,
-            size: object.size,
-            etag: object.etag,
-            parts: object.part,
+            size: fields.size,
+            etag: fields.etag,
+            parts: fields.part,
             is_null: number == 0,
-            is_delete_marker: object.is_delete_marker,
-            has_extents: !object.extents.is_empty(),
-            has_opaque_etag: object.has_opaque_etag,
+            is_delete_marker: fields.is_delete_marker,
+            has_extents: !extents.is_empty(),
+            has_opaque_etag: fields.has_opaque_etag,
         };
         let holds = !is_ended
             && match self.index.put(bucket, name, &version) {
@@ -200,9 +205,9 @@ impl Catalog {
                     true
                 }
                 Put::Taken(before) => {
-                    self.hold_all(object.extents);
-                    if !object.extents.is_empty() {
-                        self.spread.insert(sequence, object.extents.into());
+                    self.hold_all(extents);
+                    if !extents.is_empty() {
+                        self.spread.insert(sequence, extents.into());
                     }
                     if let Some(before) = before {
                         self.version_ended(&before, gone);
@@ -210,8 +215,8 @@ impl Catalog {
                     true
                 }
             };
-        if object.upload != 0 {
-            let upload = Item { number: object.upload, ..*item };
+        if fields.upload != 0 {
+            let upload = Item { number: fields.upload, ..*item };
             self.end(Class::Upload, &upload, None, limit, gone);
         }
         holds
@@ -230,18 +235,16 @@ impl Catalog {
             return false;
         }
         let key = (item.bucket, item.name.into(), item.number);
-        let there = self.uploads.entry(key.clone()).or_default().parts.get(&part.part).map(|part| part.at);
+        let there = self.uploads.entry(key.clone()).or_default().parts.get(&part.fields.part).map(|part| part.at);
         if there.is_some_and(|there| there.sequence > at.sequence) {
             return false;
         }
         if there.is_none_or(|there| there.sequence < at.sequence) {
             self.hold_all(part.extents);
         }
-        let (size, etag, crc) = (part.size, part.etag, part.crc);
-        let (time_ms, has_opaque_etag, extents) = (item.time_ms, part.has_opaque_etag, part.extents.into());
-        let new = Part { at, size, etag, crc, time_ms, has_opaque_etag, extents };
+        let new = Part { at, time_ms: item.time_ms, fields: part.fields, extents: part.extents.into() };
         let upload = self.uploads.get_mut(&key).expect("it was there or made");
-        match upload.parts.insert(part.part, new) {
+        match upload.parts.insert(part.fields.part, new) {
             Some(before) if before.at.sequence < at.sequence => self.part_ended(before, gone),
             Some(before) => replaced(before.at.address, before.at.item_bytes, at, gone),
             None => {}

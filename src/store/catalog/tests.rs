@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::Rng;
-use crate::store::draft::{Draft, Fields, Kind};
+use crate::store::draft::{Draft, Kind};
 use std::collections::BTreeSet;
 
 /// An item on the device.

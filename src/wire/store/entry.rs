@@ -61,21 +61,13 @@ impl<'a> Entry<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::store::item::{Class, ExtentRef, Object, What};
+    use crate::wire::store::item::{Class, ExtentRef, Fields, Object, What};
 
     #[test]
     fn entries_follow_one_another() {
         let extents = [ExtentRef::new(7, 5, false), ExtentRef::new(8, 6, false)];
-        let object = Object {
-            size: 11,
-            etag: [7; 16],
-            crc: 9,
-            part: 0,
-            upload: 0,
-            is_delete_marker: false,
-            has_opaque_etag: true,
-            extents: &extents,
-        };
+        let fields = Fields { size: 11, etag: [7; 16], crc: 9, has_opaque_etag: true, ..Fields::default() };
+        let object = Object { fields, extents: &extents };
         let whats = [What::Object(object), What::Extent, What::Tombstone(Class::Object), What::Bucket, What::Upload, What::Part(object)];
         let entries: Vec<Entry> = whats
             .into_iter()

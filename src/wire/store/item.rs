@@ -111,9 +111,9 @@ impl ExtentRef {
     }
 }
 
-/// What an object version or a part of an upload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object<'a> {
+/// What an object version or a part of an upload is, apart from its extents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
     /// Its length in bytes.
     pub size: u64,
     /// An MD5, or random bytes.
@@ -128,11 +128,18 @@ pub struct Object<'a> {
     pub is_delete_marker: bool,
     /// The ETag is no MD5.
     pub has_opaque_etag: bool,
+}
+
+/// An object version or a part of an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object<'a> {
+    /// What it is.
+    pub fields: Fields,
     /// Where its bytes are, if they are not the item's data.
     pub extents: &'a [ExtentRef],
 }
 
-impl Object<'_> {
+impl Fields {
     fn flags(&self) -> u8 {
         let marker = if self.is_delete_marker { FLAG_DELETE_MARKER } else { 0 };
         marker | if self.has_opaque_etag { FLAG_OPAQUE_ETAG } else { 0 }
@@ -140,20 +147,20 @@ impl Object<'_> {
 }
 
 impl ObjectLayout {
-    fn of(object: &Object) -> ObjectLayout {
+    fn of(&Object { fields, extents }: &Object) -> ObjectLayout {
         ObjectLayout {
-            size: object.size.into(),
-            etag: object.etag,
-            crc: object.crc.into(),
-            extents: U16::new(u16::try_from(object.extents.len()).expect("extents fit their count")),
-            part: object.part.into(),
+            size: fields.size.into(),
+            etag: fields.etag,
+            crc: fields.crc.into(),
+            extents: U16::new(u16::try_from(extents.len()).expect("extents fit their count")),
+            part: fields.part.into(),
             zero: 0.into(),
-            upload: object.upload.into(),
+            upload: fields.upload.into(),
         }
     }
 
-    fn read<'a>(&self, flags: u8, extents: &'a [ExtentRef]) -> Object<'a> {
-        Object {
+    fn fields(&self, flags: u8) -> Fields {
+        Fields {
             size: self.size.get(),
             etag: self.etag,
             crc: self.crc.get(),
@@ -161,7 +168,6 @@ impl ObjectLayout {
             upload: self.upload.get(),
             is_delete_marker: flags & FLAG_DELETE_MARKER != 0,
             has_opaque_etag: flags & FLAG_OPAQUE_ETAG != 0,
-            extents,
         }
     }
 }
@@ -242,7 +248,7 @@ impl What<'_> {
 
     fn flags(&self) -> u8 {
         match self {
-            What::Object(object) | What::Part(object) => object.flags(),
+            What::Object(object) | What::Part(object) => object.fields.flags(),
             _ => 0,
         }
     }
@@ -543,7 +549,7 @@ impl<'a> Rest<'a> {
         let mut object = || -> Result<Object<'a>, Malformed> {
             let layout: ObjectLayout = read(fields)?;
             let extents = self.bytes(usize::from(layout.extents.get()) * size_of::<ExtentRef>())?;
-            Ok(layout.read(flags, ExtentRef::list(extents)?))
+            Ok(Object { fields: layout.fields(flags), extents: ExtentRef::list(extents)? })
         };
         Ok(match kind {
             KIND_OBJECT => What::Object(object()?),
@@ -574,7 +580,7 @@ mod tests {
     const ADDRESS: u64 = 0x10_0040;
 
     fn object(extents: &[ExtentRef]) -> Object<'_> {
-        Object {
+        let fields = Fields {
             size: 9_000,
             etag: *b"0123456789abcdef",
             crc: 0x1122_3344_5566_7788,
@@ -582,8 +588,8 @@ mod tests {
             upload: 42,
             is_delete_marker: false,
             has_opaque_etag: true,
-            extents,
-        }
+        };
+        Object { fields, extents }
     }
 
     fn item(what: What<'_>) -> Item<'_> {
@@ -612,7 +618,8 @@ mod tests {
     #[test]
     fn every_kind_comes_back() {
         let extents = [ExtentRef::new(7, 1 << 20, false), ExtentRef::new(8, 5 << 30, true)];
-        let marker = Object { is_delete_marker: true, has_opaque_etag: false, extents: &[], ..object(&[]) };
+        let fields = Fields { is_delete_marker: true, has_opaque_etag: false, ..object(&[]).fields };
+        let marker = Object { fields, extents: &[] };
         let kinds = [
             What::Object(object(&extents)),
             What::Object(marker),

@@ -31,13 +31,19 @@ pub fn crc64(bytes: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes)
 }
 
-/// The shard of a name.
+/// CRC-64/NVME of a bucket's identifier and a name.
 #[inline]
-pub fn shard(bucket: u32, name: &[u8]) -> u8 {
+pub fn name_crc(bucket: u32, name: &[u8]) -> u64 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
     digest.update(&bucket.to_le_bytes());
     digest.update(name);
-    (digest.finalize() >> 56) as u8
+    digest.finalize()
+}
+
+/// The shard of a name.
+#[inline]
+pub fn shard(bucket: u32, name: &[u8]) -> u8 {
+    (name_crc(bucket, name) >> 56) as u8
 }
 
 /// The checksums of data, one for each [`DATA_BLOCK`].

@@ -1,0 +1,189 @@
+//! The buckets of a store: by name and by identifier, made and ended one at a time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::catalog::{Bucket, UploadKey};
+use super::draft::{Draft, Kind};
+use super::engine::Engine;
+use super::failure::{Failure, Outcome, shown};
+use super::log::Appended;
+use super::put::PROPERTIES_MAX;
+use super::segments::Purpose;
+use crate::base::Nanos;
+use crate::wire::store::item::Class;
+
+/// The lock of everything that makes or ends a bucket: no bucket has this identifier.
+const LOCK: u32 = 0;
+/// The longest name of a bucket, in bytes: S3's.
+pub const BUCKET_NAME_MAX: usize = 63;
+/// How often a bucket that is to be deleted is looked at while there are changes in it.
+const LOOK: Nanos = Nanos::from_micros(100);
+
+/// Buckets, as a core knows them.
+#[derive(Default)]
+pub struct Buckets {
+    by_name: RefCell<BTreeMap<Box<[u8]>, u32>>,
+    by_id: RefCell<BTreeMap<u32, Rc<Entry>>>,
+}
+
+struct Entry {
+    bucket: RefCell<Bucket>,
+    /// It is about to be deleted: no change is begun in it.
+    is_closing: Cell<bool>,
+    /// Changes in it that are under way.
+    changes: Cell<usize>,
+}
+
+/// A change in a bucket, which is not deleted until this is dropped.
+pub struct Entered(Rc<Entry>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.changes.update(|changes| changes - 1);
+    }
+}
+
+impl Buckets {
+    /// Those that a catalog has.
+    pub fn of(found: &BTreeMap<u32, Bucket>) -> Buckets {
+        let buckets = Buckets::default();
+        found.iter().for_each(|(&id, bucket)| buckets.put(id, bucket));
+        buckets
+    }
+
+    fn put(&self, id: u32, bucket: &Bucket) {
+        self.by_name.borrow_mut().insert(bucket.name.clone(), id);
+        let mut by_id = self.by_id.borrow_mut();
+        match by_id.get(&id) {
+            Some(entry) => *entry.bucket.borrow_mut() = bucket.clone(),
+            None => {
+                let entry = Entry { bucket: RefCell::new(bucket.clone()), is_closing: Cell::new(false), changes: Cell::new(0) };
+                by_id.insert(id, Rc::new(entry));
+            }
+        }
+    }
+
+    fn end(&self, id: u32) {
+        if let Some(entry) = self.by_id.borrow_mut().remove(&id) {
+            self.by_name.borrow_mut().remove(&entry.bucket.borrow().name);
+        }
+    }
+
+    /// Begins a change in a bucket.
+    pub fn enter(&self, id: u32) -> Outcome<Entered> {
+        let entry = self.by_id.borrow().get(&id).filter(|entry| !entry.is_closing.get()).cloned();
+        let entry = entry.ok_or_else(|| Failure::NoSuchBucket(format!("with the identifier {id}")))?;
+        entry.changes.update(|changes| changes + 1);
+        Ok(Entered(entry))
+    }
+}
+
+impl Engine {
+    /// The bucket of a name: its identifier, and what is known of it.
+    pub fn bucket(&self, name: &[u8]) -> Option<(u32, Bucket)> {
+        let buckets = &self.inner.buckets;
+        let id = *buckets.by_name.borrow().get(name)?;
+        let by_id = buckets.by_id.borrow();
+        by_id.get(&id).map(|entry| (id, entry.bucket.borrow().clone()))
+    }
+
+    /// All buckets, by name.
+    pub fn buckets(&self) -> Vec<(u32, Bucket)> {
+        let names: Vec<Box<[u8]>> = self.inner.buckets.by_name.borrow().keys().cloned().collect();
+        names.iter().filter_map(|name| self.bucket(name)).collect()
+    }
+
+    /// Makes a bucket, and gives its identifier.
+    ///
+    /// # Errors
+    /// `BucketExists`, `TooLong`, or the device's.
+    pub async fn create_bucket(&self, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u32> {
+        if name.is_empty() || name.len() > BUCKET_NAME_MAX {
+            return Err(Failure::TooLong(format!("a bucket's name of {} bytes: it has 1 to {BUCKET_NAME_MAX}", name.len())));
+        }
+        self.write_bucket(None, name, properties, time_ms).await
+    }
+
+    /// Changes what belongs to a bucket.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `TooLong`, or the device's.
+    pub async fn change_bucket(&self, id: u32, properties: &[u8], time_ms: u64) -> Outcome<()> {
+        self.write_bucket(Some(id), b"", properties, time_ms).await.map(drop)
+    }
+
+    async fn write_bucket(&self, id: Option<u32>, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u32> {
+        if properties.len() > PROPERTIES_MAX {
+            return Err(Failure::TooLong(format!("properties of {} bytes: at most {PROPERTIES_MAX} belong to a bucket", properties.len())));
+        }
+        let (engine, name, properties) = (self.clone(), Box::<[u8]>::from(name), properties.into());
+        self.change(async move {
+            let _lock = engine.lock(LOCK, b"").await;
+            let buckets = &engine.inner.buckets;
+            let (id, name) = match id {
+                Some(id) => {
+                    let entered = buckets.enter(id)?;
+                    let name = entered.0.bucket.borrow().name.clone();
+                    (id, name)
+                }
+                None if engine.bucket(&name).is_some() => return Err(Failure::BucketExists(shown(&name))),
+                None => {
+                    let last = buckets.by_id.borrow().last_key_value().map_or(LOCK, |(&id, _)| id);
+                    (last + 1, name)
+                }
+            };
+            let draft = Draft { kind: Kind::Bucket, shard: 0, time_ms, bucket: id, number: Some(0), name, properties };
+            let Appended { at, draft, .. } = engine.inner.log.append(Purpose::Delete, draft, Vec::new()).await?;
+            engine.tell(&draft, at);
+            buckets.put(id, &Bucket { at, name: draft.name, time_ms, properties: draft.properties });
+            Ok(id)
+        })
+        .await
+    }
+
+    /// Deletes a bucket in which there is nothing; uploads under way are aborted.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `BucketNotEmpty`, or the device's.
+    pub async fn delete_bucket(&self, id: u32, time_ms: u64) -> Outcome<()> {
+        let engine = self.clone();
+        self.change(async move {
+            let _lock = engine.lock(LOCK, b"").await;
+            let entry = engine.inner.buckets.enter(id)?.0.clone();
+            let closing = Closing::new(entry.clone());
+            while entry.changes.get() > 0 {
+                engine.inner.core.sleep(LOOK).await;
+            }
+            if !engine.inner.catalog.borrow().index().has_none_of(id) {
+                return Err(Failure::BucketNotEmpty(shown(&entry.bucket.borrow().name)));
+            }
+            let uploads: Vec<UploadKey> = engine.uploads(id, b"", 0, usize::MAX).into_iter().map(|(key, _)| key).collect();
+            for (bucket, name, upload) in uploads {
+                engine.end(Class::Upload, bucket, name, upload, time_ms).await?;
+            }
+            engine.end(Class::Bucket, id, Box::default(), 0, time_ms).await?;
+            engine.inner.buckets.end(id);
+            drop(closing);
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// While this is there no change is begun in a bucket.
+struct Closing(Rc<Entry>);
+
+impl Closing {
+    fn new(entry: Rc<Entry>) -> Closing {
+        entry.is_closing.set(true);
+        Closing(entry)
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.is_closing.set(false);
+    }
+}

@@ -1,0 +1,377 @@
+//! What one core does for its shards: it looks up, judges conditions, and commits.
+//!
+//! Every change of a name is made under its lock: judged, written, and told to the catalog when it is stable. Changes run as tasks of their
+//! own, so that a caller who gives up leaves nothing half told.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::buckets::{Buckets, Entered};
+use super::catalog::{Catalog, Gone};
+use super::draft::{Draft, Kind};
+use super::failure::{Failure, Outcome, shown};
+use super::index::{Line, Query, Version};
+use super::locks::{Guard, Locks};
+use super::log::{Appended, Log, LogEnv, Written};
+use super::read::{Found, Read, Reader};
+use super::segments::{Purpose, Segments};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Rng};
+use crate::mem::{Run, Slab};
+use crate::reactor::{Core, Task};
+use crate::wire::store::item::{Class, ExtentRef, Fields};
+use crate::wire::store::{name_crc, shard};
+
+/// Writes on their way at once. What is appended meanwhile goes with the next.
+const WRITERS: usize = 16;
+
+/// Which version of an object is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The newest.
+    #[default]
+    Newest,
+    /// The one without a version.
+    Null,
+    /// The one with this sequence number.
+    Sequence(u64),
+}
+
+/// What must be so when a change is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expect {
+    /// Nothing in particular.
+    #[default]
+    Anything,
+    /// The name has no object: `If-None-Match: *`.
+    NoObject,
+    /// It has one: `If-Match: *`.
+    AnObject,
+    /// It has one with this ETag, of so many parts.
+    Etag([u8; 16], u16),
+}
+
+/// What a put says beside its data.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes {
+    /// What belongs to the object, in the words of the layer above; at most 65,535 bytes.
+    pub properties: Box<[u8]>,
+    /// An MD5 of its bytes; random without one, and told as such.
+    pub etag: Option<[u8; 16]>,
+    /// What must be so.
+    pub expect: Expect,
+    /// It is a version beside those that are there; otherwise it replaces the null version.
+    pub is_version: bool,
+    /// The time, milliseconds since 1970 (UTC).
+    pub time_ms: u64,
+}
+
+/// A core's part of an open store. Clones are the same.
+#[derive(Clone)]
+pub struct Engine {
+    pub(super) inner: Rc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub core: Core,
+    pub log: Log,
+    pub env: LogEnv,
+    pub catalog: RefCell<Catalog>,
+    pub buckets: Buckets,
+    pub reader: Reader,
+    pub locks: Locks,
+    pub rng: RefCell<Rng>,
+    pub is_read_only: bool,
+    writers: RefCell<Vec<Task<()>>>,
+    /// Changes under way.
+    changes: Cell<usize>,
+}
+
+/// A change, which the end of the store waits for.
+struct UnderWay(Rc<Inner>);
+
+impl UnderWay {
+    fn new(inner: &Rc<Inner>) -> UnderWay {
+        inner.changes.update(|changes| changes + 1);
+        UnderWay(inner.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.changes.update(|changes| changes - 1);
+    }
+}
+
+/// The outcome of a task of the store's.
+pub(super) async fn ended<T>(task: Task<Outcome<T>>) -> Outcome<T> {
+    task.await.map_err(|panicked| Error::new(ErrorKind::Failed, format!("a task of the store: {panicked}")))?
+}
+
+impl Engine {
+    /// The engine of a core whose catalog was told everything. Its log takes what `log` says.
+    pub fn new(core: &Core, env: LogEnv, log: Log, catalog: Catalog, rng: Rng, is_read_only: bool) -> Engine {
+        let reader = Reader { disk: env.disk.clone(), slab: env.slab.clone(), segments: env.segments.clone() };
+        let writers = (0..if is_read_only { 0 } else { WRITERS }).map(|_| core.spawn(log.clone().writer())).collect();
+        let buckets = Buckets::of(catalog.buckets());
+        let inner = Inner {
+            core: core.clone(),
+            log,
+            env,
+            catalog: RefCell::new(catalog),
+            buckets,
+            reader,
+            locks: Locks::new(core.ops()),
+            rng: RefCell::new(rng),
+            is_read_only,
+            writers: RefCell::new(writers),
+            changes: Cell::new(0),
+        };
+        Engine { inner: Rc::new(inner) }
+    }
+
+    /// Memory for what is put.
+    pub fn slab(&self) -> &Slab {
+        &self.inner.env.slab
+    }
+
+    /// The store's segments.
+    pub fn segments(&self) -> &Arc<Segments> {
+        &self.inner.env.segments
+    }
+
+    /// Ends the log when all that is under way is written.
+    pub async fn close(&self) {
+        while self.inner.changes.get() > 0 {
+            self.inner.core.yield_now().await;
+        }
+        self.inner.log.close();
+        let writers = self.inner.writers.take();
+        for writer in writers {
+            // A panic was told where it happened.
+            let _ = writer.await;
+        }
+    }
+
+    /// The version of an object, delete markers too.
+    pub fn version(&self, bucket: u32, name: &[u8], which: Which) -> Option<Version> {
+        let catalog = self.inner.catalog.borrow();
+        match which {
+            Which::Newest => catalog.index().newest(bucket, name),
+            Which::Null => catalog.index().version(bucket, name, true, 0),
+            Which::Sequence(sequence) => catalog.index().version(bucket, name, false, sequence),
+        }
+    }
+
+    /// A page of a list of this core's shards.
+    pub fn list(&self, query: &Query) -> Vec<Line> {
+        self.inner.catalog.borrow().index().list(query)
+    }
+
+    /// Does `change` as a task of its own, which goes on when the caller gives up.
+    pub(super) async fn change<T, F>(&self, change: F) -> Outcome<T>
+    where
+        T: 'static,
+        F: Future<Output = Outcome<T>> + 'static,
+    {
+        self.check_writable()?;
+        ended(self.start(change)).await
+    }
+
+    /// Starts a change as a task of its own.
+    pub(super) fn start<T, F>(&self, change: F) -> Task<Outcome<T>>
+    where
+        T: 'static,
+        F: Future<Output = Outcome<T>> + 'static,
+    {
+        let under_way = UnderWay::new(&self.inner);
+        self.inner.core.spawn(async move {
+            let outcome = change.await;
+            drop(under_way);
+            outcome
+        })
+    }
+
+    /// Whether there may be changes.
+    pub(super) fn check_writable(&self) -> Outcome<()> {
+        if self.inner.is_read_only {
+            let what = format!("{} is open for reading only", self.inner.env.disk.info().path.display());
+            return Err(Error::new(ErrorKind::Refused, what).remedy("open it for writing").into());
+        }
+        Ok(())
+    }
+
+    /// The lock of a name.
+    pub(super) async fn lock(&self, bucket: u32, name: &[u8]) -> Guard {
+        self.inner.locks.lock(name_crc(bucket, name)).await
+    }
+
+    /// Writes an item and tells it when it is stable; its data comes back.
+    pub(super) async fn write(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Outcome<(Written, Vec<Run>)> {
+        let Appended { at, draft, data } = self.inner.log.append(purpose, draft, data).await?;
+        self.tell(&draft, at);
+        Ok((at, data))
+    }
+
+    /// Tells an item that is stable.
+    pub(super) fn tell(&self, draft: &Draft, at: Written) {
+        let mut gone = Gone::new();
+        let limit = self.inner.env.segments.newest_generation();
+        self.inner.catalog.borrow_mut().apply(&draft.item(at.sequence), at, limit, &mut gone);
+        self.forget(&gone);
+    }
+
+    /// What nobody needs any more.
+    pub(super) fn forget(&self, gone: &Gone) {
+        for &(address, bytes) in gone {
+            self.inner.env.segments.drop_need(address, bytes);
+        }
+    }
+
+    /// The end of a hold on extents.
+    pub(super) fn release(&self, extents: &[ExtentRef]) {
+        if extents.is_empty() {
+            return;
+        }
+        let mut gone = Gone::new();
+        self.inner.catalog.borrow_mut().release_all(extents, &mut gone);
+        self.forget(&gone);
+    }
+
+    /// Whether a change may be made, under the lock of the name.
+    pub(super) fn judge(&self, bucket: u32, name: &[u8], expect: Expect) -> Outcome<Entered> {
+        let entered = self.inner.buckets.enter(bucket)?;
+        let object = || self.version(bucket, name, Which::Newest).filter(|version| !version.is_delete_marker);
+        let holds = match expect {
+            Expect::Anything => true,
+            Expect::NoObject => object().is_none(),
+            Expect::AnObject => object().is_some(),
+            // If-Match on what is not there is answered as that.
+            Expect::Etag(..) if object().is_none() => return Err(Failure::NoSuchObject(shown(name))),
+            Expect::Etag(etag, parts) => object().is_some_and(|there| (there.etag, there.parts) == (etag, parts)),
+        };
+        if holds { Ok(entered) } else { Err(Failure::Precondition(shown(name))) }
+    }
+
+    /// Commits a version of an object whose data is `data`, or in extents.
+    pub(super) async fn commit(
+        &self,
+        bucket: u32,
+        name: Box<[u8]>,
+        attributes: Attributes,
+        fields: Fields,
+        extents: Box<[ExtentRef]>,
+        data: Vec<Run>,
+    ) -> Outcome<(Version, Vec<Run>)> {
+        let _lock = self.lock(bucket, &name).await;
+        self.commit_locked(bucket, name, attributes, fields, extents, data).await
+    }
+
+    /// The same, for who has the lock.
+    pub(super) async fn commit_locked(
+        &self,
+        bucket: u32,
+        name: Box<[u8]>,
+        attributes: Attributes,
+        fields: Fields,
+        extents: Box<[ExtentRef]>,
+        data: Vec<Run>,
+    ) -> Outcome<(Version, Vec<Run>)> {
+        let _entered = self.judge(bucket, &name, attributes.expect)?;
+        let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
+        let fields = Fields { etag, has_opaque_etag, ..fields };
+        let draft = Draft {
+            kind: Kind::Object(fields, extents),
+            shard: shard(bucket, &name),
+            time_ms: attributes.time_ms,
+            bucket,
+            number: (!attributes.is_version).then_some(0),
+            name,
+            properties: attributes.properties,
+        };
+        let Appended { at, draft, data } = self.inner.log.append(Purpose::Put, draft, data).await?;
+        self.tell(&draft, at);
+        let which = if attributes.is_version { Which::Sequence(at.sequence) } else { Which::Null };
+        let version = self.version(bucket, &draft.name, which).expect("nobody else changes a name that is locked");
+        Ok((version, data))
+    }
+
+    /// The ETag given, and whether it is none of MD5; a random one without it.
+    pub(super) fn etag(&self, given: Option<[u8; 16]>, is_opaque: bool) -> ([u8; 16], bool) {
+        given.map_or_else(
+            || {
+                let mut bytes = [0; 16];
+                self.inner.rng.borrow_mut().fill(&mut bytes);
+                (bytes, true)
+            },
+            |etag| (etag, is_opaque),
+        )
+    }
+
+    /// Deletes a version, if it is there, and gives what it was.
+    ///
+    /// # Errors
+    /// As for a put.
+    pub async fn delete(&self, bucket: u32, name: &[u8], which: Which, expect: Expect, time_ms: u64) -> Outcome<Option<Version>> {
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
+        self.change(async move {
+            let _lock = engine.lock(bucket, &name).await;
+            let _entered = engine.judge(bucket, &name, expect)?;
+            let Some(version) = engine.version(bucket, &name, which) else { return Ok(None) };
+            let number = if version.is_null { 0 } else { version.sequence };
+            engine.end(Class::Object, bucket, name, number, time_ms).await?;
+            Ok(Some(version))
+        })
+        .await
+    }
+
+    /// Puts a delete marker: the name has no object any more, and its versions stay.
+    ///
+    /// # Errors
+    /// As for a put.
+    pub async fn mark_deleted(&self, bucket: u32, name: &[u8], attributes: Attributes) -> Outcome<Version> {
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
+        let fields = Fields { is_delete_marker: true, ..Fields::default() };
+        self.change(async move { engine.commit(bucket, name, attributes, fields, Box::default(), Vec::new()).await })
+            .await
+            .map(|(version, _)| version)
+    }
+
+    /// Writes a tombstone.
+    pub(super) async fn end(&self, class: Class, bucket: u32, name: Box<[u8]>, number: u64, time_ms: u64) -> Outcome<()> {
+        let shard = if class == Class::Bucket { 0 } else { shard(bucket, &name) };
+        let properties = Box::default();
+        let draft = Draft { kind: Kind::Tombstone(class), shard, time_ms, bucket, number: Some(number), name, properties };
+        self.write(Purpose::Delete, draft, Vec::new()).await.map(drop)
+    }
+
+    /// Reads the item of a version: what belongs to it, and `range` of its data.
+    pub(super) async fn item(&self, bucket: u32, name: &[u8], which: Which, range: std::ops::Range<u32>) -> Outcome<(Version, Read)> {
+        let mut before = None;
+        loop {
+            let version = self.version(bucket, name, which).ok_or_else(|| Failure::NoSuchObject(shown(name)))?;
+            let at = written(&version);
+            // Where it was looked for, and still is to be, is something else.
+            if before == Some(at) {
+                return Err(corrupt(name, at.address));
+            }
+            match self.inner.reader.item(&at, range.clone()).await? {
+                Found::Item(read) => return Ok((version, read)),
+                Found::Rotten(block) => return Err(corrupt(name, at.address + u64::from(block))),
+                Found::NoItem => before = Some(at),
+            }
+        }
+    }
+}
+
+/// Where the item of a version is.
+pub(super) fn written(version: &Version) -> Written {
+    let Version { sequence, address, item_bytes, head_bytes, .. } = *version;
+    Written { sequence, address, item_bytes, head_bytes }
+}
+
+/// What was written is not there.
+pub(super) fn corrupt(name: &[u8], address: u64) -> Failure {
+    Failure::Corrupt(format!("object '{}' is damaged: byte {address} of the device is not what was written there", shown(name)))
+}

@@ -1,0 +1,76 @@
+//! Why an operation on a store was not done.
+
+use crate::base::Error;
+use crate::base::error::ErrorKind;
+use crate::mem::Exhausted;
+
+/// A result of the store's.
+pub type Outcome<T> = Result<T, Failure>;
+
+/// Why an operation was not done. All but the last two are answers to the request: the store is as it was.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failure {
+    /// There is no bucket with this name, or none any more with the identifier the caller remembered.
+    #[error("there is no bucket {0}")]
+    NoSuchBucket(String),
+    /// A bucket with this name is there.
+    #[error("there is a bucket {0} already")]
+    BucketExists(String),
+    /// It has objects, or versions of some.
+    #[error("bucket {0} is not empty; delete every version of its objects first")]
+    BucketNotEmpty(String),
+    /// The name has no object, or its newest version is a delete marker.
+    #[error("there is no object '{0}'")]
+    NoSuchObject(String),
+    /// It was never begun, or is completed or aborted.
+    #[error("there is no upload {id:#x} of '{name}' under way")]
+    NoSuchUpload {
+        /// The object's name.
+        name: String,
+        /// The upload's identifier.
+        id: u64,
+    },
+    /// A part that the upload does not have, or not with this ETag, or out of order.
+    #[error("part {0} is not there, has another ETag, or is out of order")]
+    InvalidPart(u16),
+    /// The condition did not hold when it was judged.
+    #[error("the condition on '{0}' does not hold")]
+    Precondition(String),
+    /// A name, its properties or a number of parts that no item holds.
+    #[error("{0}")]
+    TooLong(String),
+    /// What was written is not what is read: the object's name and where on the device.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The device, or no room: what was on its way may or may not be there after the next opening.
+    #[error("{0}")]
+    Failed(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Failed(error)
+    }
+}
+
+impl From<Exhausted> for Failure {
+    fn from(exhausted: Exhausted) -> Failure {
+        Failure::Failed(exhausted.into())
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        let kind = match failure {
+            Failure::Failed(error) => return error,
+            Failure::Corrupt(_) => ErrorKind::Failed,
+            _ => ErrorKind::Usage,
+        };
+        Error::new(kind, failure.to_string())
+    }
+}
+
+/// A name as people read it.
+pub(super) fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).escape_debug().to_string()
+}

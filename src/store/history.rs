@@ -1,0 +1,397 @@
+//! Histories of a store: many clients at once, power cuts, and what each client saw. Every get is held against all puts and deletes of its
+//! name: what it gave was put, and nothing that was answered before it began was put over it since.
+//!
+//! `BASIN_SEEDS` sets how many run (40), `BASIN_SEED` replays one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::engine::{Attributes, Engine, Expect, Which};
+use super::failure::{Failure, Outcome};
+use super::format::{FormatConfig, format};
+use super::index::{After, Line, Query};
+use super::open::Store;
+use super::testing::{World, disk_config};
+use crate::base::{Nanos, Rng};
+use crate::device::sim::disk::{Image, SimDiskConfig};
+use crate::mem::Ledger;
+use crate::reactor::Core;
+
+const LIVES: u64 = 4;
+const CLIENTS: u64 = 6;
+const NAMES: u64 = 9;
+const STEPS: u64 = 14;
+
+/// What a name has: the number of a put, or nothing.
+type Value = Option<u64>;
+
+/// A put or a delete of a name.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    value: Value,
+    began: u64,
+    /// `None` while it is not answered.
+    ended: Option<u64>,
+}
+
+/// All that was done, in the order of one clock.
+#[derive(Default)]
+struct History {
+    clock: Cell<u64>,
+    names: RefCell<BTreeMap<Vec<u8>, Vec<Change>>>,
+}
+
+impl History {
+    fn tick(&self) -> u64 {
+        self.clock.update(|clock| clock + 1);
+        self.clock.get()
+    }
+
+    /// A change begins.
+    fn begin(&self, name: &[u8], value: Value) -> Change {
+        let change = Change { value, began: self.tick(), ended: None };
+        self.names.borrow_mut().entry(name.to_vec()).or_default().push(change);
+        change
+    }
+
+    /// It was answered; `false` for one that was refused and so changed nothing.
+    fn end(&self, name: &[u8], change: Change, is_done: bool) {
+        let now = self.tick();
+        let mut names = self.names.borrow_mut();
+        let changes = names.get_mut(name).expect("it was begun");
+        let at = changes.iter().position(|other| other.began == change.began).expect("it was begun");
+        match is_done {
+            true => changes[at].ended = Some(now),
+            false => drop(changes.remove(at)),
+        }
+    }
+
+    /// Whether somebody who looked from `began` on may have seen `value` by now.
+    fn may_be(&self, name: &[u8], began: u64, value: Value) -> bool {
+        let now = self.tick();
+        let names = self.names.borrow();
+        let changes: &[Change] = names.get(name).map_or(&[], |changes| changes);
+        let nothing = Change { value: None, began: 0, ended: Some(0) };
+        let possible = std::iter::once(&nothing).chain(changes).filter(|change| change.value == value && change.began < now);
+        let is_over = |change: &Change| {
+            let ended = change.ended.unwrap_or(u64::MAX);
+            changes.iter().any(|later| later.began > ended && later.ended.is_some_and(|ended| ended < began))
+        };
+        possible.into_iter().any(|change| !is_over(change))
+    }
+
+    /// After a power cut: this is what a name has, once for all.
+    fn set(&self, name: &[u8], value: Value) {
+        let now = self.tick();
+        self.names.borrow_mut().insert(name.to_vec(), vec![Change { value, began: now, ended: Some(now) }]);
+    }
+}
+
+/// An object's bytes, by the number of the put they are of.
+fn byte(content: u64, at: u64) -> u8 {
+    (content.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8 ^ (at / 61) as u8 ^ (at >> 16) as u8
+}
+
+/// What properties say: the put, the put whose bytes it has, and how many.
+fn properties(number: u64, content: u64, size: u64) -> Box<[u8]> {
+    [number, content, size].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn read_properties(bytes: &[u8]) -> [u64; 3] {
+    let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    words.try_into().expect("three words")
+}
+
+fn attributes(number: u64, content: u64, size: u64) -> Attributes {
+    Attributes { properties: properties(number, content, size), time_ms: number, ..Attributes::default() }
+}
+
+struct Client {
+    core: Core,
+    engine: Engine,
+    history: Rc<History>,
+    bucket: u32,
+    rng: Rng,
+}
+
+impl Client {
+    fn name(&mut self) -> Vec<u8> {
+        format!("dir{}/name {}", self.rng.below(2), self.rng.below(NAMES)).into_bytes()
+    }
+
+    fn size(&mut self) -> u64 {
+        let most = [1, 300, 5000, 5000, 60_000, 200_000, 1_300_000][self.rng.below(7) as usize];
+        self.rng.below(most)
+    }
+
+    async fn step(&mut self) -> Outcome<()> {
+        let name = self.name();
+        match self.rng.below(10) {
+            0..=3 => self.put(&name, Expect::Anything).await,
+            4 => self.put(&name, Expect::NoObject).await,
+            5 => self.delete(&name).await,
+            6 | 7 => self.get(&name).await.map(drop),
+            8 => self.multipart(&name).await,
+            _ => {
+                let to = self.name();
+                self.copy(&name, &to).await
+            }
+        }
+    }
+
+    /// Writes `size` bytes of `content`, from byte `at` on, in pieces of any length.
+    async fn write(&mut self, put: &mut super::put::Put, content: u64, at: u64, size: u64) -> Outcome<()> {
+        let mut done = 0;
+        while done < size {
+            let most = [size - done, 4096, 70_000, 1 << 20][self.rng.below(4) as usize];
+            let len = most.min(size - done).min(1 << 20) as u32;
+            let mut run = self.engine.slab().run(len)?;
+            for (index, to) in run.as_mut_slice().iter_mut().enumerate() {
+                *to = byte(content, at + done + index as u64);
+            }
+            done += u64::from(len);
+            put.write(run).await?;
+        }
+        Ok(())
+    }
+
+    /// A change is over: what it came to decides whether it may have been made.
+    fn settle<T>(&self, name: &[u8], change: Change, outcome: Outcome<T>) -> Outcome<Option<T>> {
+        match outcome {
+            Ok(done) => {
+                self.history.end(name, change, true);
+                Ok(Some(done))
+            }
+            Err(Failure::Precondition(_) | Failure::NoSuchObject(_)) => {
+                self.history.end(name, change, false);
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn put(&mut self, name: &[u8], expect: Expect) -> Outcome<()> {
+        let (number, size) = (self.rng.u64() >> 1, self.size());
+        let mut put = self.engine.put(self.bucket, name)?;
+        let change = self.history.begin(name, Some(number));
+        self.write(&mut put, number, 0, size).await?;
+        if self.rng.below(12) == 0 {
+            drop(put);
+            self.history.end(name, change, false);
+            return Ok(());
+        }
+        let outcome = put.finish(Attributes { expect, ..attributes(number, number, size) }).await;
+        let began = change.began;
+        if self.settle(name, change, outcome)?.is_some() && expect == Expect::NoObject {
+            assert!(self.history.may_be(name, began, None), "{name:?}: it was put where nothing was to be, from {began} on");
+        }
+        Ok(())
+    }
+
+    async fn delete(&mut self, name: &[u8]) -> Outcome<()> {
+        let change = self.history.begin(name, None);
+        let outcome = self.engine.delete(self.bucket, name, Which::Newest, Expect::Anything, 1).await;
+        self.settle(name, change, outcome).map(drop)
+    }
+
+    /// Reads an object, or a part of it, and looks at every byte; the put it is of.
+    async fn get(&mut self, name: &[u8]) -> Outcome<Value> {
+        let began = self.history.tick();
+        let range = match self.rng.below(2) {
+            0 => 0..u64::MAX,
+            _ => {
+                let start = self.rng.below(100_000);
+                start..start + self.rng.below(2_000_000)
+            }
+        };
+        let mut get = match self.engine.get(self.bucket, name, Which::Newest, range.clone()).await {
+            Ok(get) => get,
+            Err(Failure::NoSuchObject(_)) => {
+                assert!(self.history.may_be(name, began, None), "{}: nothing is there", String::from_utf8_lossy(name));
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let [number, content, size] = read_properties(&get.properties);
+        assert!(self.history.may_be(name, began, Some(number)), "{}: {number:x} is there", String::from_utf8_lossy(name));
+        assert_eq!((get.version.size, get.version.time_ms), (size, number & ((1 << 48) - 1)));
+        let (mut at, end) = (range.start.min(size), range.end.min(size));
+        assert_eq!(get.range, at..end);
+        while let Some(part) = get.next().await? {
+            for &is in part.as_slice() {
+                assert_eq!(is, byte(content, at), "{}: byte {at} of {size}", String::from_utf8_lossy(name));
+                at += 1;
+            }
+            if self.rng.below(8) == 0 {
+                self.core.sleep(Nanos::from_micros(self.rng.below(400))).await;
+            }
+        }
+        assert_eq!(at, end, "{}", String::from_utf8_lossy(name));
+        Ok(Some(number))
+    }
+
+    async fn multipart(&mut self, name: &[u8]) -> Outcome<()> {
+        let number = self.rng.u64() >> 1;
+        let id = self.engine.begin_upload(self.bucket, name, b"", number).await?;
+        let (mut parts, mut at) = (Vec::<(u16, [u8; 16], u64)>::new(), 0);
+        for part in 1..=1 + self.rng.below(3) as u16 {
+            // One is written twice now and then: the second holds.
+            for _ in 0..1 + self.rng.below(4) / 3 {
+                let size = self.size();
+                let mut put = self.engine.put_part(self.bucket, name, id, part)?;
+                self.write(&mut put, number, at, size).await?;
+                let written = put.finish(attributes(number, number, size)).await?;
+                parts.retain(|(other, ..)| *other != part);
+                parts.push((part, written.etag, size));
+            }
+            at += parts.last().expect("it was pushed").2;
+        }
+        assert_eq!(self.engine.upload(self.bucket, name, id)?.parts.len(), parts.len());
+        if self.rng.below(4) == 0 {
+            return self.engine.abort_upload(self.bucket, name, id, 3).await;
+        }
+        let wanted: Vec<(u16, [u8; 16])> = parts.iter().map(|&(part, etag, _)| (part, etag)).collect();
+        let change = self.history.begin(name, Some(number));
+        let outcome = self.engine.complete_upload(self.bucket, name, id, &wanted, attributes(number, number, at)).await;
+        self.settle(name, change, outcome)?;
+        assert!(matches!(self.engine.upload(self.bucket, name, id), Err(Failure::NoSuchUpload { .. })));
+        Ok(())
+    }
+
+    async fn copy(&mut self, from: &[u8], to: &[u8]) -> Outcome<()> {
+        let Ok(get) = self.engine.get(self.bucket, from, Which::Newest, 0..0).await else { return Ok(()) };
+        let [_, content, size] = read_properties(&get.properties);
+        let number = self.rng.u64() >> 1;
+        let change = self.history.begin(to, Some(number));
+        let copied = get.copy_to(self.bucket, to, attributes(number, content, size)).await?;
+        self.history.end(to, change, copied.is_some());
+        Ok(())
+    }
+}
+
+/// Every object that a list names, in pages, with the puts they are of; a list agrees with gets.
+async fn look_at_all(client: &mut Client, names: &[Vec<u8>]) -> BTreeMap<Vec<u8>, u64> {
+    let mut there = BTreeMap::new();
+    for name in names {
+        if let Some(number) = client.get(name).await.expect("the disk works") {
+            there.insert(name.clone(), number);
+        }
+    }
+    for delimiter in [&b""[..], b"/"] {
+        let (mut listed, mut after) = (Vec::new(), None::<Line>);
+        loop {
+            let behind = match &after {
+                None => After::Nothing,
+                Some(Line::Object(name, _)) => After::Name(name),
+                Some(Line::Prefix(prefix)) => After::Prefix(prefix),
+            };
+            let page = client.engine.list(&Query { bucket: client.bucket, prefix: b"dir", delimiter, after: behind, limit: 3 });
+            let Some(last) = page.last() else { break };
+            after = Some(last.clone());
+            listed.extend(page);
+        }
+        let told: Vec<Vec<u8>> = listed
+            .into_iter()
+            .map(|line| match line {
+                Line::Object(name, _) => name.into_vec(),
+                Line::Prefix(prefix) => prefix.into_vec(),
+            })
+            .collect();
+        let mut wanted: Vec<Vec<u8>> = there.keys().cloned().collect();
+        if !delimiter.is_empty() {
+            wanted.iter_mut().for_each(|name| name.truncate(b"dir0/".len()));
+            wanted.dedup();
+        }
+        assert_eq!(told, wanted, "a list agrees with gets");
+    }
+    there
+}
+
+/// One life of a store: opened, looked at, worked with, and its power cut, or closed.
+async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> Image {
+    let (core, disk, slab) = (world.core.clone(), world.disk.clone(), world.slab.clone());
+    let mut rng = Rng::seeded(seed << 8 | life);
+    if life == 0 {
+        let config = FormatConfig { segment_bytes: Some(2 << 20), ..FormatConfig::default() };
+        format(&disk, &slab, &config, &mut rng).await.expect("a store is made");
+    }
+    let store = Store::open(&core, &disk, &slab, &Ledger::new(), false, rng.fork()).await.expect("a store opens after any power cut");
+    assert_eq!(store.missing, [0; 0], "an object has lost data");
+    let engine = store.engine().clone();
+    let bucket = match engine.bucket(b"bucket") {
+        Some((id, _)) => id,
+        None => engine.create_bucket(b"bucket", b"", 1).await.expect("the disk works"),
+    };
+    let mut client = Client { core: core.clone(), engine: engine.clone(), history: history.clone(), bucket, rng: rng.fork() };
+    let names: Vec<Vec<u8>> = (0..2 * NAMES).map(|at| format!("dir{}/name {}", at / NAMES, at % NAMES).into_bytes()).collect();
+    let there = look_at_all(&mut client, &names).await;
+    for name in &names {
+        history.set(name, there.get(name).copied());
+    }
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let rng = rng.fork();
+            let mut client = Client { core: core.clone(), engine: engine.clone(), history: history.clone(), bucket, rng };
+            core.spawn(async move {
+                for _ in 0..STEPS {
+                    client.step().await?;
+                }
+                Ok::<(), Failure>(())
+            })
+        })
+        .collect();
+    let is_closed = rng.below(4) == 0;
+    let sim = disk.sim().expect("it is simulated");
+    if is_closed {
+        for client in clients {
+            client.await.expect("a client does not panic").expect("the disk works");
+        }
+        let there = look_at_all(&mut client, &names).await;
+        drop((client, engine));
+        assert!(there.len() <= names.len());
+        store.close().await.expect("the disk works");
+        return sim.borrow_mut().power_cut();
+    }
+    core.sleep(Nanos::from_micros(200 + rng.below(9000))).await;
+    let image = sim.borrow_mut().power_cut();
+    for task in clients {
+        // An error: the disk has gone.
+        let _ = task.await.expect("a client does not panic");
+    }
+    drop(client);
+    engine.close().await;
+    image
+}
+
+fn run(seed: u64) -> Option<()> {
+    let block_bytes = if seed.is_multiple_of(2) { 512 } else { 4096 };
+    let history = Rc::new(History::default());
+    let mut image = Image::default();
+    for life in 0..LIVES {
+        let config = SimDiskConfig { capacity_bytes: 256 << 20, ..disk_config(block_bytes) };
+        let world = Rc::new(World::with(config, image, seed << 8 | life)?);
+        let core = world.core.clone();
+        let slab = world.slab.clone();
+        image =
+            core.run(live(world.clone(), history.clone(), seed, life)).unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+        drop((world, core));
+        let census = slab.census();
+        assert!(census.balances() && census.owned == 0 && census.in_flight == 0, "seed {seed}, life {life}: {census}");
+    }
+    Some(())
+}
+
+#[test]
+fn every_history_of_a_store_is_possible() {
+    if let Ok(seed) = std::env::var("BASIN_SEED") {
+        run(seed.parse().expect("BASIN_SEED is a number"));
+        return;
+    }
+    let seeds = std::env::var("BASIN_SEEDS").map_or(40, |seeds| seeds.parse().expect("BASIN_SEEDS is a number"));
+    for seed in 0..seeds {
+        if run(seed).is_none() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One at a time for each name, in the order they came: conditions are judged and commits made under it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use crate::device::{Ops, Signal};
+
+/// The locks of a core. Names are told apart by a hash of 64 bits: two that share one wait for one another, and nothing else comes of it.
+#[derive(Clone)]
+pub struct Locks {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    ops: Ops,
+    /// Those that wait, for each lock that is held.
+    held: RefCell<HashMap<u64, VecDeque<Rc<Turn>>>>,
+}
+
+/// A place in the queue.
+struct Turn {
+    signal: Signal,
+    has_come: Cell<bool>,
+}
+
+/// A lock that is held, or waited for, until this is dropped.
+#[must_use = "the lock is given up when this is dropped"]
+pub struct Guard {
+    locks: Locks,
+    hash: u64,
+    /// `None` where nobody held it.
+    turn: Option<Rc<Turn>>,
+}
+
+impl Locks {
+    /// None is held.
+    pub fn new(ops: &Ops) -> Locks {
+        Locks { inner: Rc::new(Inner { ops: ops.clone(), held: RefCell::default() }) }
+    }
+
+    /// Waits for the lock of what has this hash.
+    pub async fn lock(&self, hash: u64) -> Guard {
+        let turn = match self.inner.held.borrow_mut().entry(hash) {
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(VecDeque::new());
+                None
+            }
+            std::collections::hash_map::Entry::Occupied(mut entry) => {
+                let turn = Rc::new(Turn { signal: Signal::new(&self.inner.ops), has_come: Cell::new(false) });
+                entry.get_mut().push_back(turn.clone());
+                Some(turn)
+            }
+        };
+        // Made before the wait: who gives up waiting leaves the queue.
+        let guard = Guard { locks: self.clone(), hash, turn };
+        if let Some(turn) = &guard.turn {
+            while !turn.has_come.get() {
+                turn.signal.wait().await;
+            }
+        }
+        guard
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut held = self.locks.inner.held.borrow_mut();
+        let Some(waiting) = held.get_mut(&self.hash) else { return };
+        if let Some(turn) = self.turn.as_ref().filter(|turn| !turn.has_come.get()) {
+            waiting.retain(|other| !Rc::ptr_eq(other, turn));
+            return;
+        }
+        match waiting.pop_front() {
+            Some(next) => {
+                next.has_come.set(true);
+                next.signal.raise();
+            }
+            None => {
+                held.remove(&self.hash);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Nanos;
+    use crate::reactor::{Core, CoreConfig};
+
+    #[test]
+    fn one_at_a_time_in_order_and_who_gives_up_is_passed_over() {
+        let Ok(core) = Core::new(CoreConfig::default()) else {
+            eprintln!("SKIPPED: no io_uring here");
+            return;
+        };
+        let locks = Locks::new(core.ops());
+        let spawner = core.clone();
+        let order = core.run(async move {
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let inside = Rc::new(Cell::new(false));
+            let mut tasks = Vec::new();
+            for number in 0..6 {
+                let (core, locks, order, inside) = (spawner.clone(), locks.clone(), order.clone(), inside.clone());
+                tasks.push(spawner.spawn(async move {
+                    if number == 2 || number == 4 {
+                        // Given up while it waits.
+                        return drop(core.timeout(Nanos::from_micros(200), locks.lock(7)).await);
+                    }
+                    let guard = locks.lock(7).await;
+                    assert!(!inside.replace(true), "one at a time");
+                    core.sleep(Nanos::from_millis(1)).await;
+                    order.borrow_mut().push(number);
+                    inside.set(false);
+                    drop(guard);
+                }));
+            }
+            let other = locks.lock(8).await;
+            for task in tasks {
+                task.await.expect("nobody panics");
+            }
+            drop(other);
+            assert!(locks.inner.held.borrow().is_empty());
+            order.take()
+        });
+        assert_eq!(order.unwrap(), [0, 1, 3, 5]);
+    }
+}

@@ -1,0 +1,245 @@
+//! A put: a stream of data that becomes an object, or a part of an upload, at once or not at all.
+//!
+//! Data that fits into one item is written with it. Of more data every mebibyte is an extent, several of which are on their way at once,
+//! and the object's item, which names them, is the commit. A put that is dropped leaves nothing: what it wrote is not needed any more.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::draft::{Draft, Kind};
+use super::engine::{Attributes, Engine, ended};
+use super::failure::{Failure, Outcome};
+use super::index::Version;
+use super::log::Appended;
+use super::segments::Purpose;
+use crate::mem::Run;
+use crate::reactor::Task;
+use crate::wire::store::item::{EXTENTS_MAX, ExtentRef, Fields};
+use crate::wire::store::{DATA_MAX, shard};
+
+/// Extents of one put that are on their way at once: 8 MiB of memory.
+const EXTENTS_IN_FLIGHT: usize = 8;
+/// The longest name, in bytes.
+pub const NAME_MAX: usize = u16::MAX as usize;
+/// The longest properties, in bytes.
+pub const PROPERTIES_MAX: usize = u16::MAX as usize;
+
+/// Extents that a put, a part or a completion holds, until it is dropped. When what names them is told it has holds of its own.
+pub(super) struct Held {
+    engine: Engine,
+    inner: Rc<RefCell<Holding>>,
+}
+
+#[derive(Default)]
+struct Holding {
+    extents: Vec<Option<ExtentRef>>,
+    /// Nobody wants what is still on its way.
+    is_abandoned: bool,
+}
+
+impl Held {
+    pub fn new(engine: &Engine) -> Held {
+        Held { engine: engine.clone(), inner: Rc::default() }
+    }
+
+    /// Those held, in order, once all are stable.
+    pub fn extents(&self) -> Box<[ExtentRef]> {
+        self.inner.borrow().extents.iter().copied().map(|extent| extent.expect("every extent was waited for")).collect()
+    }
+
+    /// Writes an extent behind those that are there. `lists` are what its data lists.
+    pub fn write(&self, bucket: u32, shard: u8, bytes: u64, data: Vec<Run>, lists: Option<Box<[ExtentRef]>>) -> Task<Outcome<()>> {
+        let (engine, inner) = (self.engine.clone(), self.inner.clone());
+        let place = {
+            let mut holding = inner.borrow_mut();
+            holding.extents.push(None);
+            holding.extents.len() - 1
+        };
+        let draft =
+            Draft { kind: Kind::Extent, shard, time_ms: 0, bucket, number: Some(0), name: Box::default(), properties: Box::default() };
+        self.engine.start(async move {
+            let Appended { at, .. } = engine.inner.log.append(Purpose::Put, draft, data).await?;
+            engine.inner.catalog.borrow_mut().hold(at, lists.as_deref());
+            let extent = ExtentRef::new(at.sequence, bytes, lists.is_some());
+            if inner.borrow().is_abandoned {
+                engine.release(&[extent]);
+            } else {
+                inner.borrow_mut().extents[place] = Some(extent);
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts lists of extents in the place of the extents, where there are more than an item names.
+    pub async fn fold(self, bucket: u32, shard: u8) -> Outcome<Held> {
+        let extents = self.extents();
+        if extents.len() <= EXTENTS_MAX {
+            return Ok(self);
+        }
+        let folded = Held::new(&self.engine);
+        let mut writes = Vec::new();
+        for part in extents.chunks(DATA_MAX as usize / size_of::<ExtentRef>()) {
+            let bytes = zerocopy::IntoBytes::as_bytes(part);
+            let mut run = self.engine.slab().run(bytes.len() as u32)?;
+            self.engine.inner.env.ledger.copy(run.as_mut_slice(), bytes);
+            let all = part.iter().map(ExtentRef::bytes).sum();
+            writes.push(folded.write(bucket, shard, all, vec![run], Some(part.into())));
+        }
+        for write in writes {
+            ended(write).await?;
+        }
+        // The lists hold them now.
+        drop(self);
+        Ok(folded)
+    }
+
+    /// Takes part in the hold of extents that something else holds.
+    pub fn join(&self, extents: &[ExtentRef]) {
+        self.engine.inner.catalog.borrow_mut().hold_all(extents);
+        self.inner.borrow_mut().extents.extend(extents.iter().copied().map(Some));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut holding = self.inner.borrow_mut();
+        holding.is_abandoned = true;
+        let extents: Vec<ExtentRef> = holding.extents.drain(..).flatten().collect();
+        drop(holding);
+        self.engine.release(&extents);
+    }
+}
+
+/// What a put becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Object,
+    Part { upload: u64, number: u16 },
+}
+
+/// A put under way.
+#[must_use = "an object is there when the put is finished"]
+pub struct Put {
+    engine: Engine,
+    bucket: u32,
+    name: Box<[u8]>,
+    target: Target,
+    held: Held,
+    writes: VecDeque<Task<Outcome<()>>>,
+    /// What is not yet written.
+    data: Vec<Run>,
+    data_bytes: u32,
+    size: u64,
+    crc: crc_fast::Digest,
+}
+
+impl Engine {
+    /// Begins to put an object.
+    ///
+    /// # Errors
+    /// `TooLong`: the name.
+    pub fn put(&self, bucket: u32, name: &[u8]) -> Outcome<Put> {
+        self.begin(bucket, name, Target::Object)
+    }
+
+    /// Begins to put part `number` of an upload.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, and `InvalidPart` for a number that is none: 1 to 10,000.
+    pub fn put_part(&self, bucket: u32, name: &[u8], upload: u64, number: u16) -> Outcome<Put> {
+        self.upload(bucket, name, upload)?;
+        if !(1..=super::upload::PARTS_MAX).contains(&number) {
+            return Err(Failure::InvalidPart(number));
+        }
+        self.begin(bucket, name, Target::Part { upload, number })
+    }
+
+    fn begin(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Put> {
+        self.check_writable()?;
+        if name.len() > NAME_MAX || name.is_empty() {
+            return Err(Failure::TooLong(format!("a name of {} bytes: it has 1 to {NAME_MAX}", name.len())));
+        }
+        let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+        let (engine, held) = (self.clone(), Held::new(self));
+        let name = name.into();
+        Ok(Put { engine, bucket, name, target, held, writes: VecDeque::new(), data: Vec::new(), data_bytes: 0, size: 0, crc })
+    }
+}
+
+impl Put {
+    /// Bytes so far.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Takes the next piece, at most 1 MiB, and waits while too much is on its way. Runs of whole blocks that begin on one are written from
+    /// where they lie.
+    ///
+    /// # Errors
+    /// What writing an earlier one came to.
+    ///
+    /// # Panics
+    /// With a run of more than 1 MiB: a bug of the caller's.
+    pub async fn write(&mut self, run: Run) -> Outcome<()> {
+        assert!(run.len() <= DATA_MAX, "a piece of {} bytes", run.len());
+        if run.is_empty() {
+            return Ok(());
+        }
+        if self.data_bytes + run.len() > DATA_MAX {
+            self.spill().await?;
+        }
+        self.crc.update(run.as_slice());
+        self.size += u64::from(run.len());
+        self.data_bytes += run.len();
+        self.data.push(run);
+        Ok(())
+    }
+
+    /// Writes what has gathered as an extent.
+    async fn spill(&mut self) -> Outcome<()> {
+        let (bytes, data) = (std::mem::take(&mut self.data_bytes), std::mem::take(&mut self.data));
+        self.writes.push_back(self.held.write(self.bucket, shard(self.bucket, &self.name), bytes.into(), data, None));
+        while self.writes.len() > EXTENTS_IN_FLIGHT || self.writes.front().is_some_and(Task::is_done) {
+            ended(self.writes.pop_front().expect("it was looked at")).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits: when this returns the object or part is there, and stable. Dropping the future leaves it open whether it will be.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `NoSuchUpload`, `Precondition`, or the device's.
+    pub async fn finish(mut self, attributes: Attributes) -> Outcome<Version> {
+        let properties = attributes.properties.len();
+        if properties > PROPERTIES_MAX {
+            return Err(Failure::TooLong(format!("properties of {properties} bytes: at most {PROPERTIES_MAX} belong to an object")));
+        }
+        // A part's bytes are named by the object that its upload becomes.
+        let is_part = self.target != Target::Object;
+        if self.data_bytes > 0 && (is_part || !self.writes.is_empty() || self.size > u64::from(self.data_bytes)) {
+            self.spill().await?;
+        }
+        while let Some(write) = self.writes.pop_front() {
+            ended(write).await?;
+        }
+        let Put { engine, bucket, name, target, held, data, size, crc, .. } = self;
+        let held = held.fold(bucket, shard(bucket, &name)).await?;
+        let fields = Fields { size, crc: crc.finalize(), ..Fields::default() };
+        let task = engine.clone();
+        engine
+            .change(async move {
+                let extents = held.extents();
+                let version = match target {
+                    Target::Object => task.commit(bucket, name, attributes, fields, extents, data).await.map(|(version, _)| version),
+                    Target::Part { upload, number } => {
+                        task.commit_part(bucket, name, Fields { part: number, upload, ..fields }, extents, attributes).await
+                    }
+                };
+                // Only now: what was committed has its own hold.
+                drop(held);
+                version
+            })
+            .await
+    }
+}

@@ -1,0 +1,194 @@
+//! Uploads in parts: begun, given parts in any order and side by side, then completed at once, or aborted.
+
+use super::catalog::{Part, Upload, UploadKey};
+use super::draft::{Draft, Kind};
+use super::engine::{Attributes, Engine, Which};
+use super::failure::{Failure, Outcome, shown};
+use super::index::Version;
+use super::log::Appended;
+use super::put::{Held, PROPERTIES_MAX};
+use super::segments::Purpose;
+use crate::wire::store::item::{Class, ExtentRef, Fields};
+use crate::wire::store::shard;
+
+/// Parts of an upload, numbered from 1: S3's bound.
+pub const PARTS_MAX: u16 = 10_000;
+
+impl Engine {
+    /// The upload of `name` with identifier `id`.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`.
+    pub fn upload(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<Upload> {
+        let found = self.inner.catalog.borrow().upload(&(bucket, name.into(), id)).cloned();
+        found.ok_or_else(|| Failure::NoSuchUpload { name: shown(name), id })
+    }
+
+    /// Uploads of a bucket under way, in order of name and identifier, `most` of them behind this one.
+    pub fn uploads(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Vec<(UploadKey, Upload)> {
+        let catalog = self.inner.catalog.borrow();
+        let from = (bucket, name.into(), behind + 1);
+        let of_bucket = catalog.uploads_from(&from).take_while(|((of, ..), _)| *of == bucket);
+        of_bucket.take(most).map(|(key, upload)| (key.clone(), upload.clone())).collect()
+    }
+
+    /// Begins an upload, and gives its identifier. Its properties are those the object will have.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `TooLong`, or the device's.
+    pub async fn begin_upload(&self, bucket: u32, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u64> {
+        if properties.len() > PROPERTIES_MAX {
+            return Err(Failure::TooLong(format!(
+                "properties of {} bytes: at most {PROPERTIES_MAX} belong to an upload",
+                properties.len()
+            )));
+        }
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
+        let properties = properties.into();
+        self.change(async move {
+            let _entered = engine.inner.buckets.enter(bucket)?;
+            let shard = shard(bucket, &name);
+            let draft = Draft { kind: Kind::Upload, shard, time_ms, bucket, number: None, name, properties };
+            let (at, _) = engine.write(Purpose::Put, draft, Vec::new()).await?;
+            Ok(at.sequence)
+        })
+        .await
+    }
+
+    /// Commits a part whose bytes are in `extents`. A part with this number that is there is replaced.
+    pub(super) async fn commit_part(
+        &self,
+        bucket: u32,
+        name: Box<[u8]>,
+        fields: Fields,
+        extents: Box<[ExtentRef]>,
+        attributes: Attributes,
+    ) -> Outcome<Version> {
+        let _lock = self.lock(bucket, &name).await;
+        let _entered = self.inner.buckets.enter(bucket)?;
+        self.upload(bucket, &name, fields.upload)?;
+        let (etag, has_opaque_etag) = self.etag(attributes.etag, false);
+        let fields = Fields { etag, has_opaque_etag, ..fields };
+        let draft = Draft {
+            kind: Kind::Part(fields, extents),
+            shard: shard(bucket, &name),
+            time_ms: attributes.time_ms,
+            bucket,
+            number: Some(fields.upload),
+            name,
+            properties: attributes.properties,
+        };
+        let Appended { at, draft, .. } = self.inner.log.append(Purpose::Put, draft, Vec::new()).await?;
+        self.tell(&draft, at);
+        Ok(Version {
+            address: at.address,
+            item_bytes: at.item_bytes,
+            head_bytes: at.head_bytes,
+            sequence: at.sequence,
+            time_ms: attributes.time_ms,
+            size: fields.size,
+            etag,
+            parts: fields.part,
+            is_null: true,
+            is_delete_marker: false,
+            has_extents: true,
+            has_opaque_etag,
+        })
+    }
+
+    /// Makes an object of the parts named, in order, with their ETags. The upload and all its parts end. Done again, it gives the object
+    /// again, as long as that is the newest of its name.
+    ///
+    /// The object has the upload's properties, unless `attributes` have some.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, `InvalidPart`, `Precondition`, or the device's.
+    pub async fn complete_upload(
+        &self,
+        bucket: u32,
+        name: &[u8],
+        id: u64,
+        parts: &[(u16, [u8; 16])],
+        attributes: Attributes,
+    ) -> Outcome<Version> {
+        let (engine, name, parts) = (self.clone(), Box::<[u8]>::from(name), parts.to_vec());
+        self.change(async move { engine.complete(bucket, name, id, &parts, attributes).await }).await
+    }
+
+    async fn complete(
+        &self,
+        bucket: u32,
+        name: Box<[u8]>,
+        id: u64,
+        wanted: &[(u16, [u8; 16])],
+        attributes: Attributes,
+    ) -> Outcome<Version> {
+        let _lock = self.lock(bucket, &name).await;
+        let upload = match self.upload(bucket, &name, id) {
+            Ok(upload) => upload,
+            Err(none) => return self.completed(bucket, &name, id).await?.ok_or(none),
+        };
+        let mut parts: Vec<&Part> = Vec::new();
+        for (number, etag) in wanted {
+            let part = upload.parts.get(number).filter(|part| part.fields.etag == *etag);
+            let follows = parts.last().is_none_or(|last| last.fields.part < *number);
+            parts.push(part.filter(|_| follows).ok_or(Failure::InvalidPart(*number))?);
+        }
+        if parts.is_empty() {
+            return Err(Failure::InvalidPart(0));
+        }
+        let held = Held::new(self);
+        parts.iter().for_each(|part| held.join(&part.extents));
+        let shard = shard(bucket, &name);
+        let held = held.fold(bucket, shard).await?;
+        let size = parts.iter().map(|part| part.fields.size).sum();
+        let crc = parts.iter().map(|part| part.fields).reduce(|one, next| Fields { crc: combined(one.crc, next.crc, next.size), ..one });
+        let properties = match attributes.properties.is_empty() {
+            true => self.properties_of(&upload, &name).await?,
+            false => attributes.properties,
+        };
+        let fields = Fields { size, crc: crc.map_or(0, |fields| fields.crc), part: parts.len() as u16, upload: id, ..Fields::default() };
+        let (time_ms, attributes) = (attributes.time_ms, Attributes { properties, ..attributes });
+        let (version, _) = self.commit_locked(bucket, name.clone(), attributes, fields, held.extents(), Vec::new()).await?;
+        drop(held);
+        // The object's item may go one day, and must not be what the upload's end hangs on.
+        self.end(Class::Upload, bucket, name, id, time_ms).await?;
+        Ok(version)
+    }
+
+    /// The object that upload `id` has become, if it is the newest.
+    async fn completed(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<Option<Version>> {
+        if self.version(bucket, name, Which::Newest).is_none_or(|version| version.parts == 0) {
+            return Ok(None);
+        }
+        let (version, read) = self.item(bucket, name, Which::Newest, 0..0).await?;
+        Ok((read.fields.upload == id).then_some(version))
+    }
+
+    async fn properties_of(&self, upload: &Upload, name: &[u8]) -> Outcome<Box<[u8]>> {
+        let at = upload.at();
+        match self.inner.reader.item(&at, 0..0).await? {
+            super::read::Found::Item(read) => Ok(read.properties),
+            _ => Err(super::engine::corrupt(name, at.address)),
+        }
+    }
+
+    /// Ends an upload and its parts.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, or the device's.
+    pub async fn abort_upload(&self, bucket: u32, name: &[u8], id: u64, time_ms: u64) -> Outcome<()> {
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
+        self.change(async move {
+            let _lock = engine.lock(bucket, &name).await;
+            engine.upload(bucket, &name, id)?;
+            engine.end(Class::Upload, bucket, name, id, time_ms).await
+        })
+        .await
+    }
+}
+
+/// The checksum of what two checksums are of, one behind the other.
+fn combined(one: u64, other: u64, other_bytes: u64) -> u64 {
+    crc_fast::checksum_combine(crc_fast::CrcAlgorithm::Crc64Nvme, one, other, other_bytes)
+}
