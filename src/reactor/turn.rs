@@ -9,8 +9,8 @@ use crate::reactor::core::{Core, Inner, PollMode};
 use crate::reactor::remote;
 
 /// Turns on one reading of the clock while there is nothing to do. Reading it is half of an idle turn; and where the machine is emulated
-/// it takes a lock that the kernel's packets wait for.
-const IDLE_TURNS: u32 = 8;
+/// it takes a lock that the kernel's packets wait for. So many take a microsecond: no timer minds.
+const IDLE_TURNS: u32 = 32;
 
 impl Core {
     /// Runs the core until `main` is done. Other tasks stay where they are; the next `run` goes on with them.

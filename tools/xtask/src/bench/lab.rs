@@ -27,10 +27,22 @@ pub fn build_release(root: &Path, program: &str) -> Result<(), String> {
 
 /// Runs the comparison `name` in a guest, whose output goes to the user; whether all bounds were met there.
 pub fn inside(root: &Path, name: &str, options: &Options) -> Result<bool, String> {
+    boot(root, name, options, &[], &[])
+}
+
+/// As [`inside`], where the guest's instructions are counted; the comparison itself runs on the second processor.
+pub fn counting(root: &Path, name: &str, options: &Options) -> Result<bool, String> {
+    boot(root, name, options, &["--count-instructions"], &["taskset", "-c", "1"])
+}
+
+/// Boots with more options of `vm run`, and runs the comparison behind `before`.
+fn boot(root: &Path, name: &str, options: &Options, machine: &[&str], before: &[&str]) -> Result<bool, String> {
     build_release(root, "basin")?;
     let own = std::env::current_exe().map_err(|error| format!("the path of this program: {error}"))?;
-    let mut command = Command::new(&own);
-    command.args(["vm", "run", "--release", "--timeout", &LIMIT.to_string(), "--"]).arg(&own);
+    // The guest ends with us, however we end (util-linux).
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "--"]).arg(&own);
+    command.args(["vm", "run", "--release", "--timeout", &LIMIT.to_string()]).args(machine).arg("--").args(before).arg(&own);
     command.args(["bench", name, "--pairs", &options.pairs.to_string()]);
     if let Some(seconds) = options.seconds {
         command.args(["--seconds", &seconds.to_string()]);

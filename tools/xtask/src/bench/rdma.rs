@@ -4,13 +4,15 @@
 //! In a guest of two processors rxe itself has the second one: it works in the kernel's unbound work queues, and where the scheduler
 //! puts those decides more than either program. The time that processor was busy gives a ceiling, in the same run, for what any client
 //! can reach. Instructions are counted of both programs as they are by default: ours sleeps when nothing has completed, perftest's looks
-//! on and on.
+//! on and on. In a guest QEMU counts them, those of the first processor, with the server on the second one beside rxe: so both programs
+//! run as fast beside the kernel as ever.
 
 use super::measure::{self, Counter};
-use super::pairs::{Metric, Wanted, interleave, table, verdict};
+use super::pairs::{Metric, Wanted, interleave, table};
 use super::{Options, lab};
 use crate::child::Group;
 use crate::packages::how;
+use crate::vm::count;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -28,6 +30,10 @@ const BYTES: u32 = 32 << 20;
 const WORK_QUEUES: &str = "/sys/devices/virtual/workqueue/cpumask";
 /// Messages of the runs whose instructions are counted.
 const COUNTED: [u32; 2] = [1000, 4000];
+/// The processor of the programs that are measured.
+const FIRST: usize = 0;
+/// rxe's.
+const SECOND: usize = 1;
 const LIMIT: Duration = Duration::from_secs(120);
 const PORT: u16 = 18515;
 
@@ -37,6 +43,11 @@ const METRICS: [Metric; 3] = [
     Metric { name: "MiB per second of rxe's processor", digits: 1, wanted: Wanted::Nothing },
     Metric { name: "of that reached", digits: 3, wanted: Wanted::Nothing },
 ];
+/// Per message; the second where QEMU counts.
+const INSTRUCTIONS: [Metric; 2] = [
+    Metric { name: "user-space instructions per message", digits: 0, wanted: Wanted::AtMost(1.0) },
+    Metric { name: "rxe's instructions per message", digits: 0, wanted: Wanted::Nothing },
+];
 /// Ticks of processor time in a second (`USER_HZ`).
 const TICKS: f64 = 100.0;
 
@@ -45,46 +56,120 @@ type Outcome<T> = Result<T, String>;
 /// Prints a table for each operation and size; whether all bounds were met.
 pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     if options.device.is_none() && !lab::is_inside() {
-        return lab::inside(root, "rdma", options);
+        let met = lab::inside(root, "rdma", options)?;
+        return Ok(met & (!options.instructions || lab::counting(root, "rdma", options)?));
     }
     lab::build_release(root, "basin")?;
     let named = options.device.as_deref().unwrap_or("eth0:rxe0");
     let (interface, device) = named.split_once(':').ok_or_else(|| format!("--device {named}: IFNAME:RDMA_DEV is meant"))?;
-    let pair = Pair::find(root, interface, device)?;
-    let scratch = std::env::temp_dir();
-    let counter = if options.instructions { Counter::find(&scratch) } else { None };
+    let (is_counted, counter) = (count::executed(FIRST).is_some(), options.instructions.then(Instructions::find).flatten());
+    let pair = Pair::find(root, interface, device, is_counted)?;
     let mut met = true;
     for (program, operation) in OPERATIONS {
         for size in SIZES {
-            let messages = (BYTES / size).min(8192);
-            let run = |command: &mut Command| measure::run(command, LIMIT);
-            let bytes = f64::from(messages) * f64::from(size);
-            let ours = || pair.with_ceiling(bytes, || our_rate(&pair.ours(program, size, messages, "busy", run)?));
-            let theirs = || pair.with_ceiling(bytes, || their_rate(&pair.theirs(program, size, messages, run)?));
-            // One unrecorded pair.
-            ours()?;
-            theirs()?;
-            let pairs = interleave(options.pairs, ours, theirs)?;
-            let (text, all) = table(("basin", program), &METRICS, &pairs);
-            met &= all;
-            println!("{operation} of {size} bytes, {messages} messages, {} pairs:\n\n{text}", options.pairs);
-            let Some(counter) = counter else { continue };
-            let count = |command: &mut Command| Ok(counter.count(command, &scratch, LIMIT * 4)?.1);
-            // Of a longer run less a shorter one, so that the start and the end of the program do not count.
-            let [few, many] = COUNTED;
-            let per_message = |short: f64, long: f64| (long - short) / f64::from(many - few);
-            let ours = |messages| pair.ours(program, size, messages, "adaptive", count);
-            let theirs = |messages| pair.theirs(program, size, messages, count);
-            let (ours, theirs) = (per_message(ours(few)?, ours(many)?), per_message(theirs(few)?, theirs(many)?));
-            met &= ours <= theirs;
-            println!(
-                "User-space instructions per message ({}): basin {ours:.0}, {program} {theirs:.0}: {}\n",
-                counter.name(),
-                verdict(ours <= theirs)
-            );
+            let test = Test { pair: &pair, program, size };
+            if !is_counted {
+                let messages = (BYTES / size).min(8192);
+                println!("{operation} of {size} bytes, {messages} messages, {} pairs:\n", options.pairs);
+                met &= test.rates(messages, options.pairs)?;
+            }
+            if let Some(counter) = &counter {
+                println!("{operation} of {size} bytes, {}, {} pairs:\n", counter.name(), options.pairs);
+                met &= test.instructions(counter, options.pairs)?;
+            }
         }
     }
     Ok(met)
+}
+
+/// How instructions are counted.
+enum Instructions {
+    /// By the emulator.
+    Guest,
+    Tool(Counter),
+}
+
+impl Instructions {
+    /// The best there is here. No tool in a guest where nobody counts: what has a tool counts in a guest of its own.
+    fn find() -> Option<Instructions> {
+        match count::executed(FIRST) {
+            Some(_) => Some(Instructions::Guest),
+            None if lab::is_inside() => None,
+            None => Counter::find(&std::env::temp_dir()).map(Instructions::Tool),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Instructions::Guest => "counted by QEMU",
+            Instructions::Tool(counter) => counter.name(),
+        }
+    }
+
+    /// What a program executes in user space, and the second processor meanwhile in the kernel.
+    fn of(&self, command: &mut Command) -> Outcome<Vec<f64>> {
+        let executed = || {
+            let counts = count::executed(FIRST).zip(count::executed(SECOND));
+            counts.map(|(first, second)| [first.user, second.kernel]).ok_or("the file with the counts has gone")
+        };
+        match self {
+            Instructions::Guest => {
+                let before = executed()?;
+                measure::run(command, LIMIT)?;
+                Ok(executed()?.into_iter().zip(before).map(|(after, before)| (after - before) as f64).collect())
+            }
+            Instructions::Tool(counter) => Ok(vec![counter.count(command, &std::env::temp_dir(), LIMIT * 4)?.1]),
+        }
+    }
+}
+
+/// One operation of one size.
+struct Test<'a> {
+    pair: &'a Pair<'a>,
+    program: &'a str,
+    size: u32,
+}
+
+impl Test<'_> {
+    /// Prints the table of rates; whether its bounds were met.
+    fn rates(&self, messages: u32, pairs: u32) -> Outcome<bool> {
+        let Test { pair, program, size } = *self;
+        let run = |command: &mut Command| measure::run(command, LIMIT);
+        let bytes = f64::from(messages) * f64::from(size);
+        let ours = || pair.with_ceiling(bytes, || our_rate(&pair.ours(program, size, messages, "busy", run)?));
+        let theirs = || pair.with_ceiling(bytes, || their_rate(&pair.theirs(program, size, messages, run)?));
+        self.compare(&METRICS, pairs, ours, theirs)
+    }
+
+    /// Prints the table of instructions; whether its bound was met.
+    fn instructions(&self, counter: &Instructions, pairs: u32) -> Outcome<bool> {
+        let Test { pair, program, size } = *self;
+        let count = |command: &mut Command| counter.of(command);
+        // Of a longer run less a shorter one, so that the start and the end of the program do not count.
+        let per_message = |of: &dyn Fn(u32) -> Outcome<Vec<f64>>| {
+            let [few, many] = COUNTED;
+            let short = of(few)?;
+            Ok(of(many)?.into_iter().zip(short).map(|(long, short)| (long - short) / f64::from(many - few)).collect())
+        };
+        let ours = || per_message(&|messages| pair.ours(program, size, messages, "adaptive", count));
+        let theirs = || per_message(&|messages| pair.theirs(program, size, messages, count));
+        self.compare(&INSTRUCTIONS, pairs, ours, theirs)
+    }
+
+    /// Takes turns, after one pair that is not recorded.
+    fn compare(
+        &self,
+        metrics: &[Metric],
+        pairs: u32,
+        ours: impl Fn() -> Outcome<Vec<f64>>,
+        theirs: impl Fn() -> Outcome<Vec<f64>>,
+    ) -> Outcome<bool> {
+        ours()?;
+        theirs()?;
+        let (text, met) = table(("basin", self.program), metrics, &interleave(pairs, ours, theirs)?);
+        println!("{text}");
+        Ok(met)
+    }
 }
 
 /// Both programs on one device.
@@ -95,12 +180,13 @@ struct Pair<'a> {
     address: Ipv4Addr,
     /// Of the address, for perftest.
     gid_index: u32,
-    /// Both programs and the server share the first processor.
+    /// Both programs share the first processor, with the server too unless instructions are counted there.
     is_pinned: bool,
+    is_counted: bool,
 }
 
 impl<'a> Pair<'a> {
-    fn find(root: &Path, interface: &'a str, device: &'a str) -> Result<Pair<'a>, String> {
+    fn find(root: &Path, interface: &'a str, device: &'a str, is_counted: bool) -> Result<Pair<'a>, String> {
         let gids = Path::new("/sys/class/infiniband").join(device).join("ports/1");
         let read = |kind: &str, index: u32| fs::read_to_string(gids.join(kind).join(index.to_string())).unwrap_or_default();
         // An IPv4 address by RoCEv2 is what both use then.
@@ -115,7 +201,7 @@ impl<'a> Pair<'a> {
             // The second processor alone.
             fs::write(WORK_QUEUES, "2").map_err(|error| format!("{WORK_QUEUES}: {error}"))?;
         }
-        Ok(Pair { basin: root.join("target/release/basin"), interface, device, address, gid_index, is_pinned })
+        Ok(Pair { basin: root.join("target/release/basin"), interface, device, address, gid_index, is_pinned, is_counted })
     }
 
     /// The rate that `run` gives, and that which the second processor's time allows.
@@ -129,18 +215,18 @@ impl<'a> Pair<'a> {
         Ok(vec![rate, ceiling, rate / ceiling])
     }
 
-    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    fn command(&self, program: impl AsRef<OsStr>, processor: usize) -> Command {
         if !self.is_pinned {
             return Command::new(program);
         }
         let mut command = Command::new("taskset");
-        command.args(["-c", "0"]).arg(program);
+        command.args(["-c", &processor.to_string()]).arg(program);
         command
     }
 
     /// Does `what` with our client.
     fn ours<T>(&self, program: &str, size: u32, messages: u32, poll: &str, what: impl Fn(&mut Command) -> Outcome<T>) -> Outcome<T> {
-        let mut command = self.command(&self.basin);
+        let mut command = self.command(&self.basin, FIRST);
         command.args(["rdma-peer", self.interface, self.device, program, &self.address.to_string(), "--json"]);
         command.args(["--size", &size.to_string(), "--iterations", &messages.to_string(), "--port", &PORT.to_string(), "--poll", poll]);
         self.with_server(program, size, messages, || what(&mut command))
@@ -148,14 +234,14 @@ impl<'a> Pair<'a> {
 
     /// Does `what` with perftest's client.
     fn theirs<T>(&self, program: &str, size: u32, messages: u32, what: impl Fn(&mut Command) -> Outcome<T>) -> Outcome<T> {
-        let mut command = self.stock(program, size, messages);
+        let mut command = self.stock(program, size, messages, FIRST);
         command.arg(self.address.to_string());
         self.with_server(program, size, messages, || what(&mut command))
     }
 
     /// perftest's own words; as server without an address.
-    fn stock(&self, program: &str, size: u32, messages: u32) -> Command {
-        let mut command = self.command(program);
+    fn stock(&self, program: &str, size: u32, messages: u32, processor: usize) -> Command {
+        let mut command = self.command(program, processor);
         command.args(["-d", self.device, "-x", &self.gid_index.to_string(), "-F", "-p", &PORT.to_string()]);
         command.args(["-s", &size.to_string(), "-n", &messages.to_string()]);
         command
@@ -163,7 +249,7 @@ impl<'a> Pair<'a> {
 
     /// Runs a client against a fresh server: perftest's serve one client each.
     fn with_server<T>(&self, program: &str, size: u32, messages: u32, client: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        let mut command = self.stock(program, size, messages);
+        let mut command = self.stock(program, size, messages, if self.is_counted { SECOND } else { FIRST });
         let mut server = Group::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
         wait_for_listener(&mut server, program)?;
         let done = client()?;

@@ -1,5 +1,6 @@
 //! One boot: what the guest is told, the run, and the verdict.
 
+use super::count;
 use super::devices::{Image as Disk, Net, Nvme};
 use super::fetch::say;
 use super::image::{self, Image};
@@ -32,6 +33,8 @@ pub struct Boot {
     pub rxe: bool,
     /// Record every write and flush of the disks.
     pub crash_log: bool,
+    /// Count the user-space instructions of each processor where the guest can read them ([`count::FILE`]).
+    pub count_instructions: bool,
     /// From the start of QEMU to its end.
     pub limit: Duration,
     /// Without one: KVM where it works.
@@ -60,12 +63,14 @@ pub struct Verdict {
 /// not started, or may be run again.
 pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) -> Result<Verdict, String> {
     let accelerator = boot.accelerator.unwrap_or_else(|| qemu::accelerator(&image::cache(root), image));
+    let plugin = boot.count_instructions.then(|| count::plugin(&image::cache(root))).transpose()?;
     let mut tries = TRIES;
     loop {
         let control = control_directory(root)?;
         let (devices, disks) = devices(boot, &control);
         let _disks = make_disks(disks)?;
         tell(root, image, boot, &control)?;
+        let counts = control.join(count::FILE);
         let mut command = qemu::command(&Machine {
             image,
             accelerator,
@@ -75,6 +80,7 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
             control: &control,
             project: root,
             pair: boot.pair.as_deref(),
+            count: plugin.as_deref().map(|plugin| (plugin, counts.as_path())),
             devices,
         });
         let started = Instant::now();

@@ -3,6 +3,7 @@
 //! A run goes through [`fetch`] (packages), [`image`] (what is booted), [`devices`] and [`qemu`] (the machine), [`guest`] (one boot and
 //! its verdict); [`judge`] reads the kernel's log. docs/LAB.md tells how to use it.
 
+pub mod count;
 mod devices;
 mod fetch;
 mod guest;
@@ -76,6 +77,10 @@ pub struct MachineOptions {
     /// Record every write and flush of the NVMe disks, in dm-log-writes format, in files nvme0n1.log … beside the console.
     #[arg(long)]
     crash_log: bool,
+    /// Count the instructions each processor executes in user space, by a plugin of QEMU's, in /run/lab/counts (docs/LAB.md). By software
+    /// emulation.
+    #[arg(long)]
+    count_instructions: bool,
     /// Seconds from the start of the machine to its end.
     #[arg(long, value_name = "S", default_value_t = 300)]
     timeout: u64,
@@ -112,8 +117,9 @@ impl MachineOptions {
             net,
             rxe: !self.bare,
             crash_log: self.crash_log,
+            count_instructions: self.count_instructions,
             limit: Duration::from_secs(self.timeout),
-            accelerator: self.accelerator,
+            accelerator: if self.count_instructions { Some(Accelerator::Tcg) } else { self.accelerator },
             again: self.again,
             pair: None,
             command,

@@ -42,6 +42,8 @@ pub struct Machine<'a> {
     pub project: &'a Path,
     /// A directory shared with another guest.
     pub pair: Option<&'a Path>,
+    /// The plugin that counts instructions, and the file it counts in.
+    pub count: Option<(&'a Path, &'a Path)>,
     /// Devices.
     pub devices: Vec<String>,
 }
@@ -62,6 +64,14 @@ fn program() -> PathBuf {
 /// Whether QEMU is here.
 pub fn present() -> bool {
     Command::new(program()).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// The first number of QEMU's version.
+pub fn release() -> Result<u32, String> {
+    let said = child::output(Command::new(program()).arg("--version"))?;
+    // `QEMU emulator version 7.2.22 (Debian …)`
+    let number = said.split_once("version ").and_then(|(_, rest)| rest.split('.').next()?.parse().ok());
+    number.ok_or_else(|| format!("QEMU does not tell its version: {}", said.trim()))
 }
 
 fn base(accelerator: Accelerator, image: &Image, console: &Path, parameters: &str) -> Command {
@@ -98,6 +108,9 @@ pub fn command(machine: &Machine) -> Command {
     command.args(share("project", machine.project, "multidevs=remap"));
     if let Some(pair) = machine.pair {
         command.args(share("pair", pair, "multidevs=remap"));
+    }
+    if let Some((plugin, file)) = machine.count {
+        command.args(["-plugin", &format!("{},counts={}", escaped(plugin), escaped(file))]);
     }
     command.args(&machine.devices);
     command
@@ -160,6 +173,7 @@ mod tests {
             control: Path::new("/run,1"),
             project: Path::new("/project"),
             pair: None,
+            count: Some((Path::new("/c/count.so"), Path::new("/run,1/counts"))),
             devices: vec!["-device".into(), "x".into()],
         };
         let text = child::shown(&command(&machine));
@@ -169,6 +183,7 @@ mod tests {
             "hugepages=64",
             "path=/run,,1/console.log",
             "path=/,mount_tag=root,security_model=none,readonly=on",
+            "-plugin /c/count.so,counts=/run,,1/counts",
             "-device x",
         ] {
             assert!(text.contains(part), "{part} in {text}");
