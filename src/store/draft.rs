@@ -40,6 +40,21 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// What an item says, to be written again; `None` of a piece of a checkpoint.
+    pub fn of(item: &Item) -> Option<Draft> {
+        let kind = match item.what {
+            What::Object(Object { fields, extents }) => Kind::Object(fields, extents.into()),
+            What::Part(Object { fields, extents }) => Kind::Part(fields, extents.into()),
+            What::Extent => Kind::Extent,
+            What::Tombstone(class) => Kind::Tombstone(class),
+            What::Bucket => Kind::Bucket,
+            What::Upload => Kind::Upload,
+            What::Checkpoint(_) => return None,
+        };
+        let Item { shard, time_ms, bucket, number, name, properties, .. } = *item;
+        Some(Draft { kind, shard, time_ms, bucket, number: Some(number), name: name.into(), properties: properties.into() })
+    }
+
     /// The item with a sequence number.
     pub fn item(&self, sequence: u64) -> Item<'_> {
         let what = match &self.kind {

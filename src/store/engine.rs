@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::buckets::{Buckets, Entered};
 use super::catalog::{Catalog, Gone};
+use super::compact::Compacted;
 use super::draft::{Draft, Kind};
 use super::failure::{Failure, Outcome, shown};
 use super::index::{Line, Query, Version};
@@ -84,6 +85,9 @@ pub(super) struct Inner {
     pub rng: RefCell<Rng>,
     pub is_read_only: bool,
     writers: RefCell<Vec<Task<()>>>,
+    compactor: RefCell<Option<Task<()>>>,
+    pub compacted: Cell<Compacted>,
+    pub is_closing: Cell<bool>,
     /// Changes under way.
     changes: Cell<usize>,
 }
@@ -126,9 +130,17 @@ impl Engine {
             rng: RefCell::new(rng),
             is_read_only,
             writers: RefCell::new(writers),
+            compactor: RefCell::default(),
+            compacted: Cell::default(),
+            is_closing: Cell::new(false),
             changes: Cell::new(0),
         };
-        Engine { inner: Rc::new(inner) }
+        let engine = Engine { inner: Rc::new(inner) };
+        if !is_read_only {
+            let compactor = core.spawn(engine.clone().compactor());
+            *engine.inner.compactor.borrow_mut() = Some(compactor);
+        }
+        engine
     }
 
     /// Memory for what is put.
@@ -146,10 +158,15 @@ impl Engine {
         while self.inner.changes.get() > 0 {
             self.inner.core.yield_now().await;
         }
+        // A task's panic was told where it happened.
+        self.inner.is_closing.set(true);
+        self.inner.log.nudge();
+        if let Some(compactor) = self.inner.compactor.take() {
+            let _ = compactor.await;
+        }
         self.inner.log.close();
         let writers = self.inner.writers.take();
         for writer in writers {
-            // A panic was told where it happened.
             let _ = writer.await;
         }
     }
@@ -356,10 +373,10 @@ impl Engine {
             if before == Some(at) {
                 return Err(corrupt(name, at.address));
             }
+            // The place may have been written anew while it was read: then the next look finds another.
             match self.inner.reader.item(&at, range.clone()).await? {
                 Found::Item(read) => return Ok((version, read)),
-                Found::Rotten(block) => return Err(corrupt(name, at.address + u64::from(block))),
-                Found::NoItem => before = Some(at),
+                Found::NoItem | Found::Rotten(_) => before = Some(at),
             }
         }
     }

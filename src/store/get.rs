@@ -155,8 +155,7 @@ impl Engine {
             match self.inner.reader.item(&at, part.clone()).await? {
                 Found::Item(read) if read.runs.iter().map(Run::len).sum::<u32>() == part.end - part.start => return Ok(read.runs),
                 Found::Item(_) => return Err(corrupt(name, at.address)),
-                Found::Rotten(block) => return Err(corrupt(name, at.address + u64::from(block))),
-                Found::NoItem => before = Some(at),
+                Found::NoItem | Found::Rotten(_) => before = Some(at),
             }
         }
     }

@@ -5,6 +5,9 @@
 //!
 //! The first write to a segment begins with the segment's header, so taking one into use costs no write of its own. Others that follow it
 //! into the segment are answered when that one is stable too: without the header their items would not be found.
+//!
+//! Segments are kept free for those who make room: what is put never goes into one that was taken for tombstones or copies, and while it
+//! waits for room those pass it by. It waits until compaction has freed a segment, or says that there is nothing to gain.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -84,7 +87,6 @@ struct Pending {
     draft: Draft,
     /// Its data, in order; all but the last in whole blocks, or it is copied.
     data: Vec<Run>,
-    purpose: Purpose,
     /// Of a copy that of what it is a copy of.
     sequence: Option<u64>,
     ticket: Rc<Ticket>,
@@ -117,6 +119,8 @@ impl Ticket {
 /// The segment that is written to.
 struct Open {
     salt: u64,
+    /// What it was taken for: items that are wanted less do not go into it.
+    purpose: Purpose,
     /// Where the next write begins, in bytes from the segment's first.
     at: u32,
     opening: Rc<Opening>,
@@ -180,7 +184,12 @@ struct Inner {
     /// Those taken, and not yet given.
     taken: RefCell<Range<u64>>,
     rng: RefCell<Rng>,
-    pending: RefCell<VecDeque<Pending>>,
+    /// By purpose.
+    pending: RefCell<[VecDeque<Pending>; Purpose::COUNT]>,
+    /// Some of them wait for a segment.
+    is_starved: Cell<bool>,
+    /// Raised when some do, or a segment was taken.
+    wants_room: Signal,
     open: RefCell<Option<Open>>,
     /// Writers with nothing to do.
     idle: RefCell<Vec<Rc<Signal>>>,
@@ -192,6 +201,8 @@ impl Log {
     pub fn new(env: LogEnv, sequences: &Arc<Sequences>, rng: Rng) -> Log {
         Log {
             inner: Rc::new(Inner {
+                wants_room: Signal::new(&env.ops),
+                is_starved: Cell::new(false),
                 env,
                 sequences: sequences.clone(),
                 taken: RefCell::new(0..0),
@@ -245,7 +256,7 @@ impl Log {
     async fn append_as_it_lies(&self, sequence: Option<u64>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
         let inner = &self.inner;
         let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
-        inner.pending.borrow_mut().push_back(Pending { draft, data, purpose, sequence, ticket: ticket.clone() });
+        inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, sequence, ticket: ticket.clone() });
         inner.wake_one();
         loop {
             if let Some(outcome) = ticket.outcome.borrow_mut().take() {
@@ -263,19 +274,61 @@ impl Log {
         loop {
             if let Some(batch) = inner.next_batch() {
                 inner.carry_out(batch).await;
-            } else if inner.pending.borrow().is_empty() {
-                if inner.is_closed.get() {
-                    return;
-                }
-                inner.idle.borrow_mut().push(signal.clone());
-                signal.wait().await;
+                continue;
+            }
+            if inner.is_closed.get() && inner.pending.borrow().iter().all(VecDeque::is_empty) {
+                return;
+            }
+            inner.idle.borrow_mut().push(signal.clone());
+            signal.wait().await;
+        }
+    }
+
+    /// Ends one wait of [`Log::wants_room`].
+    pub fn nudge(&self) {
+        self.inner.wants_room.raise();
+    }
+
+    /// Waits until something waits for room, or there is less of it than before.
+    pub async fn wants_room(&self) {
+        self.inner.wants_room.wait().await;
+    }
+
+    /// Whether it ends when all is written.
+    pub fn is_closed(&self) -> bool {
+        self.inner.is_closed.get()
+    }
+
+    /// Whether something waits for room.
+    pub fn is_starved(&self) -> bool {
+        self.inner.is_starved.get()
+    }
+
+    /// There is more room: whatever waits for it tries again.
+    pub fn has_room(&self) {
+        self.inner.is_starved.set(false);
+        self.inner.idle.take().iter().for_each(|signal| signal.raise());
+    }
+
+    /// There will be no more room: what waits for it fails.
+    pub fn give_up(&self) {
+        self.inner.is_starved.set(false);
+        for purpose in Purpose::ALL {
+            let starved = match self.inner.env.segments.may_take(purpose) {
+                true => VecDeque::new(),
+                false => std::mem::take(&mut self.inner.pending.borrow_mut()[purpose as usize]),
+            };
+            for pending in starved {
+                pending.ticket.settle(Err(full(&self.inner.env)));
             }
         }
+        self.has_room();
     }
 
     /// Lets the writers end when all that was appended is written.
     pub fn close(&self) {
         self.inner.is_closed.set(true);
+        self.nudge();
         self.inner.idle.take().iter().for_each(|signal| signal.raise());
     }
 }
@@ -303,30 +356,51 @@ impl Inner {
         }
     }
 
-    /// Places what is pending behind the last write, as much as fits.
+    /// Places what is pending behind the last write, as much as fits; nothing where nothing is pending, or there is no room for it.
     fn next_batch(&self) -> Option<Batch> {
-        let first = self.pending.borrow().front().map(|pending| pending.purpose)?;
         let mut open = self.open.borrow_mut();
+        let is_pending = |purpose: Purpose| !self.pending.borrow()[purpose as usize].is_empty();
+        // What may not go into the segment that is open may have one of its own by now.
+        if open.as_ref().is_some_and(|open| open.purpose > Purpose::Put && is_pending(Purpose::Put))
+            && self.env.segments.may_take(Purpose::Put)
+        {
+            *open = None;
+        }
         for _ in 0..2 {
             let mut generation = None;
             if open.is_none() {
-                let salt = self.rng.borrow_mut().u64();
-                let Some(taken) = self.env.segments.take(first, salt) else {
-                    let pending = self.pending.borrow_mut().pop_front().expect("it was looked at");
-                    pending.ticket.settle(Err(full(&self.env)));
+                let wanted = Purpose::ALL.into_iter().filter(|&purpose| is_pending(purpose));
+                let (purpose, salt) = (wanted.clone().find(|&purpose| self.env.segments.may_take(purpose)), self.rng.borrow_mut().u64());
+                let Some((purpose, taken)) = purpose.and_then(|purpose| Some((purpose, self.env.segments.take(purpose, salt)?))) else {
+                    if wanted.count() > 0 && !self.is_starved.replace(true) {
+                        self.wants_room.raise();
+                    }
                     return None;
                 };
                 let (segment, segments) = (taken.segment, self.env.segments.clone());
                 let opening = Rc::new(Opening { segment, segments, outcome: RefCell::new(None), waiting: RefCell::default() });
-                *open = Some(Open { salt, at: segment::BYTES, opening });
+                *open = Some(Open { salt, purpose, at: segment::BYTES, opening });
                 generation = Some(taken.generation);
+                self.wants_room.raise();
             }
             let into = open.as_mut().expect("it was opened");
             let room = self.env.superblock.segment_bytes - into.at;
             let mut layout = Layout::new(self.block(), room);
             let base = self.env.superblock.segment_at(into.opening.segment) + u64::from(into.at);
-            let items = self.place(&mut layout, base);
+            let mut items = Vec::new();
+            // Those who make room go first.
+            let is_short = Purpose::ALL.into_iter().rev().filter(|&purpose| purpose >= into.purpose).any(|purpose| {
+                self.place(purpose, &mut layout, base, &mut items);
+                is_pending(purpose)
+            });
             if items.is_empty() {
+                if !is_short {
+                    // Nothing that may go into it is pending.
+                    if Purpose::ALL.into_iter().any(is_pending) && !self.is_starved.replace(true) {
+                        self.wants_room.raise();
+                    }
+                    return None;
+                }
                 // What is left of the segment is too short.
                 *open = None;
                 continue;
@@ -340,9 +414,9 @@ impl Inner {
     }
 
     /// Takes from the front of what is pending what fits into `layout`, which begins at byte `base` of the device.
-    fn place(&self, layout: &mut Layout, base: u64) -> Vec<(Pending, Written)> {
-        let mut items = Vec::new();
+    fn place(&self, purpose: Purpose, layout: &mut Layout, base: u64, items: &mut Vec<(Pending, Written)>) {
         let mut pending = self.pending.borrow_mut();
+        let pending = &mut pending[purpose as usize];
         while let Some(next) = pending.front() {
             // What a write may carry is the device's; several of ours make up a longer one.
             if layout.bytes() >= limits::IO_MAX_BYTES {
@@ -358,7 +432,6 @@ impl Inner {
             self.env.segments.need(written.address, written.item_bytes);
             items.push((pending.pop_front().expect("it was looked at"), written));
         }
-        items
     }
 
     fn next_sequence(&self) -> u64 {
@@ -536,6 +609,16 @@ mod tests {
         for _ in 0..WRITERS {
             drop(world.core.spawn(log.clone().writer()));
         }
+        // There is no compaction here.
+        let hopeless = log.clone();
+        drop(world.core.spawn(async move {
+            while !hopeless.is_closed() {
+                hopeless.wants_room().await;
+                if hopeless.is_starved() {
+                    hopeless.give_up();
+                }
+            }
+        }));
         log
     }
 

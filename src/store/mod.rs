@@ -6,6 +6,7 @@
 //! | [`put`], [`get`] | objects as streams |
 //! | [`upload`] | uploads in parts |
 //! | `buckets` | buckets |
+//! | [`compact`] | room made of what is not needed any more |
 //! | `locks` | one change of a name at a time |
 //! | [`failure`] | why an operation was not done |
 //! | [`format`](mod@format) | making a store |
@@ -24,6 +25,7 @@
 
 mod buckets;
 pub mod catalog;
+pub mod compact;
 pub mod draft;
 pub mod engine;
 pub mod failure;

@@ -41,6 +41,12 @@ pub enum Found {
     Rotten(u32),
 }
 
+/// Where the item with this head is, at `address`.
+pub fn at_of(head: &Head, address: u64) -> Written {
+    let (item_bytes, head_bytes) = (head.place.item_bytes, head.item.head_bytes(head.place.data_bytes));
+    Written { sequence: head.item.sequence, address, item_bytes, head_bytes }
+}
+
 /// Reads items of a store.
 #[derive(Clone)]
 pub struct Reader {

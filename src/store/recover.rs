@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::catalog::{Catalog, Gone, Settled};
 use super::log::{Sequences, Written};
+use super::read::at_of;
 use super::scan::Scan;
 use super::segments::{Found, Reserve, Segments};
 use crate::base::error::ErrorKind;
@@ -176,6 +177,15 @@ pub async fn write_superblock(disk: &Disk, slab: &Slab, superblock: &Superblock)
     written.map(drop).map_err(|failed| disk.explain("writing a superblock:", lba, failed))
 }
 
+/// Writes the header of a segment, stable when this returns.
+pub async fn write_header(disk: &Disk, slab: &Slab, superblock: &Superblock, header: &Header) -> Result<()> {
+    let mut run = slab.run(segment::BYTES)?;
+    header.emit(&superblock.id, run.as_mut_slice());
+    let lba = lba(disk, superblock.segment_at(header.segment));
+    let written = disk.write(lba, run, Durability::Now).await;
+    written.map(drop).map_err(|failed| disk.explain("writing the header of a segment:", lba, failed))
+}
+
 fn lba(disk: &Disk, address: u64) -> Lba {
     Lba(address / u64::from(disk.info().block_bytes))
 }
@@ -235,8 +245,7 @@ struct Telling {
 impl Telling {
     fn tell(&mut self, head: &Head, address: u64) {
         let cores = self.catalogs.len();
-        let (item_bytes, head_bytes) = (head.place.item_bytes, head.item.head_bytes(head.place.data_bytes));
-        let at = Written { sequence: head.item.sequence, address, item_bytes, head_bytes };
+        let at = at_of(head, address);
         self.catalogs[core_of(head.item.shard, cores)].apply(&head.item, at, self.newest, &mut self.gone);
         self.gone.clear();
     }

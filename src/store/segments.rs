@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wire::store::{SEGMENTS_AT, UNIT};
 
 /// What a segment is wanted for. Those who free space may take more of it than those who use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
     /// New data.
     Put,
@@ -15,6 +15,13 @@ pub enum Purpose {
     Delete,
     /// What compaction moves, which frees more than it takes.
     Compact,
+}
+
+impl Purpose {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+    /// All, those who take the least of what is kept first.
+    pub const ALL: [Purpose; Purpose::COUNT] = [Purpose::Put, Purpose::Delete, Purpose::Compact];
 }
 
 /// Segments that stay free for others.
@@ -57,6 +64,8 @@ enum Use {
     Full,
     /// Compaction has emptied it, or is about to; its header still says that it is in use.
     Leaving,
+    /// Compaction could not empty it.
+    Kept,
     /// A checkpoint.
     Checkpoint,
 }
@@ -131,6 +140,31 @@ impl Segments {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether one is free for this purpose.
+    pub fn may_take(&self, purpose: Purpose) -> bool {
+        self.table().free.len() > self.reserve.below(purpose) as usize
+    }
+
+    /// Segments that are free beyond those kept for others than puts.
+    pub fn free_for_puts(&self) -> u32 {
+        (self.table().free.len() as u32).saturating_sub(self.reserve.below(Purpose::Put))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.live.len() as u32
+    }
+
+    /// Bytes of each.
+    pub fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
+    /// Whether nothing of a segment is needed.
+    pub fn is_empty(&self, segment: u32) -> bool {
+        self.live[segment as usize].load(Ordering::Acquire) == 0
+    }
+
     /// Takes a free one into use with a salt, which is random; `None` when those left are kept for others.
     pub fn take(&self, purpose: Purpose, salt: u64) -> Option<Taken> {
         let mut table = self.table();
@@ -166,9 +200,20 @@ impl Segments {
         self.table().free.push_back(segment);
     }
 
-    /// It could not be emptied: it is as any other again.
+    /// It could not be emptied: it is left alone until [`Segments::reconsider`].
     pub fn keep(&self, segment: u32) {
-        self.change(segment, &[Use::Leaving], Use::Full);
+        self.change(segment, &[Use::Leaving], Use::Kept);
+    }
+
+    /// Those that could not be emptied are as any other again.
+    pub fn reconsider(&self) {
+        let mut table = self.table();
+        table.slots.iter_mut().filter(|slot| slot.used == Use::Kept).for_each(|slot| slot.used = Use::Full);
+    }
+
+    /// The generation of a segment's last use.
+    pub fn generation(&self, segment: u32) -> u64 {
+        self.table().slots[segment as usize].generation
     }
 
     fn change(&self, segment: u32, from: &[Use], to: Use) {
@@ -227,7 +272,7 @@ impl Segments {
     /// The lowest generation of a segment of the log that is in use: tombstones that held before it was taken are not needed.
     pub fn oldest_generation(&self) -> u64 {
         let table = self.table();
-        let in_log = table.slots.iter().filter(|slot| matches!(slot.used, Use::Open | Use::Full | Use::Leaving));
+        let in_log = table.slots.iter().filter(|slot| matches!(slot.used, Use::Open | Use::Full | Use::Leaving | Use::Kept));
         in_log.map(|slot| slot.generation).min().unwrap_or(table.generation + 1)
     }
 
@@ -274,6 +319,9 @@ mod tests {
         assert_eq!(segments.leave(0), Some(2));
         assert_eq!(segments.leave(1), Some(0));
         segments.keep(0);
+        assert_eq!(segments.leave(1), Some(1), "the other one is left alone");
+        segments.keep(1);
+        segments.reconsider();
         segments.drop_need(address(1), SEGMENT / 2);
         assert_eq!(segments.leave(SEGMENT), Some(1));
         assert_eq!(segments.leave(SEGMENT), None);

@@ -434,6 +434,24 @@ impl Catalog {
         Settled { missing, completed }
     }
 
+    /// Whether the item at `address` is needed there: what has its identity is this one, and not somewhere else.
+    pub fn is_at(&self, item: &Item, address: u64) -> bool {
+        let upload = || self.uploads.get(&(item.bucket, item.name.into(), item.number));
+        let at = match item.what {
+            What::Object(_) => {
+                let version = self.index.version(item.bucket, item.name, item.number == 0, item.sequence);
+                return version.is_some_and(|version| version.address == address);
+            }
+            What::Extent => self.extent(item.sequence),
+            What::Part(part) => upload().and_then(|upload| upload.parts.get(&part.fields.part).map(|part| part.at)),
+            What::Upload => upload().and_then(|upload| upload.at),
+            What::Bucket => self.buckets.get(&item.bucket).map(|bucket| bucket.at),
+            What::Tombstone(class) => self.tombstones.get(&ended(class, item)).and_then(|tombstone| tombstone.at),
+            What::Checkpoint(_) => None,
+        };
+        at.is_some_and(|at| at.address == address)
+    }
+
     /// Every item that is needed: byte address on the device, and length.
     pub fn needed(&self) -> impl Iterator<Item = (u64, u32)> {
         let versions = self.index.versions().map(|(_, _, version)| (version.address, version.item_bytes));
