@@ -93,7 +93,23 @@ impl Engine {
     /// Empties the segment whose emptying pays best.
     async fn compact(&self) -> Try {
         let segments = &self.inner.env.segments;
-        let Some(segment) = segments.leave(segments.segment_bytes() / LEAST_PART) else { return Try::Nothing };
+        match segments.leave(segments.segment_bytes() / LEAST_PART) {
+            Some(segment) => self.compact_left(segment).await,
+            None => Try::Nothing,
+        }
+    }
+
+    /// Empties this segment, if it is full.
+    #[cfg(test)]
+    pub(super) async fn compact_this(&self, segment: u32) {
+        if self.inner.env.segments.leave_this(segment) {
+            self.compact_left(segment).await;
+        }
+    }
+
+    /// Empties a segment that is ours to empty.
+    async fn compact_left(&self, segment: u32) -> Try {
+        let segments = &self.inner.env.segments;
         let emptied = match self.empty(segment).await {
             Ok(()) if !segments.is_empty(segment) => Ok(Try::Kept),
             Ok(()) => self.free(segment).await.map(|()| Try::Emptied),

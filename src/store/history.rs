@@ -4,7 +4,7 @@
 //! `BASIN_SEEDS` sets how many run (40), `BASIN_SEED` replays one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::compact::Compacted;
@@ -44,6 +44,8 @@ struct Change {
 struct History {
     clock: Cell<u64>,
     names: RefCell<BTreeMap<Vec<u8>, Vec<Change>>>,
+    /// Uploads that were completed or aborted, and answered.
+    ended_uploads: RefCell<BTreeSet<u64>>,
 }
 
 impl History {
@@ -131,7 +133,16 @@ impl Client {
 
     async fn step(&mut self) -> Outcome<()> {
         let name = self.name();
-        match self.rng.below(10) {
+        let step = match self.rng.below(40) {
+            // Any segment, however little it frees.
+            39 => {
+                let segment = self.rng.below(self.engine.segments().count().into()) as u32;
+                self.engine.compact_this(segment).await;
+                return Ok(());
+            }
+            step => step / 4,
+        };
+        match step {
             0..=3 => self.put(&name, Expect::Anything).await,
             4 => self.put(&name, Expect::NoObject).await,
             5 => self.delete(&name).await,
@@ -258,13 +269,16 @@ impl Client {
         }
         assert_eq!(self.engine.upload(self.bucket, name, id)?.parts.len(), parts.len());
         if self.rng.below(4) == 0 {
-            return self.engine.abort_upload(self.bucket, name, id, 3).await;
+            self.engine.abort_upload(self.bucket, name, id, 3).await?;
+            self.history.ended_uploads.borrow_mut().insert(id);
+            return Ok(());
         }
         let wanted: Vec<(u16, [u8; 16])> = parts.iter().map(|&(part, etag, _)| (part, etag)).collect();
         let change = self.history.begin(name, Some(number));
         let outcome = self.engine.complete_upload(self.bucket, name, id, &wanted, attributes(number, number, at)).await;
         if self.settle(name, change, outcome)?.is_some() {
             assert!(matches!(self.engine.upload(self.bucket, name, id), Err(Failure::NoSuchUpload { .. })));
+            self.history.ended_uploads.borrow_mut().insert(id);
         }
         Ok(())
     }
@@ -336,6 +350,11 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
     let mut client = Client { core: core.clone(), engine: engine.clone(), history: history.clone(), bucket, rng: rng.fork() };
     let names: Vec<Vec<u8>> = (0..2 * NAMES).map(|at| format!("dir{}/name {}", at / NAMES, at % NAMES).into_bytes()).collect();
     let there = look_at_all(&mut client, &names).await;
+    for ((_, name, id), _) in engine.uploads(bucket, b"", 0, usize::MAX) {
+        let is_ended = history.ended_uploads.borrow().contains(&id);
+        assert!(!is_ended, "{}: upload {id:x} had ended", String::from_utf8_lossy(&name));
+        engine.abort_upload(bucket, &name, id, 4).await.expect("the disk works");
+    }
     for name in &names {
         history.set(name, there.get(name).copied());
     }

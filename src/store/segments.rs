@@ -264,6 +264,17 @@ impl Segments {
         Some(segment as u32)
     }
 
+    /// This one, if it is full.
+    #[cfg(test)]
+    pub fn leave_this(&self, segment: u32) -> bool {
+        let slot = &mut self.table().slots[segment as usize];
+        let is_full = slot.used == Use::Full;
+        if is_full {
+            slot.used = Use::Leaving;
+        }
+        is_full
+    }
+
     /// The highest generation so far.
     pub fn newest_generation(&self) -> u64 {
         self.table().generation
