@@ -342,3 +342,19 @@ mod sector {
         }
     }
 }
+
+#[test]
+fn instructions_of_a_guest_are_counted() {
+    // A loop of the shell on the second processor, of which twice as many rounds are twice as many instructions.
+    let script = r#"
+        count() { od -An -t u8 -j 64 -N 8 /run/lab/counts; }
+        rounds() { before=$(count); taskset -c 1 sh -c "i=0; while [ \$i -lt $1 ]; do i=\$((i+1)); done"; echo $(($(count) - before)); }
+        rounds 1000 >/dev/null
+        echo "counted $(rounds 20000) $(rounds 40000)"
+    "#;
+    let Some(text) = lab(&["vm", "run", "--bare", "--cpus", "2", "--count-instructions", "--", script], None) else { return };
+    let line = text.lines().find_map(|line| line.strip_prefix("counted ")).unwrap_or_else(|| panic!("nothing was counted:\n{text}"));
+    let counts: Vec<f64> = line.split(' ').map(|count| count.parse().expect("a number")).collect();
+    let ratio = counts[1] / counts[0];
+    assert!(counts[0] > 20_000.0 * 20.0 && (1.5..2.5).contains(&ratio), "{counts:?}");
+}

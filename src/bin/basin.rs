@@ -9,6 +9,8 @@ use basin::doctor;
 use basin::peer;
 use basin::reactor::PollMode;
 use basin::selftest::{self, Devices};
+use basin::store::format::FormatConfig;
+use basin::store::tools;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
@@ -34,6 +36,58 @@ enum Command {
     Bench(Bench),
     /// Be the other end of a stock RDMA test program, on the soft HCA at UDP port 4791
     RdmaPeer(RdmaPeer),
+    /// Make and look at stores of objects
+    #[command(subcommand)]
+    Store(StoreTask),
+}
+
+#[derive(Subcommand)]
+enum StoreTask {
+    /// Make a store of all of a disk, whose content is lost
+    Format(StoreFormat),
+    /// What a store is and holds; nothing is written
+    Stat {
+        /// File, block device or /dev/ngXnY
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read every byte that is needed and compare it with its checksum; nothing is written
+    Check {
+        /// File, block device or /dev/ngXnY
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct StoreFormat {
+    /// File, block device or /dev/ngXnY
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Create the file this large, or grow it to that
+    #[arg(long, value_parser = bytes)]
+    size: Option<u64>,
+    /// Bytes of a segment, a power of two from 2M to 1G; by the size of the disk without it
+    #[arg(long, value_parser = bytes)]
+    segment_size: Option<u64>,
+    /// When a put is answered: once it is flushed, or once the device has it
+    #[arg(long, default_value = "flush")]
+    durability: StoreDurability,
+    /// Bytes that puts leave free
+    #[arg(long, default_value = "0", value_parser = bytes)]
+    reserve: u64,
+    /// The path once more, if what it carries may be lost
+    #[arg(long, value_name = "PATH")]
+    force_device: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum StoreDurability {
+    Flush,
+    DeviceCache,
 }
 
 #[derive(Args)]
@@ -205,6 +259,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => run_doctor(arguments),
         Command::Bench(Bench::Block(arguments)) => run_bench_block(arguments),
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
+        Command::Store(task) => run_store(task),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -276,6 +331,28 @@ fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
     let (path_mtu, poll) = (mtu, poll.into());
     let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu, once, poll, json };
     peer::run(&options, |line| print(format!("{line}\n")))
+}
+
+fn run_store(task: StoreTask) -> Result<(), Error> {
+    match task {
+        StoreTask::Format(StoreFormat { path, size, segment_size, durability, reserve, force_device }) => {
+            let durability = match durability {
+                StoreDurability::Flush => tools::Durability::Flush,
+                StoreDurability::DeviceCache => tools::Durability::DeviceCache,
+            };
+            // One that does not fit is no power of two up to 1 GiB either.
+            let segment_bytes = segment_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+            let config =
+                FormatConfig { segment_bytes, durability, reserve_bytes: reserve, now_ms: basin::base::clock::unix_now_ns() / 1_000_000 };
+            print(tools::make(&tools::Format { path, size_bytes: size, force_device, config })?);
+        }
+        StoreTask::Stat { path, json } => {
+            let stat = tools::stat(path)?;
+            print(if json { stat.json() + "\n" } else { stat.text() });
+        }
+        StoreTask::Check { path } => print(tools::check(path)?),
+    }
+    Ok(())
 }
 
 /// Prints; a reader that went away (`| head`) is no error of ours.

@@ -1,9 +1,11 @@
 //! Compaction: what is needed of a segment is copied behind the log, and the segment is free again.
 //!
-//! A copy is the item as it was, with its sequence number; whichever of the two is told last, one of them holds and the other is not needed.
-//! So nothing is locked meanwhile. A segment is given back only when its header is overwritten, stable, and nothing of it is needed.
+//! A copy is the item as it was, with its sequence number; whichever of the two is told last, one of them holds and the other is not
+//! needed. So nothing is locked meanwhile. A segment is given back only when its header is overwritten, stable, and nothing of it is
+//! needed.
 
 use super::catalog::Gone;
+use super::checkpoint::is_due;
 use super::draft::Draft;
 use super::engine::{Engine, ended};
 use super::failure::Outcome;
@@ -58,11 +60,15 @@ enum Try {
 }
 
 impl Engine {
-    /// Keeps segments free, until the engine is closed.
+    /// Keeps segments free and the log short, until the engine is closed.
     pub(super) async fn compactor(self) {
         let inner = &self.inner;
         while !inner.is_closing.get() {
             inner.log.wants_room().await;
+            if is_due(&inner.env.segments, &inner.superblock.get()) && !inner.is_closing.get() {
+                // Without one the log is read the longer at the next opening; the next segment that is taken brings us here again.
+                let _ = self.checkpoint().await;
+            }
             let (mut has_gained, mut is_second, mut failures) = (false, false, 0);
             while !inner.is_closing.get() && (is_low(&inner.env.segments) || inner.log.is_starved()) {
                 match self.compact().await {
@@ -176,7 +182,7 @@ impl Engine {
     }
 
     /// Gives an empty segment back. Tombstones that were needed for what lay there go.
-    async fn free(&self, segment: u32) -> Outcome<()> {
+    pub(super) async fn free(&self, segment: u32) -> Outcome<()> {
         let env = &self.inner.env;
         // With its generation, or the next opening would give that again.
         let generation = env.segments.generation(segment);

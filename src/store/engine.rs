@@ -22,6 +22,7 @@ use crate::base::{Error, Rng};
 use crate::mem::{Run, Slab};
 use crate::reactor::{Core, Task};
 use crate::wire::store::item::{Class, ExtentRef, Fields};
+use crate::wire::store::superblock::Superblock;
 use crate::wire::store::{name_crc, shard};
 
 /// Writes on their way at once. What is appended meanwhile goes with the next.
@@ -88,23 +89,48 @@ pub(super) struct Inner {
     compactor: RefCell<Option<Task<()>>>,
     pub compacted: Cell<Compacted>,
     pub is_closing: Cell<bool>,
-    /// Changes under way.
-    changes: Cell<usize>,
+    pub changes: Changes,
+    /// The one in force.
+    pub superblock: Cell<Superblock>,
+    /// The segments of the checkpoint in force.
+    pub checkpoint_segments: RefCell<Vec<u32>>,
+    /// One checkpoint at a time.
+    pub checkpoints: Locks,
 }
 
-/// A change, which the end of the store waits for.
-struct UnderWay(Rc<Inner>);
+/// Changes under way: those begun since the last turn, and those from before it.
+#[derive(Clone, Default)]
+pub(super) struct Changes(Rc<[Cell<usize>; 2]>, Rc<Cell<usize>>);
 
-impl UnderWay {
-    fn new(inner: &Rc<Inner>) -> UnderWay {
-        inner.changes.update(|changes| changes + 1);
-        UnderWay(inner.clone())
+impl Changes {
+    fn begin(&self) -> UnderWay {
+        let side = self.1.get();
+        self.0[side].update(|count| count + 1);
+        UnderWay(self.clone(), side)
+    }
+
+    /// What is begun from here on is told apart from what is under way. Only when there are no old ones.
+    pub fn turn(&self) {
+        assert!(!self.are_old_ones(), "changes from before the last turn have ended");
+        self.1.update(|side| 1 - side);
+    }
+
+    /// Whether there are changes from before the last turn.
+    pub fn are_old_ones(&self) -> bool {
+        self.0[1 - self.1.get()].get() > 0
+    }
+
+    fn are_any(&self) -> bool {
+        self.0.iter().any(|count| count.get() > 0)
     }
 }
 
+/// A change.
+struct UnderWay(Changes, usize);
+
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.changes.update(|changes| changes - 1);
+        self.0.0[self.1].update(|count| count - 1);
     }
 }
 
@@ -114,8 +140,9 @@ pub(super) async fn ended<T>(task: Task<Outcome<T>>) -> Outcome<T> {
 }
 
 impl Engine {
-    /// The engine of a core whose catalog was told everything. Its log takes what `log` says.
-    pub fn new(core: &Core, env: LogEnv, log: Log, catalog: Catalog, rng: Rng, is_read_only: bool) -> Engine {
+    /// The engine of a core whose catalog was told everything, with the segments of the checkpoint in force.
+    pub fn new(core: &Core, log: Log, catalog: Catalog, checkpoint_segments: Vec<u32>, rng: Rng, is_read_only: bool) -> Engine {
+        let (env, superblock) = (log.env().clone(), Cell::new(log.env().superblock));
         let reader = Reader { disk: env.disk.clone(), slab: env.slab.clone(), segments: env.segments.clone() };
         let writers = (0..if is_read_only { 0 } else { WRITERS }).map(|_| core.spawn(log.clone().writer())).collect();
         let buckets = Buckets::of(catalog.buckets());
@@ -133,7 +160,10 @@ impl Engine {
             compactor: RefCell::default(),
             compacted: Cell::default(),
             is_closing: Cell::new(false),
-            changes: Cell::new(0),
+            changes: Changes::default(),
+            superblock,
+            checkpoint_segments: RefCell::new(checkpoint_segments),
+            checkpoints: Locks::new(core.ops()),
         };
         let engine = Engine { inner: Rc::new(inner) };
         if !is_read_only {
@@ -155,7 +185,7 @@ impl Engine {
 
     /// Ends the log when all that is under way is written.
     pub async fn close(&self) {
-        while self.inner.changes.get() > 0 {
+        while self.inner.changes.are_any() {
             self.inner.core.yield_now().await;
         }
         // A task's panic was told where it happened.
@@ -202,7 +232,7 @@ impl Engine {
         T: 'static,
         F: Future<Output = Outcome<T>> + 'static,
     {
-        let under_way = UnderWay::new(&self.inner);
+        let under_way = self.inner.changes.begin();
         self.inner.core.spawn(async move {
             let outcome = change.await;
             drop(under_way);

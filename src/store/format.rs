@@ -1,6 +1,6 @@
 //! Making a store on a device.
 
-use super::recover::{OWNER, read, write_superblock};
+use super::recover::{read, write_superblock};
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result, Rng};
@@ -77,7 +77,7 @@ pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut R
         let written = disk.write(lba, run, crate::device::block::Durability::Now).await;
         written.map(drop).map_err(|failed| disk.explain("emptying a superblock:", lba, failed))?;
     }
-    header::claim(disk, slab, OWNER).await?;
+    header::claim(disk, slab, header::STORE).await?;
     write_superblock(disk, slab, &superblock).await?;
     // What a reader will find.
     let found = read(disk, slab, Superblock::address(superblock.number), BYTES).await?;

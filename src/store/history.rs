@@ -140,6 +140,7 @@ impl Client {
                 self.engine.compact_this(segment).await;
                 return Ok(());
             }
+            38 => return self.engine.checkpoint().await,
             step => step / 4,
         };
         match step {

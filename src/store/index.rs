@@ -235,7 +235,20 @@ impl Index {
 
     /// Every version with its bucket and name, in order.
     pub fn versions(&self) -> impl Iterator<Item = (u32, &[u8], Version)> {
-        let mut at = self.order.seek(|_| Ordering::Greater);
+        self.versions_behind(None)
+    }
+
+    /// Those behind one, which need not be there any more.
+    pub fn versions_behind<'a>(&'a self, one: Option<(u32, &[u8], &Version)>) -> impl Iterator<Item = (u32, &'a [u8], Version)> + use<'a> {
+        let mut at = match one {
+            None => self.order.seek(|_| Ordering::Greater),
+            Some((bucket, name, version)) => {
+                let key = Key { bucket, name, rank: rank(version.is_null, version.sequence) };
+                let there = self.seek(&key);
+                let is_it = self.order.get(there).is_some_and(|id| compare(&self.records, &self.names, id, &key) == Ordering::Equal);
+                if is_it { self.order.next(there) } else { there }
+            }
+        };
         std::iter::from_fn(move || {
             let record = &self.records[self.order.get(at)?];
             at = self.order.next(at);

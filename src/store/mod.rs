@@ -6,7 +6,11 @@
 //! | [`put`], [`get`] | objects as streams |
 //! | [`upload`] | uploads in parts |
 //! | `buckets` | buckets |
+//! | [`check`] | everything read and compared |
+//! | [`tools`] | what `basin store` does |
+//! | [`checkpoint`] | what holds, written down, so that an opening need not read the whole log |
 //! | [`compact`] | room made of what is not needed any more |
+//! | [`open`] | opening and closing |
 //! | `locks` | one change of a name at a time |
 //! | [`failure`] | why an operation was not done |
 //! | [`format`](mod@format) | making a store |
@@ -25,6 +29,8 @@
 
 mod buckets;
 pub mod catalog;
+pub mod check;
+pub mod checkpoint;
 pub mod compact;
 pub mod draft;
 pub mod engine;
@@ -47,5 +53,6 @@ pub mod scan;
 pub mod segments;
 #[cfg(test)]
 mod testing;
+pub mod tools;
 mod tree;
 pub mod upload;

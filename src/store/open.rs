@@ -15,7 +15,6 @@ use crate::wire::store::superblock::{State, Superblock};
 /// A store on one core.
 pub struct Store {
     engine: Engine,
-    superblock: Superblock,
     /// How much was read to open it.
     pub census: Census,
     /// Extents that objects name and nobody has found: those objects are damaged.
@@ -29,7 +28,7 @@ impl Store {
     /// `Refused`: the disk has no store, or one of a newer format. `Protocol`: both superblocks are damaged. Otherwise the device's.
     pub async fn open(core: &Core, disk: &Disk, slab: &Slab, ledger: &Ledger, is_read_only: bool, mut rng: Rng) -> Result<Store> {
         let found = recover(core, disk, slab, Options { cores: 1, is_read_only }).await?;
-        let Recovered { superblock, segments, sequences, mut catalogs, mut settled, census } = found;
+        let Recovered { superblock, segments, checkpoint, sequences, mut catalogs, mut settled, census } = found;
         let (catalog, settled) = (catalogs.pop().expect("one for the core"), settled.pop().expect("one for the core"));
         let env = LogEnv {
             ops: core.ops().clone(),
@@ -39,14 +38,14 @@ impl Store {
             segments: Arc::new(segments),
             superblock,
         };
-        let log = Log::new(env.clone(), &Arc::new(sequences), rng.fork());
-        let engine = Engine::new(core, env, log, catalog, rng, is_read_only);
+        let log = Log::new(env, &Arc::new(sequences), rng.fork());
+        let engine = Engine::new(core, log, catalog, checkpoint, rng, is_read_only);
         if !is_read_only {
             for (bucket, name, upload) in settled.completed {
                 engine.end(Class::Upload, bucket, name, upload, 0).await?;
             }
         }
-        Ok(Store { engine, superblock, census, missing: settled.missing })
+        Ok(Store { engine, census, missing: settled.missing })
     }
 
     /// What the store does. Clones are the same.
@@ -55,11 +54,11 @@ impl Store {
     }
 
     /// The superblock in force.
-    pub fn superblock(&self) -> &Superblock {
-        &self.superblock
+    pub fn superblock(&self) -> Superblock {
+        self.engine.inner.superblock.get()
     }
 
-    /// Waits for what is under way and says on the device that nothing is any more.
+    /// Waits for what is under way, writes a checkpoint, and says on the device that nothing is under way any more.
     ///
     /// # Errors
     /// The device's; everything acknowledged is stable all the same.
@@ -68,8 +67,10 @@ impl Store {
         if self.engine.inner.is_read_only {
             return Ok(());
         }
-        let env = &self.engine.inner.env;
-        let closed = Superblock { number: self.superblock.number + 1, state: State::Closed, ..self.superblock };
+        // Without room for one the log is read at the next opening.
+        let _ = self.engine.checkpoint().await;
+        let (env, superblock) = (&self.engine.inner.env, self.superblock());
+        let closed = Superblock { number: superblock.number + 1, state: State::Closed, ..superblock };
         write_superblock(&env.disk, &env.slab, &closed).await
     }
 }

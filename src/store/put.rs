@@ -60,7 +60,7 @@ impl Held {
             Draft { kind: Kind::Extent, shard, time_ms: 0, bucket, number: Some(0), name: Box::default(), properties: Box::default() };
         self.engine.start(async move {
             let Appended { at, .. } = engine.inner.log.append(Purpose::Put, draft, data).await?;
-            engine.inner.catalog.borrow_mut().hold(at, lists.as_deref());
+            engine.inner.catalog.borrow_mut().hold(shard, at, lists.as_deref());
             let extent = ExtentRef::new(at.sequence, bytes, lists.is_some());
             if inner.borrow().is_abandoned {
                 engine.release(&[extent]);

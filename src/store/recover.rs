@@ -4,6 +4,7 @@
 //! never acknowledged, or has rotted since: it is left out, and counted. Once a checkpoint covers it nobody looks there again.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::catalog::{Catalog, Gone, Settled};
@@ -17,13 +18,12 @@ use crate::device::block::header::{self, Header as DiskHeader};
 use crate::device::block::{Disk, Durability};
 use crate::mem::{Run, Slab};
 use crate::reactor::Core;
-use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head};
+use crate::wire::store::entry::Entry;
+use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head, What};
 use crate::wire::store::segment::{self, Header, Kind};
-use crate::wire::store::superblock::{self, State, Superblock, Unusable};
-use crate::wire::store::{DATA_BLOCK, SHARDS};
+use crate::wire::store::superblock::{self, Checkpoint, State, Superblock, Unusable};
+use crate::wire::store::{DATA_BLOCK, SEGMENTS_AT, SHARDS, UNIT};
 
-/// Whose disk it is, in the disk header.
-pub const OWNER: &str = "basin store";
 /// Bytes read at once: a head of any length with its block.
 const WINDOW: u32 = 1 << 20;
 /// Segments read side by side.
@@ -40,6 +40,10 @@ pub struct Census {
     pub items: u64,
     /// Items whose data does not match: torn by a power cut, or rotten.
     pub torn: u64,
+    /// Entries of the checkpoint.
+    pub entries: u64,
+    /// There should have been a checkpoint, and it is not whole.
+    pub is_checkpoint_lost: bool,
     /// Bytes read.
     pub bytes: u64,
 }
@@ -50,6 +54,8 @@ pub struct Recovered {
     pub superblock: Superblock,
     /// Its segments, with what is needed of each.
     pub segments: Segments,
+    /// Those of the checkpoint in force.
+    pub checkpoint: Vec<u32>,
     /// Sequence numbers of this epoch.
     pub sequences: Sequences,
     /// What each core knows.
@@ -97,14 +103,21 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
         superblock = Superblock { number: superblock.number + 1, epoch, state: State::InUse, ..superblock };
         write_superblock(disk, slab, &superblock).await?;
     }
-    let headers: Vec<Header> = headers.into_iter().filter(|header| header.kind == Kind::Log).collect();
-    let telling = Rc::new(RefCell::new(Telling {
-        catalogs: (0..options.cores).map(|_| Catalog::default()).collect(),
-        newest,
-        census: Census { segments: headers.len() as u32, ..Census::default() },
-        gone: Gone::new(),
-    }));
-    side_by_side(core, headers.clone().into_iter(), READERS, {
+    let (log, others): (Vec<Header>, Vec<Header>) = headers.into_iter().partition(|header| header.kind == Kind::Log);
+    let new = || Telling { catalogs: (0..options.cores).map(|_| Catalog::default()).collect(), newest, ..Telling::default() };
+    let loaded = match superblock.checkpoint {
+        Some(checkpoint) => reader.load(&checkpoint, &others, new()).await,
+        None => None,
+    };
+    let horizon = loaded.as_ref().and(superblock.checkpoint).map_or(0, |checkpoint| checkpoint.horizon);
+    // One that cannot be read is left out: the log has it all.
+    let is_checkpoint_lost = superblock.checkpoint.is_some() && loaded.is_none();
+    let (mut telling, checkpoint) = loaded.unwrap_or_else(|| (new(), Vec::new()));
+    telling.census.is_checkpoint_lost = is_checkpoint_lost;
+    let to_read: Vec<Header> = log.iter().copied().filter(|header| header.generation >= horizon).collect();
+    let telling = Rc::new(RefCell::new(telling));
+    telling.borrow_mut().census.segments = to_read.len() as u32;
+    side_by_side(core, to_read.into_iter(), READERS, {
         let (reader, telling) = (reader.clone(), telling.clone());
         move |header| {
             let (reader, telling) = (reader.clone(), telling.clone());
@@ -114,19 +127,25 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     .await?;
     let telling = Rc::try_unwrap(telling).ok().expect("every segment is read").into_inner();
     let (mut catalogs, census) = (telling.catalogs, telling.census);
+    let mut settled = Vec::new();
     for catalog in &mut catalogs {
-        reader.read_lists(catalog).await?;
+        let unread = reader.read_lists(catalog).await?;
+        let mut of_core = catalog.settle();
+        of_core.missing.extend(unread);
+        settled.push(of_core);
     }
-    let settled = catalogs.iter_mut().map(Catalog::settle).collect();
-    let found: Vec<Found> = headers
+    let in_checkpoint = others.iter().filter(|header| checkpoint.contains(&header.segment));
+    let found: Vec<Found> = log
         .iter()
-        .map(|header| Found { segment: header.segment, generation: header.generation, salt: header.salt, is_checkpoint: false })
+        .chain(in_checkpoint)
+        .map(|&Header { segment, generation, salt, kind, .. }| Found { segment, generation, salt, is_checkpoint: kind != Kind::Log })
         .collect();
     let segments = Segments::new(superblock.segments, superblock.segment_bytes, reserve(&superblock), newest, &found);
     for (address, bytes) in catalogs.iter().flat_map(Catalog::needed) {
         segments.need(address, bytes);
     }
-    Ok(Recovered { superblock, segments, sequences: Sequences::new(superblock.epoch), catalogs, settled, census })
+    let sequences = Sequences::new(superblock.epoch);
+    Ok(Recovered { superblock, segments, checkpoint, sequences, catalogs, settled, census })
 }
 
 /// Segments kept free for others than puts.
@@ -138,18 +157,29 @@ pub fn reserve(superblock: &Superblock) -> Reserve {
 /// The superblock in force.
 async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
     let path = disk.info().path.display().to_string();
-    let owner = header::read(disk, slab).await?.map(|DiskHeader { owner, .. }| owner);
-    if owner.as_deref() != Some(OWNER) {
+    let info = disk.info();
+    let is_long_enough = info.blocks() * u64::from(info.block_bytes) > SEGMENTS_AT;
+    let header = if is_long_enough { header::read(disk, slab).await? } else { None };
+    let owner = header.map(|DiskHeader { owner, .. }| owner);
+    if owner.as_deref() != Some(header::STORE) {
         let what = match owner {
             Some(owner) => format!("{path} is a disk of {owner}, and no store"),
             None => format!("{path} is no store"),
         };
         return Err(Error::new(ErrorKind::Refused, what).remedy(format!("basin store format {path} makes one, and destroys what is there")));
     }
-    let (mut best, mut why) = (None::<Superblock>, Vec::new());
+    let (mut best, mut why, mut failed) = (None::<Superblock>, Vec::new(), None);
     for number in [0, 1] {
         let address = Superblock::address(number);
-        let run = read(disk, slab, address, superblock::BYTES).await?;
+        let run = match read(disk, slab, address, superblock::BYTES).await {
+            Ok(run) => run,
+            // The other one may do.
+            Err(error) => {
+                why.push(format!("{error:#}"));
+                failed = Some(error);
+                continue;
+            }
+        };
         match Superblock::parse(run.as_slice()) {
             Ok(found) if best.is_none_or(|best| best.number < found.number) => best = Some(found),
             Ok(_) => {}
@@ -163,6 +193,9 @@ async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
         }
     }
     best.ok_or_else(|| {
+        if let Some(error) = failed {
+            return error;
+        }
         let what = format!("the store on {path} has no superblock left ({})", why.join("; "));
         Error::new(ErrorKind::Protocol, what).remedy("the items may be whole: docs/STORE.md says how to read them without")
     })
@@ -233,6 +266,7 @@ where
 }
 
 /// Where items are told.
+#[derive(Default)]
 struct Telling {
     catalogs: Vec<Catalog>,
     /// The highest generation of a segment.
@@ -248,6 +282,15 @@ impl Telling {
         let at = at_of(head, address);
         self.catalogs[core_of(head.item.shard, cores)].apply(&head.item, at, self.newest, &mut self.gone);
         self.gone.clear();
+    }
+
+    fn tell_entry(&mut self, entry: &Entry) {
+        let cores = self.catalogs.len();
+        let Entry { address, item_bytes, head_bytes, item } = *entry;
+        let at = Written { sequence: item.sequence, address, item_bytes, head_bytes };
+        self.catalogs[core_of(item.shard, cores)].apply(&item, at, self.newest, &mut self.gone);
+        self.gone.clear();
+        self.census.entries += 1;
     }
 }
 
@@ -322,34 +365,119 @@ impl Reader {
         Ok(true)
     }
 
-    /// Reads the lists of extents that objects name, and those that these name.
-    async fn read_lists(&self, catalog: &mut Catalog) -> Result<()> {
+    /// Reads the lists of extents that objects name, and those that these name; those that are not as they were written come back.
+    async fn read_lists(&self, catalog: &mut Catalog) -> Result<Vec<u64>> {
+        let mut rotten = Vec::new();
         loop {
-            let unread = catalog.unread_lists();
+            let unread: Vec<Written> = catalog.unread_lists().into_iter().filter(|at| !rotten.contains(&at.sequence)).collect();
             if unread.is_empty() {
-                return Ok(());
+                return Ok(rotten);
             }
             for at in unread {
-                let data = self.data(at).await?;
-                let list = data.as_deref().and_then(|data| ExtentRef::list(data).ok()).unwrap_or_default();
-                catalog.list(at.sequence, list);
+                let item = self.item(at).await?;
+                let list = item.as_ref().and_then(|item| ExtentRef::list(item.parse()?.1).ok());
+                match list {
+                    Some(list) => catalog.list(at.sequence, list),
+                    None => rotten.push(at.sequence),
+                }
             }
         }
     }
 
-    /// The data of an item, if it is as it was written.
-    async fn data(&self, at: Written) -> Result<Option<Vec<u8>>> {
-        let segment = ((at.address - crate::wire::store::SEGMENTS_AT) / u64::from(self.superblock.segment_bytes)) as u32;
+    /// Tells what a checkpoint lists; `None` where a piece of it is missing or not as it was written. Its segments come back too.
+    async fn load(&self, checkpoint: &Checkpoint, headers: &[Header], mut telling: Telling) -> Option<(Telling, Vec<u32>)> {
+        let of_it = headers.iter().filter(|header| header.kind == Kind::Checkpoint && header.generation >= checkpoint.id);
+        let (mut pieces, mut segments) = (BTreeSet::new(), Vec::new());
+        let mut buckets = Vec::new();
+        for header in of_it {
+            let (base, mut at) = (self.superblock.segment_at(header.segment), u64::from(segment::BYTES));
+            // Pieces follow one another without gaps, and behind the last there is none.
+            while at < self.superblock.segment_bytes.into() {
+                let Some(piece) = self.item_at(base + at, header.salt).await.ok()? else { break };
+                let (head, data) = piece.parse()?;
+                let What::Checkpoint(count) = head.item.what else { return None };
+                if head.item.number != checkpoint.id {
+                    break;
+                }
+                let mut rest = data;
+                for _ in 0..count {
+                    let (entry, behind) = Entry::parse(rest).ok()?;
+                    self.is_in_segments(entry.address, entry.item_bytes).then_some(())?;
+                    telling.tell_entry(&entry);
+                    if entry.item.what == What::Bucket {
+                        buckets.push(Written {
+                            sequence: entry.item.sequence,
+                            address: entry.address,
+                            item_bytes: entry.item_bytes,
+                            head_bytes: entry.head_bytes,
+                        });
+                    }
+                    rest = behind;
+                }
+                telling.census.bytes += u64::from(head.place.item_bytes);
+                pieces.insert(head.item.bucket);
+                segments.extend((segments.last() != Some(&header.segment)).then_some(header.segment));
+                at += u64::from(head.place.item_bytes);
+            }
+        }
+        // What belongs to a bucket is in its item only. One that is not there any more was moved, and the log has it.
+        for at in buckets {
+            if let Some(item) = self.item(at).await.ok()?
+                && let Some((head, _)) = item.parse()
+            {
+                telling.tell(&head, at.address);
+            }
+        }
+        (pieces.len() == checkpoint.pieces as usize).then_some((telling, segments))
+    }
+
+    /// Whether an item may be there.
+    fn is_in_segments(&self, address: u64, bytes: u32) -> bool {
+        let all = u64::from(self.superblock.segments) * u64::from(self.superblock.segment_bytes);
+        let end = address.checked_add(bytes.into());
+        address >= SEGMENTS_AT && address.is_multiple_of(UNIT.into()) && end.is_some_and(|end| end <= SEGMENTS_AT + all)
+    }
+
+    /// The item that is to be at `at`, if it is as it was written.
+    async fn item(&self, at: Written) -> Result<Option<Whole>> {
+        let segment = ((at.address - SEGMENTS_AT) / u64::from(self.superblock.segment_bytes)) as u32;
         let Some(header) = self.header(segment).await? else { return Ok(None) };
-        let mut bytes = Vec::with_capacity(at.item_bytes as usize);
-        while bytes.len() < at.item_bytes as usize {
-            let most = (at.item_bytes as usize - bytes.len()).min((WINDOW - 2 * DATA_BLOCK) as usize) as u32;
-            let (run, skip) = self.blocks(at.address + bytes.len() as u64, most).await?;
+        let item = self.item_at(at.address, header.salt).await?;
+        Ok(item.filter(|item| item.parse().is_some_and(|(head, _)| head.item.sequence == at.sequence)))
+    }
+
+    /// The item at `address` in a segment with `salt`, if there is one as it was written.
+    async fn item_at(&self, address: u64, salt: u64) -> Result<Option<Whole>> {
+        let block = self.superblock.block_bytes;
+        let (first, skip) = self.blocks(address, block - (address % u64::from(block)) as u32).await?;
+        let Ok(item_bytes) = Head::item_bytes(&first.as_slice()[skip..]) else { return Ok(None) };
+        if !self.is_in_segments(address, item_bytes) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(item_bytes as usize);
+        while bytes.len() < item_bytes as usize {
+            let most = (item_bytes as usize - bytes.len()).min((WINDOW - 2 * DATA_BLOCK) as usize) as u32;
+            let (run, skip) = self.blocks(address + bytes.len() as u64, most).await?;
             bytes.extend_from_slice(&run.as_slice()[skip..skip + most as usize]);
         }
-        let Ok(head) = Head::parse(&bytes, header.salt, at.address) else { return Ok(None) };
-        let data = bytes[head.place.data_offset as usize..][..head.place.data_bytes as usize].to_vec();
-        Ok(head.verifies(0, &data).then_some(data))
+        let whole = Whole { bytes, salt, address };
+        let verifies = whole.parse().is_some_and(|(head, data)| head.verifies(0, data));
+        Ok(verifies.then_some(whole))
+    }
+}
+
+/// An item that was read with its data, and verified.
+struct Whole {
+    bytes: Vec<u8>,
+    salt: u64,
+    address: u64,
+}
+
+impl Whole {
+    fn parse(&self) -> Option<(Head<'_>, &[u8])> {
+        let head = Head::parse(&self.bytes, self.salt, self.address).ok()?;
+        let data = self.bytes.get(head.place.data_offset as usize..)?.get(..head.place.data_bytes as usize)?;
+        Some((head, data))
     }
 }
 
@@ -432,7 +560,7 @@ mod tests {
             let Appended { at, .. } = self.log.append(Purpose::Put, draft, vec![run]).await?;
             let mut catalogs = self.catalogs.borrow_mut();
             let core = core_of(shard, catalogs.len());
-            catalogs[core].hold(at, None);
+            catalogs[core].hold(shard, at, None);
             Ok(ExtentRef::new(at.sequence, bytes, false))
         }
 

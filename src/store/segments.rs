@@ -280,11 +280,19 @@ impl Segments {
         self.table().generation
     }
 
-    /// The lowest generation of a segment of the log that is in use: tombstones that held before it was taken are not needed.
+    /// The lowest generation of a segment that is in use: tombstones that held before it was taken are not needed. A checkpoint's segments
+    /// count: it may list what a tombstone has ended since.
     pub fn oldest_generation(&self) -> u64 {
         let table = self.table();
-        let in_log = table.slots.iter().filter(|slot| matches!(slot.used, Use::Open | Use::Full | Use::Leaving | Use::Kept));
-        in_log.map(|slot| slot.generation).min().unwrap_or(table.generation + 1)
+        let in_use = table.slots.iter().filter(|slot| slot.used != Use::Free);
+        in_use.map(|slot| slot.generation).min().unwrap_or(table.generation + 1)
+    }
+
+    /// Segments of the log that were taken from generation `horizon` on.
+    pub fn in_log_from(&self, horizon: u64) -> u32 {
+        let table = self.table();
+        let in_log = table.slots.iter().filter(|slot| !matches!(slot.used, Use::Free | Use::Checkpoint) && slot.generation >= horizon);
+        in_log.count() as u32
     }
 
     /// How full the store is.
@@ -350,7 +358,8 @@ mod tests {
     fn what_recovery_found_is_in_use() {
         let log = Found { segment: 1, generation: 9, salt: 7, is_checkpoint: false };
         let segments = Segments::new(3, SEGMENT, NONE, 7, &[log, Found { segment: 0, generation: 5, salt: 8, is_checkpoint: true }]);
-        assert_eq!((segments.newest_generation(), segments.oldest_generation()), (9, 9));
+        assert_eq!((segments.newest_generation(), segments.oldest_generation()), (9, 5));
+        assert_eq!([5, 9, 10].map(|horizon| segments.in_log_from(horizon)), [1, 1, 0]);
         assert_eq!([address(0), address(1)].map(|address| segments.salt(address)), [8, 7]);
         assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 2, generation: 10 }));
         assert_eq!(segments.take(Purpose::Compact, 9), None);

@@ -29,6 +29,8 @@ pub struct DiskConfig {
     pub size_bytes: Option<u64>,
     /// The path once more, when what it carries may be destroyed.
     pub force_device: Option<String>,
+    /// It is opened as a store of objects: otherwise a disk with one is refused, as others' data is.
+    pub as_store: bool,
     /// Refuse writes; shares the lock with other readers and skips the guard.
     pub read_only: bool,
     /// Which backend.
@@ -51,6 +53,7 @@ impl DiskConfig {
             path: path.into(),
             size_bytes: None,
             force_device: None,
+            as_store: false,
             read_only: false,
             access: Access::Auto,
             busy_poll: false,

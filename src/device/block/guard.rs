@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::block::aligned;
-use crate::device::block::header::Header;
+use crate::device::block::header::{Header, STORE};
 use crate::device::block::signature::{self, PROBE_BYTES, Probe};
 use crate::device::block::sysfs::BlockSys;
 use crate::device::block::{DiskConfig, sysfs};
@@ -166,16 +166,18 @@ pub fn inspect(file: &File, path: &Path, size: u64, device: Option<&BlockSys>) -
 ///
 /// # Errors
 /// `Refused`, naming what would be lost.
-pub fn allow(content: &Content, path: &Path, forced: bool) -> Result<()> {
-    match content {
-        Content::Empty | Content::Ours(_) => Ok(()),
-        Content::Foreign(_) if forced => Ok(()),
-        Content::Foreign(what) => {
-            let path = path.display();
-            let error = Error::new(ErrorKind::Refused, format!("{path} carries {what}, which would be lost"));
-            Err(error.remedy(format!("give another path; or, to lose what is on it, --force-device {path}")))
-        }
+pub fn allow(content: &Content, config: &DiskConfig, forced: bool) -> Result<()> {
+    let what = match content {
+        Content::Ours(header) if header.owner == STORE && !config.as_store => "a store of objects",
+        Content::Empty | Content::Ours(_) => return Ok(()),
+        Content::Foreign(what) => what,
+    };
+    if forced {
+        return Ok(());
     }
+    let path = config.path.display();
+    let error = Error::new(ErrorKind::Refused, format!("{path} carries {what}, which would be lost"));
+    Err(error.remedy(format!("give another path; or, to lose what is on it, --force-device {path}")))
 }
 
 /// Whether a regular file holds only zeros. Holes are skipped, the first other byte ends the search.

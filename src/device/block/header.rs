@@ -83,6 +83,9 @@ fn checksum(raw: &Raw) -> u32 {
     crc32fast::hash(Raw { crc: U32::new(0), ..*raw }.as_bytes())
 }
 
+/// The owner of a disk that is a store of objects: what is on it is kept.
+pub const STORE: &str = "basin store";
+
 /// Reads the header of an open disk, `None` when it has none.
 ///
 /// # Errors

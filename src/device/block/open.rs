@@ -112,7 +112,7 @@ fn open_device(config: &DiskConfig, forced: bool, meta: &fs::Metadata) -> Result
     if !config.read_only {
         let size = size_of_device(&opened.file, path)?;
         let content = guard::inspect(&opened.file, path, size, BlockSys::new(Path::new(SYS), meta.rdev()).as_ref())?;
-        guard::allow(&content, path, forced)?;
+        guard::allow(&content, config, forced)?;
     }
     Ok(opened)
 }
@@ -127,7 +127,7 @@ fn open_file(config: &DiskConfig, forced: bool) -> Result<Opened> {
     }
     if !config.read_only {
         check_unused(|system| guard::check_file_unused(system, path, &meta))?;
-        guard::allow(&guard::inspect(&opened.file, path, meta.len(), None)?, path, forced)?;
+        guard::allow(&guard::inspect(&opened.file, path, meta.len(), None)?, config, forced)?;
         let wanted = config.size_bytes.map_or(0, whole_blocks);
         if wanted > meta.len() {
             create::grow(&opened.file, path, meta.len(), wanted)?;

@@ -6,8 +6,12 @@
 //! A tombstone is kept apart from what it ends, and works against what is told after it. An object that completes an upload is a tombstone
 //! of that upload, whether the object holds or not.
 
+mod entries;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+
+pub use entries::Page;
 
 use crate::store::index::{Index, Put, Version};
 use crate::store::log::Written;
@@ -43,6 +47,7 @@ struct Tombstone {
 struct Extent {
     /// Objects, parts and lists that name it, and puts that are to.
     holders: u32,
+    shard: u8,
     /// `None` while only its holders are known.
     at: Option<Written>,
     /// The extents it lists, once they are known.
@@ -168,7 +173,7 @@ impl Catalog {
         let holds = match item.what {
             What::Object(object) => self.object(item, &object, at, limit, gone),
             What::Part(part) => self.part(item, &part, at, gone),
-            What::Extent => self.moved_extent(at, gone),
+            What::Extent => self.moved_extent(item.shard, at, gone),
             What::Tombstone(class) => self.end(class, item, Some(at), limit, gone),
             What::Bucket => self.bucket(item, at, gone),
             What::Upload => self.begin_upload(item, at, gone),
@@ -280,20 +285,23 @@ impl Catalog {
     }
 
     /// Compaction has moved an extent, or recovery found it.
-    fn moved_extent(&mut self, at: Written, gone: &mut Gone) -> bool {
+    fn moved_extent(&mut self, shard: u8, at: Written, gone: &mut Gone) -> bool {
         match self.extents.get_mut(&at.sequence) {
-            Some(extent) => latest(&mut extent.at, at, gone),
+            Some(extent) => {
+                extent.shard = shard;
+                latest(&mut extent.at, at, gone)
+            }
             None if self.is_settled => false,
             None => {
-                self.extents.insert(at.sequence, Extent { at: Some(at), ..Extent::default() });
+                self.extents.insert(at.sequence, Extent { shard, at: Some(at), ..Extent::default() });
                 true
             }
         }
     }
 
     /// Data of an object that is being put is stable. It is held until [`Catalog::release`]; a list of extents holds what it lists.
-    pub fn hold(&mut self, at: Written, lists: Option<&[ExtentRef]>) {
-        self.extents.insert(at.sequence, Extent { holders: 1, at: Some(at), lists: None });
+    pub fn hold(&mut self, shard: u8, at: Written, lists: Option<&[ExtentRef]>) {
+        self.extents.insert(at.sequence, Extent { holders: 1, shard, at: Some(at), lists: None });
         if let Some(lists) = lists {
             self.list(at.sequence, lists);
         }
@@ -450,6 +458,20 @@ impl Catalog {
             What::Checkpoint(_) => None,
         };
         at.is_some_and(|at| at.address == address)
+    }
+
+    /// Whether an item at `address` is needed. Looks at all of them.
+    pub fn needed_at(&self, address: u64) -> bool {
+        self.needed().any(|(at, _)| at == address)
+    }
+
+    /// Objects and parts whose bytes are in extents, by bucket and name.
+    pub fn each_spread(&self, mut each: impl FnMut(u32, &[u8], &[ExtentRef])) {
+        let versions = self.index.versions().filter(|(.., version)| version.has_extents);
+        versions.for_each(|(bucket, name, version)| each(bucket, name, self.extents_of(version.sequence)));
+        for ((bucket, name, _), upload) in &self.uploads {
+            upload.parts.values().for_each(|part| each(*bucket, name, &part.extents));
+        }
     }
 
     /// Every item that is needed: byte address on the device, and length.

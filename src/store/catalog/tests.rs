@@ -182,7 +182,7 @@ impl World {
         self.sequence += 1;
         let (at, generation) = self.place(self.sequence);
         self.live.insert(at.address, generation);
-        self.catalog.hold(at, (!lists.is_empty()).then_some(lists));
+        self.catalog.hold(0, at, (!lists.is_empty()).then_some(lists));
         let draft = Draft {
             kind: Kind::Extent,
             shard: 0,

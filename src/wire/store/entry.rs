@@ -1,7 +1,7 @@
 //! An item as checkpoints list it: all that an index needs, without the item.
 
+use super::item::Head;
 use super::item::Item;
-use super::item::{Head, Place};
 use crate::wire::Malformed;
 
 /// Bytes every entry begins with: address, lengths.
@@ -16,8 +16,6 @@ pub struct Entry<'a> {
     pub item_bytes: u32,
     /// Bytes of its head.
     pub head_bytes: u32,
-    /// Bytes of its data.
-    pub data_bytes: u32,
     /// What its head says, without the properties.
     pub item: Item<'a>,
 }
@@ -25,8 +23,7 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// The entry of the item with `head` at `address`.
     pub fn of(head: &Head<'a>, head_bytes: u32, address: u64) -> Entry<'a> {
-        let Place { data_bytes, item_bytes, .. } = head.place;
-        Entry { address, item_bytes, head_bytes, data_bytes, item: Item { properties: &[], ..head.item } }
+        Entry { address, item_bytes: head.place.item_bytes, head_bytes, item: Item { properties: &[], ..head.item } }
     }
 
     /// Bytes of the entry.
@@ -42,7 +39,7 @@ impl<'a> Entry<'a> {
         to[..8].copy_from_slice(&self.address.to_le_bytes());
         to[8..12].copy_from_slice(&self.item_bytes.to_le_bytes());
         to[12..16].copy_from_slice(&self.head_bytes.to_le_bytes());
-        self.item.list(self.data_bytes, &mut to[OWN_BYTES..]);
+        self.item.list(&mut to[OWN_BYTES..]);
     }
 
     /// Reads the entry at the start of `bytes`; what follows it comes back too.
@@ -53,8 +50,8 @@ impl<'a> Entry<'a> {
         let (own, rest) = bytes.split_first_chunk::<OWN_BYTES>().ok_or(Malformed::Truncated)?;
         let word = |at: usize| u32::from_le_bytes([own[at], own[at + 1], own[at + 2], own[at + 3]]);
         let address = u64::from(word(0)) | u64::from(word(4)) << 32;
-        let (item, data_bytes, rest) = Item::listed(rest)?;
-        Ok((Entry { address, item_bytes: word(8), head_bytes: word(12), data_bytes, item }, rest))
+        let (item, rest) = Item::listed(rest)?;
+        Ok((Entry { address, item_bytes: word(8), head_bytes: word(12), item }, rest))
     }
 }
 
@@ -74,7 +71,7 @@ mod tests {
             .zip([&b"a"[..], b"", b"name", b"a longer name", b"12345678", b"x"])
             .map(|(what, name)| {
                 let item = Item { what, shard: 5, sequence: 77, time_ms: 4, bucket: 8, number: 3, name, properties: &[] };
-                Entry { address: 0x1234_5678_9a40, item_bytes: 640, head_bytes: 104, data_bytes: 500, item }
+                Entry { address: 0x1234_5678_9a40, item_bytes: 640, head_bytes: 104, item }
             })
             .collect();
         let mut bytes = vec![0xee; entries.iter().map(Entry::bytes).sum()];

@@ -10,6 +10,8 @@ use crate::wire::Malformed;
 pub const FIXED_BYTES: u32 = 64;
 /// The longest head, in bytes.
 pub const HEAD_MAX: u32 = 256 << 10;
+/// The longest item, in bytes: the longest head and the most data, each up to a block.
+const ITEM_MAX: u32 = HEAD_MAX + super::DATA_MAX + 2 * 4096;
 /// Extents in one head at most: more are listed in extents of their own.
 pub const EXTENTS_MAX: usize = 8192;
 
@@ -352,7 +354,7 @@ struct ListedLayout {
     name_bytes: U16,
     zero_too: U16,
     number: U64,
-    data_bytes: U32,
+    zero_as_well: U32,
 }
 
 impl Item<'_> {
@@ -363,7 +365,7 @@ impl Item<'_> {
     }
 
     /// Writes what an entry says of it, the properties left out.
-    pub(super) fn list(&self, data_bytes: u32, to: &mut [u8]) {
+    pub(super) fn list(&self, to: &mut [u8]) {
         let layout = ListedLayout {
             kind: self.what.kind(),
             flags: self.what.flags(),
@@ -375,7 +377,7 @@ impl Item<'_> {
             name_bytes: U16::new(u16::try_from(self.name.len()).expect("a name fits its length")),
             zero_too: 0.into(),
             number: self.number.into(),
-            data_bytes: data_bytes.into(),
+            zero_as_well: 0.into(),
         };
         let mut out = Out { to, at: 0 };
         out.put(layout.as_bytes());
@@ -384,8 +386,8 @@ impl Item<'_> {
         out.put(self.what.extents().as_bytes());
     }
 
-    /// Reads what an entry says of an item and its bytes of data; gives what follows too.
-    pub(super) fn listed(bytes: &[u8]) -> Result<(Item<'_>, u32, &[u8]), Malformed> {
+    /// Reads what an entry says of an item; gives what follows too.
+    pub(super) fn listed(bytes: &[u8]) -> Result<(Item<'_>, &[u8]), Malformed> {
         let (layout, rest) = ListedLayout::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
         let mut rest = Rest(rest);
         let fields = rest.bytes(field_bytes(layout.kind)?)?;
@@ -400,7 +402,7 @@ impl Item<'_> {
             name,
             properties: &[],
         };
-        Ok((item, layout.data_bytes.get(), rest.0))
+        Ok((item, rest.0))
     }
 
     /// Bytes of its head with so much data.
@@ -486,6 +488,18 @@ impl<'a> Head<'a> {
         let head_bytes = layout.head_bytes.get();
         let fits = (FIXED_BYTES..=HEAD_MAX).contains(&head_bytes) && head_bytes.is_multiple_of(8);
         if fits { Ok(head_bytes) } else { Err(Malformed::Length) }
+    }
+
+    /// The length of the item that begins here, of which `bytes` has the first [`FIXED_BYTES`] at least: how much to read of it. Nothing is
+    /// verified yet.
+    ///
+    /// # Errors
+    /// No head begins here.
+    pub fn item_bytes(bytes: &[u8]) -> Result<u32, Malformed> {
+        let head_bytes = Head::len(bytes)?;
+        let (layout, _) = Layout::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let item_bytes = layout.item_bytes.get();
+        if (head_bytes..=ITEM_MAX).contains(&item_bytes) { Ok(item_bytes) } else { Err(Malformed::Length) }
     }
 
     /// Reads the head at `address` in a segment with `salt`.

@@ -35,7 +35,7 @@ struct Layout {
     made_ms: U64,
     reserve_bytes: U64,
     checkpoint: U64,
-    checkpoint_segments: U32,
+    checkpoint_pieces: U32,
     zero: U32,
     horizon: U64,
     crc: U64,
@@ -80,10 +80,10 @@ pub enum Durability {
 /// The checkpoint in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Generation of its first segment.
-    pub generation: u64,
-    /// How many segments it has.
-    pub segments: u32,
+    /// Its identifier: the generation of its first segment.
+    pub id: u64,
+    /// How many pieces it has.
+    pub pieces: u32,
     /// Log segments of lower generations are covered by it.
     pub horizon: u64,
 }
@@ -128,7 +128,7 @@ impl Superblock {
 
     /// Writes it to the first [`BYTES`] bytes of `to`.
     pub fn emit(&self, to: &mut [u8]) {
-        let checkpoint = self.checkpoint.unwrap_or(Checkpoint { generation: 0, segments: 0, horizon: 0 });
+        let checkpoint = self.checkpoint.unwrap_or(Checkpoint { id: 0, pieces: 0, horizon: 0 });
         let mut layout = Layout {
             magic: MAGIC,
             version: VERSION.into(),
@@ -150,8 +150,8 @@ impl Superblock {
             },
             made_ms: self.made_ms.into(),
             reserve_bytes: self.reserve_bytes.into(),
-            checkpoint: checkpoint.generation.into(),
-            checkpoint_segments: checkpoint.segments.into(),
+            checkpoint: checkpoint.id.into(),
+            checkpoint_pieces: checkpoint.pieces.into(),
             zero: 0.into(),
             horizon: checkpoint.horizon.into(),
             crc: 0.into(),
@@ -184,8 +184,7 @@ impl Superblock {
         if !sizes || !matches!(block_bytes, 512 | 4096) || layout.shards.get() != SHARDS || layout.segments.get() == 0 {
             return Err(Malformed::Length.into());
         }
-        let checkpoint =
-            Checkpoint { generation: layout.checkpoint.get(), segments: layout.checkpoint_segments.get(), horizon: layout.horizon.get() };
+        let checkpoint = Checkpoint { id: layout.checkpoint.get(), pieces: layout.checkpoint_pieces.get(), horizon: layout.horizon.get() };
         Ok(Superblock {
             id: layout.id,
             number: layout.number.get(),
@@ -197,7 +196,7 @@ impl Superblock {
             durability: if layout.durability == 1 { Durability::DeviceCache } else { Durability::Flush },
             made_ms: layout.made_ms.get(),
             reserve_bytes: layout.reserve_bytes.get(),
-            checkpoint: Some(checkpoint).filter(|checkpoint| checkpoint.generation != 0),
+            checkpoint: Some(checkpoint).filter(|checkpoint| checkpoint.id != 0),
         })
     }
 }
@@ -218,7 +217,7 @@ mod tests {
             durability: Durability::DeviceCache,
             made_ms: 1_700_000_000_123,
             reserve_bytes: 5 << 30,
-            checkpoint: Some(Checkpoint { generation: 99, segments: 2, horizon: 90 }),
+            checkpoint: Some(Checkpoint { id: 99, pieces: 2, horizon: 90 }),
         }
     }
 

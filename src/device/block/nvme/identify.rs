@@ -43,7 +43,7 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
         let size = fs::read_to_string(namespace.sys.as_deref().unwrap_or(Path::new("")).join("size")).unwrap_or_default();
         let size = size.trim().parse::<u64>().unwrap_or(0) * 512;
         let content = guard::inspect(block, path, size, sys.as_ref())?;
-        guard::allow(&content, path, forced)?;
+        guard::allow(&content, config, forced)?;
         is_empty = content == guard::Content::Empty;
     }
     let Identified { nsid, controller, format, nvm, zoned } = identify(&generic, path, sys.as_ref())?;

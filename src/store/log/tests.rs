@@ -1,0 +1,218 @@
+//! The log on a simulated disk: what is appended, what a power cut leaves, and a disk that is full or breaks.
+
+use super::*;
+use crate::base::Nanos;
+use crate::device::sim::disk::{Image, SimDiskConfig};
+use crate::reactor::Core;
+use crate::store::draft::Kind;
+use crate::store::scan::Scan;
+use crate::store::testing::{SEGMENT, SEGMENTS, World, disk_config};
+use crate::wire::store::UNIT;
+use crate::wire::store::item::Head;
+use std::collections::BTreeMap;
+
+const WRITERS: u32 = 4;
+
+fn start(world: &World, env: &LogEnv, seed: u64) -> Log {
+    let log = Log::new(env.clone(), &world.sequences(), Rng::seeded(seed));
+    for _ in 0..WRITERS {
+        drop(world.core.spawn(log.clone().writer()));
+    }
+    // There is no compaction here.
+    let hopeless = log.clone();
+    drop(world.core.spawn(async move {
+        while !hopeless.is_closed() {
+            hopeless.wants_room().await;
+            if hopeless.is_starved() {
+                hopeless.give_up();
+            }
+        }
+    }));
+    log
+}
+
+fn draft(number: u64) -> Draft {
+    let name = format!("name {number}").into_bytes().into();
+    Draft { kind: Kind::Extent, shard: 1, time_ms: 5, bucket: 2, number: Some(number), name, properties: Box::default() }
+}
+
+/// Data of an item, by its number.
+fn byte(number: u64, at: usize) -> u8 {
+    (number as usize * 31 + at / 64) as u8
+}
+
+/// Memory with it: in one run, or in two of which the first is no whole block.
+fn data(slab: &Slab, rng: &mut Rng, number: u64) -> Vec<Run> {
+    let most = [300, 5000, 70_000, 1 << 20][rng.below(4) as usize];
+    let len = rng.below(most + 1) as u32;
+    let first = if rng.below(4) == 0 { len / 3 } else { len };
+    let mut at = 0;
+    let mut part = |len: u32| {
+        let mut run = slab.run(len.max(1)).expect("there is room");
+        run.set_len(len);
+        run.as_mut_slice().iter_mut().enumerate().for_each(|(index, to)| *to = byte(number, at + index));
+        at += len as usize;
+        run
+    };
+    [first, len - first].into_iter().filter(|&len| len > 0).map(&mut part).collect()
+}
+
+async fn read(env: &LogEnv, address: u64, bytes: u32) -> Vec<u8> {
+    let mut all = Vec::new();
+    while (all.len() as u32) < bytes {
+        let run = env.slab.run((bytes - all.len() as u32).min(limits::IO_MAX_BYTES)).unwrap();
+        let lba = Lba((address + all.len() as u64) / u64::from(env.superblock.block_bytes));
+        let run = env.disk.read(lba, run).await.map_err(|failed| env.disk.explain("reading", lba, failed)).unwrap();
+        all.extend_from_slice(run.as_slice());
+    }
+    all
+}
+
+/// Every item on the disk that is whole, by number.
+async fn found(env: &LogEnv) -> BTreeMap<u64, Written> {
+    let mut found = BTreeMap::new();
+    for segment in 0..SEGMENTS {
+        let address = env.superblock.segment_at(segment);
+        let bytes = read(env, address, SEGMENT).await;
+        let Ok(header) = Header::parse(&bytes, &env.superblock.id, segment) else { continue };
+        let behind = u64::from(segment::BYTES);
+        let scan = Scan::new(&bytes[segment::BYTES as usize..], address + behind, header.salt, address + u64::from(SEGMENT));
+        for (at, head) in scan {
+            let from = (at - address) as usize;
+            let data = &bytes[from + head.place.data_offset as usize..][..head.place.data_bytes as usize];
+            let head_bytes = Head::len(&bytes[from..]).unwrap();
+            if head.verifies(0, data) && (head.place.data_bytes == 0 || !head.checksums.is_empty()) {
+                assert!(data.iter().enumerate().all(|(at, &is)| is == byte(head.item.number, at)), "item {}", head.item.number);
+                let written = Written { sequence: head.item.sequence, address: at, item_bytes: head.place.item_bytes, head_bytes };
+                found.insert(head.item.number, written);
+            }
+        }
+    }
+    found
+}
+
+/// Appends until `count` are written or the disk is gone; what was acknowledged, by number.
+async fn fill(core: &Core, env: &LogEnv, log: &Log, count: u64, clients: u64, seed: u64) -> BTreeMap<u64, Written> {
+    let acknowledged = Rc::new(RefCell::new(BTreeMap::new()));
+    let mut tasks = Vec::new();
+    for client in 0..clients {
+        let (env, log, acknowledged) = (env.clone(), log.clone(), acknowledged.clone());
+        let mut rng = Rng::seeded(seed ^ client << 32);
+        tasks.push(core.spawn(async move {
+            for number in (client..count).step_by(clients as usize) {
+                let data = data(&env.slab, &mut rng, number);
+                let lens: Vec<u32> = data.iter().map(Run::len).collect();
+                let Ok(Appended { at, data, .. }) = log.append(Purpose::Put, draft(number), data).await else { return };
+                assert_eq!(data.iter().map(Run::len).collect::<Vec<_>>(), lens, "the data comes back as it was");
+                acknowledged.borrow_mut().insert(number, at);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("a client does not panic");
+    }
+    acknowledged.take()
+}
+
+#[test]
+fn what_is_appended_is_there() {
+    for (block, seed) in [(512, 1), (4096, 2), (512, 3), (4096, 4)] {
+        let Some(world) = World::new(block, Image::default(), seed) else { return };
+        let env = world.log_env();
+        let (core, log) = (world.core.clone(), start(&world, &env, seed));
+        let (segments, ledger) = (env.segments.clone(), env.ledger.clone());
+        let (written, found) = world
+            .core
+            .run(async move {
+                let written = fill(&core, &env, &log, 60, 8, seed).await;
+                log.close();
+                (written, found(&env).await)
+            })
+            .unwrap();
+        assert_eq!(written.len(), 60);
+        assert_eq!(written, found);
+        let live: u64 = written.values().map(|written| u64::from(written.item_bytes)).sum();
+        assert_eq!(segments.usage().live, live);
+        let mut ends: Vec<(u64, u64)> = written.values().map(|w| (w.address, w.address + u64::from(w.item_bytes))).collect();
+        ends.sort_unstable();
+        assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0) && ends.iter().all(|(at, _)| at.is_multiple_of(UNIT.into())));
+        // Large data in whole blocks is never copied; a quarter of it is in other pieces.
+        assert!(ledger.copied_bytes() < live / 4 * 3, "{} of {live} bytes copied", ledger.copied_bytes());
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut() {
+    let mut cut_short = 0;
+    for seed in 0..24 {
+        let block = if seed % 2 == 0 { 512 } else { 4096 };
+        let Some(world) = World::new(block, Image::default(), seed) else { return };
+        let env = world.log_env();
+        let (core, log) = (world.core.clone(), start(&world, &env, seed));
+        let sim = world.disk.sim().expect("it is simulated");
+        let (acknowledged, image) = world
+            .core
+            .run(async move {
+                let cut = Rc::new(RefCell::new(None));
+                let (timer, image) = (core.clone(), cut.clone());
+                let plug = core.spawn(async move {
+                    timer.sleep(Nanos::from_micros(200 + 700 * (seed % 12))).await;
+                    *image.borrow_mut() = Some(sim.borrow_mut().power_cut());
+                });
+                let acknowledged = fill(&core, &env, &log, 60, 16, seed).await;
+                plug.await.expect("the plug is pulled");
+                log.close();
+                (acknowledged, cut.take().expect("it was cut"))
+            })
+            .unwrap();
+        cut_short += usize::from(acknowledged.len() < 60 && !acknowledged.is_empty());
+        let Some(after) = World::new(block, image, seed) else { return };
+        let env = after.log_env();
+        let found = after.core.run(async move { found(&env).await }).unwrap();
+        for (number, written) in &acknowledged {
+            assert_eq!(found.get(number), Some(written), "seed {seed}: item {number} was acknowledged");
+        }
+    }
+    assert!(cut_short > 6, "the power was cut in the middle of {cut_short} runs");
+}
+
+#[test]
+fn a_full_store_and_a_broken_disk_are_errors() {
+    let Some(world) = World::new(4096, Image::default(), 1) else { return };
+    let env = world.log_env();
+    let log = start(&world, &env, 1);
+    let main = async move {
+        let mut written = 0;
+        let full = loop {
+            let run = env.slab.run(1 << 20).unwrap();
+            match log.append(Purpose::Put, draft(written), vec![run]).await {
+                Ok(_) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        let more = log.append(Purpose::Delete, draft(99), Vec::new()).await;
+        (written, full, more.is_ok())
+    };
+    let (written, full, more) = world.core.run(main).unwrap();
+    assert_eq!(
+        (written, full.kind(), more),
+        (u64::from(SEGMENTS) - 2, ErrorKind::Unavailable, true),
+        "two segments are kept, one of them for deletes"
+    );
+    assert!(full.to_string().contains("is full"), "{full}");
+
+    let failing = SimDiskConfig { write_error_ppm: 300_000, ..disk_config(512) };
+    let Some(world) = World::with(failing, Image::default(), 5) else { return };
+    let env = world.log_env();
+    let (core, log, segments) = (world.core.clone(), start(&world, &env, 5), env.segments.clone());
+    let main = async move {
+        let acknowledged = fill(&core, &env, &log, 30, 30, 5).await;
+        (acknowledged.clone(), found(&env).await, acknowledged)
+    };
+    let (acknowledged, found, _) = world.core.run(main).unwrap();
+    assert!(acknowledged.len() < 30 && acknowledged.iter().all(|(number, written)| found.get(number) == Some(written)));
+    let live: u64 = acknowledged.values().map(|written| u64::from(written.item_bytes)).sum();
+    assert_eq!(segments.usage().live, live, "what failed is not needed");
+    let census = world.slab.census();
+    assert!(census.balances(), "{census:?}");
+}
