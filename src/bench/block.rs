@@ -18,7 +18,7 @@ use crate::mem::{Region, RegionConfig, Run, Slab};
 use crate::reactor::{Core, CoreConfig, PollMode};
 
 /// Latencies up to ten seconds, to three digits: what [`Histogram`] keeps without growing.
-const LATENCY_MAX_NS: u64 = 10_000_000_000;
+pub(super) const LATENCY_MAX_NS: u64 = 10_000_000_000;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,15 @@ pub struct Latency {
     pub p999: f64,
     /// Largest.
     pub max: f64,
+}
+
+impl Latency {
+    /// Of a histogram of nanoseconds.
+    pub(super) fn of(latency: &Histogram<u64>) -> Latency {
+        let micros = |ns: u64| ns as f64 / 1e3;
+        let quantile = |quantile| micros(latency.value_at_quantile(quantile));
+        Latency { p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999), max: micros(latency.max()) }
+    }
 }
 
 impl Report {
@@ -216,7 +225,6 @@ fn measure(core: &Core, slab: &Slab, disk: &Disk, options: &Options) -> Result<R
     })??;
     let (seconds, cpu) = (core.now().since(began).as_secs_f64(), cpu_time().since(cpu_before));
     let (operations, latency) = (tally.operations.get(), tally.latency.borrow());
-    let micros = |ns: u64| ns as f64 / 1e3;
     Ok(Report {
         backend: info.backend.name(),
         direct: info.direct,
@@ -226,12 +234,7 @@ fn measure(core: &Core, slab: &Slab, disk: &Disk, options: &Options) -> Result<R
         cpu_ns_per_io: cpu.0 as f64 / operations.max(1) as f64,
         bytes: operations * u64::from(size_bytes),
         seconds,
-        latency_us: Latency {
-            p50: micros(latency.value_at_quantile(0.5)),
-            p99: micros(latency.value_at_quantile(0.99)),
-            p999: micros(latency.value_at_quantile(0.999)),
-            max: micros(latency.max()),
-        },
+        latency_us: Latency::of(&latency),
         sleeps: core.stats().sleeps - sleeps,
         notes: info.notes.clone(),
     })
@@ -271,7 +274,7 @@ impl Slot {
 }
 
 /// Processor time of this process so far, user and system.
-fn cpu_time() -> Nanos {
+pub(super) fn cpu_time() -> Nanos {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Nanos::ZERO };
     [usage.user_time(), usage.system_time()].iter().fold(Nanos::ZERO, |sum, time| {
         sum.saturating_add(Nanos::from_secs(time.tv_sec() as u64)).saturating_add(Nanos::from_micros(time.tv_usec() as u64))

@@ -3,7 +3,8 @@
 use basin::base::error::ErrorKind;
 use basin::base::units::parse_bytes;
 use basin::base::{Error, Nanos};
-use basin::bench::block;
+use basin::bench::{block, store};
+use basin::device::block::DiskConfig;
 use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
 use basin::peer;
@@ -148,6 +149,52 @@ enum PeerProgram {
 enum Bench {
     /// Random reads or writes of a disk from one core
     Block(BenchBlock),
+    /// Puts or gets of objects by many clients on one core
+    Store(BenchStore),
+}
+
+#[derive(Args)]
+#[command(group = ArgGroup::new("operation").required(true).args(["put", "get"]))]
+struct BenchStore {
+    /// File, block device or /dev/ngXnY; a store is made on it where there is none
+    #[arg(long, value_name = "PATH")]
+    file: PathBuf,
+    /// Put objects, each answered when it is stable
+    #[arg(long)]
+    put: bool,
+    /// Get objects, which are put first
+    #[arg(long)]
+    get: bool,
+    /// Clients, each with one operation under way
+    #[arg(long, default_value_t = 64)]
+    clients: u32,
+    /// Bytes of an object
+    #[arg(long, default_value = "4K", value_parser = bytes)]
+    size: u64,
+    /// Names of objects
+    #[arg(long, default_value_t = 10_000)]
+    objects: u64,
+    /// How long
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Create the file this large, or grow it to that
+    #[arg(long, value_parser = bytes)]
+    disk_size: Option<u64>,
+    /// The path once more, if what it carries may be lost
+    #[arg(long, value_name = "PATH")]
+    force_device: Option<String>,
+    /// The processor to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// What the core does when nothing has completed
+    #[arg(long, default_value = "adaptive")]
+    poll: Poll,
+    /// Microseconds the core looks for completions before it sleeps
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
+    spin: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -258,6 +305,7 @@ fn main() -> ExitCode {
         Command::Selftest(arguments) => run_selftest(arguments),
         Command::Doctor(arguments) => run_doctor(arguments),
         Command::Bench(Bench::Block(arguments)) => run_bench_block(arguments),
+        Command::Bench(Bench::Store(arguments)) => run_bench_store(arguments),
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
         Command::Store(task) => run_store(task),
     };
@@ -310,6 +358,24 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
     options.spin = Nanos::from_micros(spin);
     options.poll = poll.into();
     let report = block::run(&options)?;
+    print(if json { report.json() } else { report.text() } + "\n");
+    Ok(())
+}
+
+fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
+    let BenchStore { file, put, clients, size, objects, seconds, disk_size, force_device, cpu, poll, spin, json, .. } = arguments;
+    let options = store::Options {
+        disk: DiskConfig { size_bytes: disk_size, force_device, ..DiskConfig::new(file) },
+        operation: if put { store::Operation::Put } else { store::Operation::Get },
+        clients,
+        size_bytes: size,
+        objects,
+        duration: Nanos::from_secs(seconds),
+        cpu,
+        poll: poll.into(),
+        spin: Nanos::from_micros(spin),
+    };
+    let report = store::run(&options)?;
     print(if json { report.json() } else { report.text() } + "\n");
     Ok(())
 }

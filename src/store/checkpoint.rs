@@ -159,6 +159,8 @@ impl Engine {
         for segment in leaving {
             self.free(segment).await?;
         }
+        // Somebody may wait for them.
+        inner.log.nudge();
         put
     }
 

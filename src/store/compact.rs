@@ -65,9 +65,13 @@ impl Engine {
         let inner = &self.inner;
         while !inner.is_closing.get() {
             inner.log.wants_room().await;
-            if is_due(&inner.env.segments, &inner.superblock.get()) && !inner.is_closing.get() {
-                // Without one the log is read the longer at the next opening; the next segment that is taken brings us here again.
-                let _ = self.checkpoint().await;
+            let is_at_it = inner.checkpointing.borrow().as_ref().is_some_and(|task| !task.is_done());
+            if !is_at_it && !inner.is_closing.get() && is_due(&inner.env.segments, &inner.superblock.get()) {
+                // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
+                // next opening; the next segment that is taken brings us here again.
+                let engine = self.clone();
+                let task = inner.core.spawn(async move { drop(engine.checkpoint().await) });
+                *inner.checkpointing.borrow_mut() = Some(task);
             }
             let (mut has_gained, mut is_second, mut failures) = (false, false, 0);
             while !inner.is_closing.get() && (is_low(&inner.env.segments) || inner.log.is_starved()) {

@@ -87,6 +87,8 @@ pub(super) struct Inner {
     pub is_read_only: bool,
     writers: RefCell<Vec<Task<()>>>,
     compactor: RefCell<Option<Task<()>>>,
+    /// The checkpoint that the compactor has started.
+    pub checkpointing: RefCell<Option<Task<()>>>,
     pub compacted: Cell<Compacted>,
     pub is_closing: Cell<bool>,
     pub changes: Changes,
@@ -158,6 +160,7 @@ impl Engine {
             is_read_only,
             writers: RefCell::new(writers),
             compactor: RefCell::default(),
+            checkpointing: RefCell::default(),
             compacted: Cell::default(),
             is_closing: Cell::new(false),
             changes: Changes::default(),
@@ -191,8 +194,8 @@ impl Engine {
         // A task's panic was told where it happened.
         self.inner.is_closing.set(true);
         self.inner.log.nudge();
-        if let Some(compactor) = self.inner.compactor.take() {
-            let _ = compactor.await;
+        for task in [self.inner.compactor.take(), self.inner.checkpointing.take()].into_iter().flatten() {
+            let _ = task.await;
         }
         self.inner.log.close();
         let writers = self.inner.writers.take();

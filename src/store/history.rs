@@ -95,7 +95,7 @@ impl History {
 }
 
 /// An object's bytes, by the number of the put they are of.
-fn byte(content: u64, at: u64) -> u8 {
+pub(super) fn byte(content: u64, at: u64) -> u8 {
     (content.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u8 ^ (at / 61) as u8 ^ (at >> 16) as u8
 }
 
@@ -104,12 +104,12 @@ fn properties(number: u64, content: u64, size: u64) -> Box<[u8]> {
     [number, content, size].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-fn read_properties(bytes: &[u8]) -> [u64; 3] {
+pub(super) fn read_properties(bytes: &[u8]) -> [u64; 3] {
     let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     words.try_into().expect("three words")
 }
 
-fn attributes(number: u64, content: u64, size: u64) -> Attributes {
+pub(super) fn attributes(number: u64, content: u64, size: u64) -> Attributes {
     Attributes { properties: properties(number, content, size), time_ms: number, ..Attributes::default() }
 }
 

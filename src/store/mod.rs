@@ -49,6 +49,8 @@ mod pool;
 pub mod put;
 pub mod read;
 pub mod recover;
+#[cfg(test)]
+mod rot;
 pub mod scan;
 pub mod segments;
 #[cfg(test)]

@@ -144,6 +144,7 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     for (address, bytes) in catalogs.iter().flat_map(Catalog::needed) {
         segments.need(address, bytes);
     }
+    segments.keep_needed();
     let sequences = Sequences::new(superblock.epoch);
     Ok(Recovered { superblock, segments, checkpoint, sequences, catalogs, settled, census })
 }

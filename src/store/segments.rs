@@ -66,6 +66,8 @@ enum Use {
     Leaving,
     /// Compaction could not empty it.
     Kept,
+    /// Its header has rotted: what is there cannot be read, and is not written over.
+    Lost,
     /// A checkpoint.
     Checkpoint,
 }
@@ -205,6 +207,20 @@ impl Segments {
         self.change(segment, &[Use::Leaving], Use::Kept);
     }
 
+    /// A segment with something that is needed is in use, though its header says otherwise: that has rotted, and what is there is not to be
+    /// written over. Compaction leaves it alone.
+    pub fn keep_needed(&self) {
+        let mut table = self.table();
+        let Table { slots, free, .. } = &mut *table;
+        free.retain(|&segment| {
+            let is_needed = !self.is_empty(segment);
+            if is_needed {
+                slots[segment as usize].used = Use::Lost;
+            }
+            !is_needed
+        });
+    }
+
     /// Those that could not be emptied are as any other again.
     pub fn reconsider(&self) {
         let mut table = self.table();
@@ -284,15 +300,23 @@ impl Segments {
     /// count: it may list what a tombstone has ended since.
     pub fn oldest_generation(&self) -> u64 {
         let table = self.table();
-        let in_use = table.slots.iter().filter(|slot| slot.used != Use::Free);
+        let in_use = table.slots.iter().filter(|slot| !matches!(slot.used, Use::Free | Use::Lost));
         in_use.map(|slot| slot.generation).min().unwrap_or(table.generation + 1)
     }
 
     /// Segments of the log that were taken from generation `horizon` on.
     pub fn in_log_from(&self, horizon: u64) -> u32 {
         let table = self.table();
-        let in_log = table.slots.iter().filter(|slot| !matches!(slot.used, Use::Free | Use::Checkpoint) && slot.generation >= horizon);
+        let in_log =
+            table.slots.iter().filter(|slot| !matches!(slot.used, Use::Free | Use::Lost | Use::Checkpoint) && slot.generation >= horizon);
         in_log.count() as u32
+    }
+
+    /// Segments whose header has rotted.
+    pub fn lost(&self) -> Vec<u32> {
+        let table = self.table();
+        let lost = table.slots.iter().enumerate().filter(|(_, slot)| slot.used == Use::Lost);
+        lost.map(|(segment, _)| segment as u32).collect()
     }
 
     /// How full the store is.

@@ -1,5 +1,7 @@
 //! A store on a file beside a reader that knows docs/STORE.md and nothing of our code. Needs python3.
 
+mod kill;
+
 use basin::base::Rng;
 use basin::device::block::{Disk, DiskConfig};
 use basin::mem::{Ledger, Region, RegionConfig, Slab};
