@@ -163,7 +163,7 @@ impl Engine {
                 }
                 let engine = self.clone();
                 let at = at_of(&head, address);
-                copies.push_back(self.start(async move { engine.copy(at, draft).await }));
+                copies.push_back(self.start((), async move { engine.copy(at, draft).await }));
             }
             let seen = from + u64::from(window.len());
             at = if seen >= end { end } else { scan.next_address() };
@@ -177,7 +177,10 @@ impl Engine {
     /// Copies one item. One that has rotted stays where it is, and so does its segment: it is told when it is read.
     async fn copy(&self, at: Written, draft: Draft) -> Outcome<()> {
         let Found::Item(read) = self.inner.reader.item(&at, 0..u32::MAX).await? else { return Ok(()) };
-        let Appended { at: copy, draft, .. } = self.inner.log.append_copy(at.sequence, draft, read.runs).await?;
+        let engine = self.clone();
+        let holds = move |draft: &Draft| engine.inner.catalog.borrow().is_at(&draft.item(at.sequence), at.address);
+        let copied = self.inner.log.append_copy(at.sequence, draft, read.runs, holds).await?;
+        let Some(Appended { at: copy, draft, .. }) = copied else { return Ok(()) };
         let mut compacted = self.inner.compacted.get();
         compacted.bytes += u64::from(copy.item_bytes);
         self.inner.compacted.set(compacted);

@@ -20,13 +20,17 @@ use super::segments::{Purpose, Segments};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Rng};
 use crate::mem::{Run, Slab};
-use crate::reactor::{Core, Task};
+use crate::reactor::{Core, Panicked, Task};
 use crate::wire::store::item::{Class, ExtentRef, Fields};
 use crate::wire::store::superblock::Superblock;
 use crate::wire::store::{name_crc, shard};
 
 /// Writes on their way at once. What is appended meanwhile goes with the next.
 const WRITERS: usize = 16;
+/// Changes under way at once, each a task; others wait for their turn.
+const CHANGES: usize = 256;
+/// Extents being written at once, over all puts, each a task and up to a mebibyte of memory; and as many being read ahead.
+const EXTENTS: usize = 128;
 
 /// Which version of an object is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +87,10 @@ pub(super) struct Inner {
     pub buckets: Buckets,
     pub reader: Reader,
     pub locks: Locks,
+    change_permits: Locks,
+    /// Of those who write extents, and of those who read ahead.
+    pub write_permits: Locks,
+    pub read_permits: Locks,
     pub rng: RefCell<Rng>,
     pub is_read_only: bool,
     writers: RefCell<Vec<Task<()>>>,
@@ -137,7 +145,7 @@ impl Drop for UnderWay {
 }
 
 /// The outcome of a task of the store's.
-pub(super) async fn ended<T>(task: Task<Outcome<T>>) -> Outcome<T> {
+pub(super) async fn ended<T>(task: impl Future<Output = Result<Outcome<T>, Panicked>>) -> Outcome<T> {
     task.await.map_err(|panicked| Error::new(ErrorKind::Failed, format!("a task of the store: {panicked}")))?
 }
 
@@ -156,6 +164,9 @@ impl Engine {
             buckets,
             reader,
             locks: Locks::new(core.ops()),
+            change_permits: Locks::with_holders(core.ops(), CHANGES),
+            write_permits: Locks::with_holders(core.ops(), EXTENTS),
+            read_permits: Locks::with_holders(core.ops(), EXTENTS),
             rng: RefCell::new(rng),
             is_read_only,
             writers: RefCell::new(writers),
@@ -226,11 +237,12 @@ impl Engine {
         F: Future<Output = Outcome<T>> + 'static,
     {
         self.check_writable()?;
-        ended(self.start(change)).await
+        let permit = self.inner.change_permits.lock(0).await;
+        ended(self.start(permit, change)).await
     }
 
-    /// Starts a change as a task of its own.
-    pub(super) fn start<T, F>(&self, change: F) -> Task<Outcome<T>>
+    /// Starts a change as a task of its own, which has `permit` as long as it runs.
+    pub(super) fn start<T, F>(&self, permit: impl Sized + 'static, change: F) -> Task<Outcome<T>>
     where
         T: 'static,
         F: Future<Output = Outcome<T>> + 'static,
@@ -238,7 +250,7 @@ impl Engine {
         let under_way = self.inner.changes.begin();
         self.inner.core.spawn(async move {
             let outcome = change.await;
-            drop(under_way);
+            drop((under_way, permit));
             outcome
         })
     }

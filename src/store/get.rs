@@ -104,14 +104,32 @@ impl Get {
                 return Ok(Some(ready));
             }
             while self.reading.len() < AHEAD
-                && let Some((id, part)) = self.left.pop_front()
+                && !self.left.is_empty()
+                && let Some(permit) = self.engine.inner.read_permits.try_lock(0)
             {
+                let (id, part) = self.left.pop_front().expect("it was looked at");
                 let (engine, name) = (self.engine.clone(), self.name.clone());
                 let core = engine.inner.core.clone();
-                self.reading.push_back(core.spawn(async move { engine.extent(&name, id, part).await }));
+                self.reading.push_back(core.spawn(async move {
+                    let read = engine.extent(&name, id, part).await;
+                    drop(permit);
+                    read
+                }));
             }
-            let Some(next) = self.reading.pop_front() else { return Ok(None) };
-            self.ready.extend(ended(next).await?.into_iter().map(Run::freeze));
+            // Taken out only when it is there: who gives up waiting may ask again.
+            let runs = if let Some(next) = self.reading.front_mut() {
+                let runs = ended(next).await;
+                self.reading.pop_front();
+                runs?
+            } else if let Some((id, part)) = self.left.front().cloned() {
+                // Many others read ahead: this one does not.
+                let runs = self.engine.extent(&self.name, id, part).await?;
+                self.left.pop_front();
+                runs
+            } else {
+                return Ok(None);
+            };
+            self.ready.extend(runs.into_iter().map(Run::freeze));
         }
     }
 }

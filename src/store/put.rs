@@ -9,10 +9,12 @@ use std::rc::Rc;
 
 use super::draft::{Draft, Kind};
 use super::engine::{Attributes, Engine, ended};
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
 use super::log::Appended;
 use super::segments::Purpose;
+use crate::base::Error;
+use crate::base::error::ErrorKind;
 use crate::mem::Run;
 use crate::reactor::Task;
 use crate::wire::store::item::{EXTENTS_MAX, ExtentRef, Fields};
@@ -49,7 +51,8 @@ impl Held {
     }
 
     /// Writes an extent behind those that are there. `lists` are what its data lists.
-    pub fn write(&self, bucket: u32, shard: u8, bytes: u64, data: Vec<Run>, lists: Option<Box<[ExtentRef]>>) -> Task<Outcome<()>> {
+    pub async fn write(&self, bucket: u32, shard: u8, bytes: u64, data: Vec<Run>, lists: Option<Box<[ExtentRef]>>) -> Task<Outcome<()>> {
+        let permit = self.engine.inner.write_permits.lock(0).await;
         let (engine, inner) = (self.engine.clone(), self.inner.clone());
         let place = {
             let mut holding = inner.borrow_mut();
@@ -58,7 +61,7 @@ impl Held {
         };
         let draft =
             Draft { kind: Kind::Extent, shard, time_ms: 0, bucket, number: Some(0), name: Box::default(), properties: Box::default() };
-        self.engine.start(async move {
+        self.engine.start(permit, async move {
             let Appended { at, .. } = engine.inner.log.append(Purpose::Put, draft, data).await?;
             engine.inner.catalog.borrow_mut().hold(shard, at, lists.as_deref());
             let extent = ExtentRef::new(at.sequence, bytes, lists.is_some());
@@ -84,7 +87,7 @@ impl Held {
             let mut run = self.engine.slab().run(bytes.len() as u32)?;
             self.engine.inner.env.ledger.copy(run.as_mut_slice(), bytes);
             let all = part.iter().map(ExtentRef::bytes).sum();
-            writes.push(folded.write(bucket, shard, all, vec![run], Some(part.into())));
+            writes.push(folded.write(bucket, shard, all, vec![run], Some(part.into())).await);
         }
         for write in writes {
             ended(write).await?;
@@ -132,6 +135,8 @@ pub struct Put {
     data_bytes: u32,
     size: u64,
     crc: crc_fast::Digest,
+    /// A piece could not be written, or whoever wrote it gave up: it is not to be finished.
+    is_broken: bool,
 }
 
 impl Engine {
@@ -163,7 +168,19 @@ impl Engine {
         let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
         let (engine, held) = (self.clone(), Held::new(self));
         let name = name.into();
-        Ok(Put { engine, bucket, name, target, held, writes: VecDeque::new(), data: Vec::new(), data_bytes: 0, size: 0, crc })
+        Ok(Put {
+            engine,
+            bucket,
+            name,
+            target,
+            held,
+            writes: VecDeque::new(),
+            data: Vec::new(),
+            data_bytes: 0,
+            size: 0,
+            crc,
+            is_broken: false,
+        })
     }
 }
 
@@ -177,7 +194,7 @@ impl Put {
     /// where they lie.
     ///
     /// # Errors
-    /// What writing an earlier one came to.
+    /// What writing an earlier one came to. After an error, or when the future was dropped, the put cannot be finished.
     ///
     /// # Panics
     /// With a run of more than 1 MiB: a bug of the caller's.
@@ -198,10 +215,21 @@ impl Put {
 
     /// Writes what has gathered as an extent.
     async fn spill(&mut self) -> Outcome<()> {
+        self.check_whole()?;
+        self.is_broken = true;
         let (bytes, data) = (std::mem::take(&mut self.data_bytes), std::mem::take(&mut self.data));
-        self.writes.push_back(self.held.write(self.bucket, shard(self.bucket, &self.name), bytes.into(), data, None));
+        self.writes.push_back(self.held.write(self.bucket, shard(self.bucket, &self.name), bytes.into(), data, None).await);
         while self.writes.len() > EXTENTS_IN_FLIGHT || self.writes.front().is_some_and(Task::is_done) {
             ended(self.writes.pop_front().expect("it was looked at")).await?;
+        }
+        self.is_broken = false;
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Outcome<()> {
+        if self.is_broken {
+            let what = format!("putting '{}': a piece of it was not written", shown(&self.name));
+            return Err(Error::new(ErrorKind::Failed, what).remedy("put it again from the start").into());
         }
         Ok(())
     }
@@ -211,6 +239,7 @@ impl Put {
     /// # Errors
     /// `NoSuchBucket`, `NoSuchUpload`, `Precondition`, or the device's.
     pub async fn finish(mut self, attributes: Attributes) -> Outcome<Version> {
+        self.check_whole()?;
         let properties = attributes.properties.len();
         if properties > PROPERTIES_MAX {
             return Err(Failure::TooLong(format!("properties of {properties} bytes: at most {PROPERTIES_MAX} belong to an object")));
@@ -241,5 +270,47 @@ impl Put {
                 version
             })
             .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Nanos, Rng};
+    use crate::device::sim::disk::Image;
+    use crate::mem::Ledger;
+    use crate::store::engine::Which;
+    use crate::store::format::{FormatConfig, format};
+    use crate::store::open::Store;
+    use crate::store::testing::{SEGMENT, World};
+
+    #[test]
+    fn a_put_of_which_a_piece_was_given_up_is_not_finished() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let (core, slab) = (world.core.clone(), world.slab.clone());
+        let run = async move {
+            let mut rng = Rng::seeded(1);
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+            format(&world.disk, &world.slab, &config, &mut rng).await.unwrap();
+            let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, rng).await.unwrap();
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            let live = engine.segments().usage().live;
+            let mut put = engine.put(bucket, b"name").unwrap();
+            let mut is_given_up = false;
+            for _ in 0..2 * EXTENTS_IN_FLIGHT {
+                let piece = engine.slab().run(DATA_MAX).unwrap();
+                is_given_up |= world.core.timeout(Nanos(1), put.write(piece)).await.is_err();
+            }
+            assert!(is_given_up, "more is on its way than may be");
+            let failure = put.finish(Attributes::default()).await.unwrap_err();
+            assert!(failure.to_string().contains("a piece of it was not written"), "{failure}");
+            assert_eq!(engine.version(bucket, b"name", Which::Newest), None);
+            store.close().await.unwrap();
+            assert_eq!(engine.segments().usage().live, live, "nothing of it is needed");
+        };
+        core.run(run).unwrap();
+        let census = slab.census();
+        assert!(census.balances() && census.owned == 0, "{census}");
     }
 }

@@ -1,6 +1,6 @@
 //! A process with a store is killed under load, and everything it was told to be stable is there for the next one.
 //!
-//! `BASIN_KILLS` sets how often (20).
+//! `BASIN_KILLS` sets how often (40).
 
 use super::{Machine, Scratch};
 use basin::base::Rng;
@@ -147,7 +147,7 @@ async fn look(engine: &Engine, bucket: u32, stable: &Stable, first: u64) {
 
 #[test]
 fn what_was_stable_survives_a_kill() {
-    let kills = std::env::var("BASIN_KILLS").map_or(20, |kills| kills.parse().expect("BASIN_KILLS is a number"));
+    let kills = std::env::var("BASIN_KILLS").map_or(40, |kills| kills.parse().expect("BASIN_KILLS is a number"));
     let scratch = Scratch::new("kill");
     let path = scratch.0.join("disk");
     {

@@ -82,13 +82,20 @@ pub struct Written {
     pub head_bytes: u32,
 }
 
+/// What a copy is of.
+struct Copy {
+    sequence: u64,
+    /// Whether that holds still.
+    holds: Box<dyn Fn(&Draft) -> bool>,
+}
+
 /// An item that waits for a write.
 struct Pending {
     draft: Draft,
     /// Its data, in order; all but the last in whole blocks, or it is copied.
     data: Vec<Run>,
-    /// Of a copy that of what it is a copy of.
-    sequence: Option<u64>,
+    /// Of a copy what it is a copy of.
+    copy: Option<Copy>,
     ticket: Rc<Ticket>,
 }
 
@@ -106,11 +113,12 @@ pub struct Appended {
 /// What becomes of an item that was appended.
 struct Ticket {
     signal: Signal,
-    outcome: RefCell<Option<Result<Appended>>>,
+    /// Nothing of a copy that was left out.
+    outcome: RefCell<Option<Result<Option<Appended>>>>,
 }
 
 impl Ticket {
-    fn settle(&self, outcome: Result<Appended>) {
+    fn settle(&self, outcome: Result<Option<Appended>>) {
         *self.outcome.borrow_mut() = Some(outcome);
         self.signal.raise();
     }
@@ -232,20 +240,28 @@ impl Log {
     /// # Panics
     /// With more data or a longer name than an item holds: a bug of the caller's.
     pub async fn append(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
-        self.append_with(None, purpose, draft, data).await
+        let appended = self.append_with(None, purpose, draft, data).await?;
+        Ok(appended.expect("only copies are left out"))
     }
 
-    /// Appends a copy of an item that is somewhere else, with its sequence number.
+    /// Appends a copy of an item that is somewhere else, with its sequence number, unless `holds` says that nobody needs it any more.
+    /// That is asked when its segment is known: so no copy of what a tombstone ended lies in a segment that was taken after the tombstone.
     ///
     /// # Errors
     /// As [`Log::append`].
-    pub async fn append_copy(&self, sequence: u64, draft: Draft, data: Vec<Run>) -> Result<Appended> {
-        self.append_with(Some(sequence), Purpose::Compact, draft, data).await
+    pub async fn append_copy(
+        &self,
+        sequence: u64,
+        draft: Draft,
+        data: Vec<Run>,
+        holds: impl Fn(&Draft) -> bool + 'static,
+    ) -> Result<Option<Appended>> {
+        self.append_with(Some(Copy { sequence, holds: Box::new(holds) }), Purpose::Compact, draft, data).await
     }
 
-    async fn append_with(&self, sequence: Option<u64>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+    async fn append_with(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Option<Appended>> {
         if data_bytes(&data) <= COPIED_MAX || self.inner.is_aligned(&data) {
-            return self.append_as_it_lies(sequence, purpose, draft, data).await;
+            return self.append_as_it_lies(copy, purpose, draft, data).await;
         }
         let mut whole = self.inner.env.slab.run(data_bytes(&data))?;
         let mut to = whole.as_mut_slice();
@@ -254,14 +270,14 @@ impl Log {
             self.inner.env.ledger.copy(part, run.as_slice());
             to = rest;
         }
-        let appended = self.append_as_it_lies(sequence, purpose, draft, vec![whole]).await?;
-        Ok(Appended { data, ..appended })
+        let appended = self.append_as_it_lies(copy, purpose, draft, vec![whole]).await?;
+        Ok(appended.map(|appended| Appended { data, ..appended }))
     }
 
-    async fn append_as_it_lies(&self, sequence: Option<u64>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
+    async fn append_as_it_lies(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Option<Appended>> {
         let inner = &self.inner;
         let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
-        inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, sequence, ticket: ticket.clone() });
+        inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });
         inner.wake_one();
         loop {
             if let Some(outcome) = ticket.outcome.borrow_mut().take() {
@@ -405,7 +421,10 @@ impl Inner {
             });
             if items.is_empty() {
                 if !is_short {
-                    // Nothing that may go into it is pending.
+                    // Nothing that may go into it is pending. One that was taken for copies, which were all left out, has no header yet.
+                    if generation.is_some() {
+                        *open = None;
+                    }
                     if Purpose::ALL.into_iter().any(is_pending) && !self.is_starved.replace(true) {
                         self.wants_room.raise();
                     }
@@ -432,11 +451,15 @@ impl Inner {
             if layout.bytes() >= limits::IO_MAX_BYTES {
                 break;
             }
+            if next.copy.as_ref().is_some_and(|copy| !(copy.holds)(&next.draft)) {
+                pending.pop_front().expect("it was looked at").ticket.settle(Ok(None));
+                continue;
+            }
             let data = data_bytes(&next.data);
             let head_bytes = next.draft.item(0).head_bytes(data);
             let is_aligned = self.is_aligned(&next.data);
             let Some(Spot { at, place, .. }) = layout.push(Ask { head_bytes, data_bytes: data, is_aligned }) else { break };
-            let sequence = next.sequence.unwrap_or_else(|| self.next_sequence());
+            let sequence = next.copy.as_ref().map_or_else(|| self.next_sequence(), |copy| copy.sequence);
             let written = Written { sequence, address: base + u64::from(at), item_bytes: place.item_bytes, head_bytes };
             // From here on, or compaction could take its segment for empty.
             self.env.segments.need(written.address, written.item_bytes);
@@ -477,7 +500,7 @@ impl Inner {
         }
         for (pending, written) in batch.items {
             match &outcome {
-                Ok(()) => pending.ticket.settle(Ok(Appended { at: written, draft: pending.draft, data: pending.data })),
+                Ok(()) => pending.ticket.settle(Ok(Some(Appended { at: written, draft: pending.draft, data: pending.data }))),
                 Err(error) => {
                     self.env.segments.drop_need(written.address, written.item_bytes);
                     pending.ticket.settle(Err(error.clone()));

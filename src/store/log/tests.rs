@@ -216,3 +216,22 @@ fn a_full_store_and_a_broken_disk_are_errors() {
     let census = world.slab.census();
     assert!(census.balances(), "{census:?}");
 }
+
+#[test]
+fn a_copy_of_what_holds_no_more_is_left_out() {
+    let Some(world) = World::new(512, Image::default(), 3) else { return };
+    let env = world.log_env();
+    let log = start(&world, &env, 3);
+    let segments = env.segments.clone();
+    let main = async move {
+        let Appended { at, draft, .. } = log.append(Purpose::Put, draft(1), Vec::new()).await.unwrap();
+        let copy = log.append_copy(at.sequence, draft.clone(), Vec::new(), |_| true).await.unwrap().expect("it holds");
+        assert_eq!((copy.at.sequence, copy.at.address == at.address), (at.sequence, false));
+        let left_out = log.append_copy(at.sequence, draft, Vec::new(), |draft| draft.number != Some(1)).await.unwrap();
+        assert!(left_out.is_none());
+        log.close();
+        u64::from(at.item_bytes + copy.at.item_bytes)
+    };
+    let live = world.core.run(main).unwrap();
+    assert_eq!(segments.usage().live, live);
+}
