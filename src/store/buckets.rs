@@ -9,7 +9,7 @@ use super::draft::{Draft, Kind};
 use super::engine::Engine;
 use super::failure::{Failure, Outcome, shown};
 use super::log::Appended;
-use super::put::PROPERTIES_MAX;
+use super::put::check_lengths;
 use super::segments::Purpose;
 use crate::base::Nanos;
 use crate::wire::store::item::Class;
@@ -115,9 +115,7 @@ impl Engine {
     }
 
     async fn write_bucket(&self, id: Option<u32>, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u32> {
-        if properties.len() > PROPERTIES_MAX {
-            return Err(Failure::TooLong(format!("properties of {} bytes: at most {PROPERTIES_MAX} belong to a bucket", properties.len())));
-        }
+        check_lengths(b"bucket", properties)?;
         let (engine, name, properties) = (self.clone(), Box::<[u8]>::from(name), properties.into());
         self.change(async move {
             let _lock = engine.lock(LOCK, b"").await;

@@ -15,6 +15,7 @@ use super::failure::{Failure, Outcome, shown};
 use super::index::{Line, Query, Version};
 use super::locks::{Guard, Locks};
 use super::log::{Appended, Log, LogEnv, Written};
+use super::put::check_lengths;
 use super::read::{Found, Read, Reader};
 use super::segments::{Purpose, Segments};
 use crate::base::error::ErrorKind;
@@ -340,6 +341,7 @@ impl Engine {
         extents: Box<[ExtentRef]>,
         data: Vec<Run>,
     ) -> Outcome<(Version, Vec<Run>)> {
+        check_lengths(&name, &attributes.properties)?;
         let _entered = self.judge(bucket, &name, attributes.expect)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
         let fields = Fields { etag, has_opaque_etag, ..fields };

@@ -17,8 +17,23 @@ use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Run;
 use crate::reactor::Task;
-use crate::wire::store::item::{EXTENTS_MAX, ExtentRef, Fields};
+use crate::wire::store::item::{EXTENTS_MAX, ExtentRef, Fields, HEAD_MAX};
 use crate::wire::store::{DATA_MAX, shard};
+
+/// Extents that an item names; of more it names lists. With the longest name and properties they fit into a head.
+const NAMED_MAX: usize = EXTENTS_MAX - 64;
+const _: () = assert!(256 + NAME_MAX + PROPERTIES_MAX + NAMED_MAX * size_of::<ExtentRef>() <= HEAD_MAX as usize);
+
+/// Whether an item holds them.
+pub(super) fn check_lengths(name: &[u8], properties: &[u8]) -> Outcome<()> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Failure::TooLong(format!("a name of {} bytes: it has 1 to {NAME_MAX}", name.len())));
+    }
+    if properties.len() > PROPERTIES_MAX {
+        return Err(Failure::TooLong(format!("properties of {} bytes: at most {PROPERTIES_MAX} belong to a name", properties.len())));
+    }
+    Ok(())
+}
 
 /// Extents of one put that are on their way at once: 8 MiB of memory.
 const EXTENTS_IN_FLIGHT: usize = 8;
@@ -77,7 +92,7 @@ impl Held {
     /// Puts lists of extents in the place of the extents, where there are more than an item names.
     pub async fn fold(self, bucket: u32, shard: u8) -> Outcome<Held> {
         let extents = self.extents();
-        if extents.len() <= EXTENTS_MAX {
+        if extents.len() <= NAMED_MAX {
             return Ok(self);
         }
         let folded = Held::new(&self.engine);
@@ -162,9 +177,7 @@ impl Engine {
 
     fn begin(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Put> {
         self.check_writable()?;
-        if name.len() > NAME_MAX || name.is_empty() {
-            return Err(Failure::TooLong(format!("a name of {} bytes: it has 1 to {NAME_MAX}", name.len())));
-        }
+        check_lengths(name, b"")?;
         let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
         let (engine, held) = (self.clone(), Held::new(self));
         let name = name.into();
@@ -240,10 +253,7 @@ impl Put {
     /// `NoSuchBucket`, `NoSuchUpload`, `Precondition`, or the device's.
     pub async fn finish(mut self, attributes: Attributes) -> Outcome<Version> {
         self.check_whole()?;
-        let properties = attributes.properties.len();
-        if properties > PROPERTIES_MAX {
-            return Err(Failure::TooLong(format!("properties of {properties} bytes: at most {PROPERTIES_MAX} belong to an object")));
-        }
+        check_lengths(&self.name, &attributes.properties)?;
         // A part's bytes are named by the object that its upload becomes.
         let is_part = self.target != Target::Object;
         if self.data_bytes > 0 && (is_part || !self.writes.is_empty() || self.size > u64::from(self.data_bytes)) {
@@ -283,6 +293,39 @@ mod tests {
     use crate::store::format::{FormatConfig, format};
     use crate::store::open::Store;
     use crate::store::testing::{SEGMENT, World};
+
+    #[test]
+    fn names_and_properties_that_no_item_holds_are_refused() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+            format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            let (long, longest) = (vec![b'n'; NAME_MAX + 1], vec![b'n'; NAME_MAX]);
+            let with = |properties: &[u8]| Attributes { properties: properties.into(), ..Attributes::default() };
+            let is_too_long = |failure: Failure| matches!(failure, Failure::TooLong(_));
+            assert!(engine.put(bucket, &long).err().is_some_and(is_too_long) && engine.put(bucket, b"").err().is_some_and(is_too_long));
+            assert!(is_too_long(engine.mark_deleted(bucket, &long, with(b"")).await.unwrap_err()));
+            assert!(is_too_long(engine.begin_upload(bucket, &long, b"", 1).await.unwrap_err()));
+            assert!(is_too_long(engine.begin_upload(bucket, b"name", &long, 1).await.unwrap_err()));
+            assert!(is_too_long(engine.create_bucket(b"other", &long, 1).await.unwrap_err()));
+            assert!(is_too_long(engine.put(bucket, b"name").unwrap().finish(with(&long)).await.unwrap_err()));
+            let id = engine.begin_upload(bucket, b"name", b"", 1).await.unwrap();
+            let part = engine.put_part(bucket, b"name", id, 1).unwrap().finish(with(b"")).await.unwrap();
+            let completed = engine.complete_upload(bucket, b"name", id, &[(1, part.etag)], with(&long)).await;
+            assert!(is_too_long(completed.unwrap_err()));
+            // The longest there are come back.
+            engine.put(bucket, &longest).unwrap().finish(with(&longest)).await.unwrap();
+            let get = engine.get(bucket, &longest, Which::Newest, 0..1).await.unwrap();
+            assert!(get.properties[..] == longest[..]);
+            drop(get);
+            store.close().await.unwrap();
+        };
+        core.run(run).unwrap();
+    }
 
     #[test]
     fn a_put_of_which_a_piece_was_given_up_is_not_finished() {

@@ -6,7 +6,7 @@ use super::engine::{Attributes, Engine, Which};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
 use super::log::Appended;
-use super::put::{Held, PROPERTIES_MAX};
+use super::put::{Held, check_lengths};
 use super::segments::Purpose;
 use crate::wire::store::item::{Class, ExtentRef, Fields};
 use crate::wire::store::shard;
@@ -37,12 +37,7 @@ impl Engine {
     /// # Errors
     /// `NoSuchBucket`, `TooLong`, or the device's.
     pub async fn begin_upload(&self, bucket: u32, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u64> {
-        if properties.len() > PROPERTIES_MAX {
-            return Err(Failure::TooLong(format!(
-                "properties of {} bytes: at most {PROPERTIES_MAX} belong to an upload",
-                properties.len()
-            )));
-        }
+        check_lengths(name, properties)?;
         let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
         let properties = properties.into();
         self.change(async move {
