@@ -161,10 +161,14 @@ impl Engine {
             for (bucket, name, upload) in uploads {
                 engine.end(Class::Upload, bucket, name, upload, time_ms).await?;
             }
-            engine.end(Class::Bucket, id, Box::default(), 0, time_ms).await?;
-            engine.inner.buckets.end(id);
-            drop(closing);
-            Ok(())
+            let ended = engine.end(Class::Bucket, id, Box::default(), 0, time_ms).await;
+            match &ended {
+                Ok(()) => engine.inner.buckets.end(id),
+                // The tombstone may be there after the next opening: nothing is put into the bucket until then.
+                Err(failure) if failure.leaves_open() => std::mem::forget(closing),
+                Err(_) => {}
+            }
+            ended
         })
         .await
     }

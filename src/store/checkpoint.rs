@@ -6,7 +6,7 @@
 //!
 //! A checkpoint saves time and nothing else: one that cannot be read is left out, and the whole log is read.
 
-use super::engine::Engine;
+use super::engine::{Engine, ended};
 use super::failure::Outcome;
 use super::recover::{write_header, write_superblock};
 use super::segments::{Purpose, Segments, Taken};
@@ -23,7 +23,7 @@ use crate::wire::store::{DATA_MAX, checksums};
 /// The log behind a checkpoint may grow to this part of all segments before there is another, and to [`LOG_MIN`] of them at least.
 const LOG_PART: u64 = 8;
 const LOG_MIN: u64 = 16;
-/// Bytes of entries in a piece, without the room for one entry of any length.
+/// Bytes of entries in a piece: any entry fits.
 const PIECE_BYTES: usize = DATA_MAX as usize;
 /// How often changes that were under way are looked at.
 const LOOK: Nanos = Nanos::from_micros(100);
@@ -138,6 +138,13 @@ impl Engine {
     /// # Errors
     /// No room for it, or the device's; the one before stays in force.
     pub async fn checkpoint(&self) -> Outcome<()> {
+        self.check_writable()?;
+        let engine = self.clone();
+        // A task of its own, which goes on when the caller gives up.
+        ended(self.inner.core.spawn(async move { engine.write_checkpoint().await })).await
+    }
+
+    async fn write_checkpoint(&self) -> Outcome<()> {
         let _alone = self.inner.checkpoints.lock(0).await;
         let inner = &self.inner;
         inner.log.roll();

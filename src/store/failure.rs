@@ -47,6 +47,13 @@ pub enum Failure {
     Failed(Error),
 }
 
+impl Failure {
+    /// Whether what failed may be there after the next opening all the same: the device failed it, and may have some or all of it.
+    pub(super) fn leaves_open(&self) -> bool {
+        matches!(self, Failure::Failed(error) if error.kind() != ErrorKind::Unavailable || error.errno().is_some())
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::Failed(error)

@@ -151,7 +151,7 @@ impl Get {
         let attributes = Attributes { etag: attributes.etag.or(Some(fields.etag)), ..attributes };
         let commit = self.engine.change(async move {
             let committed = engine.commit(bucket, name, attributes, fields, held.extents(), Vec::new()).await;
-            drop(held);
+            held.end(&committed);
             committed.map(|(version, _)| Some(version))
         });
         commit.await

@@ -42,7 +42,8 @@ impl Store {
         let engine = Engine::new(core, log, catalog, checkpoint, rng, is_read_only);
         if !is_read_only {
             for (bucket, name, upload) in settled.completed {
-                engine.end(Class::Upload, bucket, name, upload, 0).await?;
+                let task = engine.clone();
+                engine.change(async move { task.end(Class::Upload, bucket, name, upload, 0).await }).await?;
             }
         }
         Ok(Store { engine, census, missing: settled.missing })

@@ -112,6 +112,14 @@ impl Held {
         Ok(folded)
     }
 
+    /// The end of the hold, now that what is to name the extents came to `outcome`. Where the device leaves it open whether that is there,
+    /// they stay until the next opening tells: it would be in the place of what is there, without its bytes.
+    pub fn end<T>(self, outcome: &Outcome<T>) {
+        if outcome.as_ref().is_err_and(Failure::leaves_open) {
+            self.inner.borrow_mut().extents.clear();
+        }
+    }
+
     /// Takes part in the hold of extents that something else holds.
     pub fn join(&self, extents: &[ExtentRef]) {
         self.engine.inner.catalog.borrow_mut().hold_all(extents);
@@ -276,7 +284,7 @@ impl Put {
                     }
                 };
                 // Only now: what was committed has its own hold.
-                drop(held);
+                held.end(&version);
                 version
             })
             .await

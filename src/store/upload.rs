@@ -144,8 +144,9 @@ impl Engine {
         };
         let fields = Fields { size, crc: crc.map_or(0, |fields| fields.crc), part: parts.len() as u16, upload: id, ..Fields::default() };
         let (time_ms, attributes) = (attributes.time_ms, Attributes { properties, ..attributes });
-        let (version, _) = self.commit_locked(bucket, name.clone(), attributes, fields, held.extents(), Vec::new()).await?;
-        drop(held);
+        let committed = self.commit_locked(bucket, name.clone(), attributes, fields, held.extents(), Vec::new()).await;
+        held.end(&committed);
+        let (version, _) = committed?;
         // The object's item may go one day, and must not be what the upload's end hangs on.
         self.end(Class::Upload, bucket, name, id, time_ms).await?;
         Ok(version)
