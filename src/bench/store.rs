@@ -93,7 +93,8 @@ pub fn run(options: &Options) -> Result<Report> {
 async fn measure(core: Core, disk: Disk, slab: Slab, options: Options) -> Result<Report> {
     let mut rng = core.rng().fork();
     if header::read(&disk, &slab).await?.is_none_or(|header| header.owner != header::STORE) {
-        format(&disk, &slab, &FormatConfig::default(), &mut rng).await?;
+        let may_overwrite = options.disk.force_device.is_some();
+        format(&disk, &slab, &FormatConfig { may_overwrite, ..FormatConfig::default() }, &mut rng).await?;
     }
     let store = Store::open(&core, &disk, &slab, &Ledger::new(), false, rng.fork()).await?;
     let engine = store.engine().clone();

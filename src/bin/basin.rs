@@ -408,8 +408,8 @@ fn run_store(task: StoreTask) -> Result<(), Error> {
             };
             // One that does not fit is no power of two up to 1 GiB either.
             let segment_bytes = segment_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
-            let config =
-                FormatConfig { segment_bytes, durability, reserve_bytes: reserve, now_ms: basin::base::clock::unix_now_ns() / 1_000_000 };
+            let now_ms = basin::base::clock::unix_now_ns() / 1_000_000;
+            let config = FormatConfig { segment_bytes, durability, reserve_bytes: reserve, now_ms, ..FormatConfig::default() };
             print(tools::make(&tools::Format { path, size_bytes: size, force_device, config })?);
         }
         StoreTask::Stat { path, json } => {

@@ -26,13 +26,16 @@ pub struct FormatConfig {
     pub durability: Durability,
     /// Bytes that puts leave free.
     pub reserve_bytes: u64,
+    /// What the disk carries may be lost: it was named a second time.
+    pub may_overwrite: bool,
     /// The time, milliseconds since 1970 (UTC).
     pub now_ms: u64,
 }
 
-/// Makes a store of all of `disk`, whose content is lost: whether it may be is decided when a disk is opened.
+/// Makes a store of all of `disk`. What others than Basin have put there is refused when a disk is opened.
 ///
 /// # Errors
+/// `Refused`: it is a disk of Basin's, with captures, say, or a store, and may not be overwritten.
 /// `Usage`: a size of segments that is none. `Unavailable`: the disk is too small. Otherwise the device's.
 pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut Rng) -> Result<Superblock> {
     let info = disk.info();
@@ -53,6 +56,12 @@ pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut R
             human_bytes(least)
         );
         return Err(Error::new(ErrorKind::Unavailable, what).remedy("use a larger disk, or smaller segments"));
+    }
+    let owner = header::read(disk, slab).await.ok().flatten().map(|header| header.owner);
+    if let Some(owner) = owner.filter(|_| !config.may_overwrite) {
+        let path = info.path.display();
+        let what = format!("{path} is a disk of {owner}, whose content would be lost");
+        return Err(Error::new(ErrorKind::Refused, what).remedy(format!("give another path; or, to lose it, --force-device {path}")));
     }
     let mut id = StoreId::default();
     rng.fill(&mut id);

@@ -359,6 +359,10 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
     for name in &names {
         history.set(name, there.get(name).copied());
     }
+    // In one history of four writes fail now and then, torn anywhere.
+    let is_failing = seed % 4 == 1;
+    let sim = disk.sim().expect("it is simulated");
+    sim.borrow_mut().fail_writes(if is_failing { 30_000 } else { 0 });
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let rng = rng.fork();
@@ -368,6 +372,7 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
                     match client.step().await {
                         // The store is full, or the memory.
                         Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => {}
+                        Err(Failure::Failed(error)) if is_failing && error.errno() == Some(libc::EIO) => {}
                         done => done?,
                     }
                 }
@@ -376,11 +381,11 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
         })
         .collect();
     let is_closed = rng.below(4) == 0;
-    let sim = disk.sim().expect("it is simulated");
     if is_closed {
         for client in clients {
             client.await.expect("a client does not panic").expect("the disk works");
         }
+        sim.borrow_mut().fail_writes(0);
         let there = look_at_all(&mut client, &names).await;
         let compacted = engine.compacted();
         drop((client, engine, there));

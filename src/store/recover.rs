@@ -725,11 +725,14 @@ mod tests {
             let refused = recover(&core, &disk, &slab, options).await.err().expect("it is another's");
             assert!(refused.to_string().contains("is a disk of another program"), "{refused}");
             for (segment_bytes, why) in [(4 << 20, ErrorKind::Unavailable), (3 << 20, ErrorKind::Usage)] {
-                let config = FormatConfig { segment_bytes: Some(segment_bytes), ..FormatConfig::default() };
+                let config = FormatConfig { segment_bytes: Some(segment_bytes), may_overwrite: true, ..FormatConfig::default() };
                 let refused = format(&disk, &slab, &config, &mut Rng::seeded(1)).await.err();
                 assert_eq!(refused.map(|error| error.kind()), Some(why));
             }
-            let made = format(&disk, &slab, &FormatConfig::default(), &mut Rng::seeded(1)).await.unwrap();
+            let refused = format(&disk, &slab, &FormatConfig::default(), &mut Rng::seeded(1)).await.unwrap_err();
+            assert!(refused.to_string().contains("another program, whose content would be lost"), "{refused}");
+            let config = FormatConfig { may_overwrite: true, ..FormatConfig::default() };
+            let made = format(&disk, &slab, &config, &mut Rng::seeded(1)).await.unwrap();
             assert_eq!((made.segments, made.segment_bytes), (SEGMENTS, SEGMENT));
             let found = recover(&core, &disk, &slab, options).await.unwrap();
             assert_eq!((found.superblock, found.census, found.catalogs.len()), (made, Census::default(), 1));

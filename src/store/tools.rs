@@ -12,7 +12,7 @@ use super::recover::Census;
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result, Rng};
-use crate::device::block::{Disk, DiskConfig, header};
+use crate::device::block::{Disk, DiskConfig};
 use crate::mem::{Ledger, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig};
 use crate::wire::store::superblock::State;
@@ -86,17 +86,12 @@ pub struct Format {
 /// Otherwise the device's.
 pub fn make(options: &Format) -> Result<String> {
     let Format { path, size_bytes, force_device, config } = options.clone();
-    let is_forced = force_device.is_some();
+    let config = FormatConfig { may_overwrite: force_device.is_some(), ..config };
     let shown = path.display().to_string();
     // As anything but a store: one that is there is refused like other data.
     let place = Place::open(&DiskConfig { size_bytes, force_device, ..DiskConfig::new(path) })?;
     let (slab, disk) = (place.slab, place.disk);
     place.core.run(async move {
-        let owner = header::read(&disk, &slab).await.ok().flatten().map(|header| header.owner);
-        if let Some(owner) = owner.filter(|_| !is_forced) {
-            let what = format!("{shown} is a disk of {owner}, whose content would be lost");
-            return Err(Error::new(ErrorKind::Refused, what).remedy(format!("give another path; or, to lose it, --force-device {shown}")));
-        }
         let made = format(&disk, &slab, &config, &mut Rng::from_kernel()).await?;
         let (all, one) = (u64::from(made.segments) * u64::from(made.segment_bytes), u64::from(made.segment_bytes));
         Ok(format!("{shown}: a store of {}, {} segments of {}\n", human_bytes(all), made.segments, human_bytes(one)))

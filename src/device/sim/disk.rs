@@ -150,6 +150,11 @@ impl SimDisk {
         self.image.clone()
     }
 
+    /// From here on a write fails with this chance, in parts per million.
+    pub fn fail_writes(&mut self, write_error_ppm: u32) {
+        self.config.write_error_ppm = write_error_ppm;
+    }
+
     /// Makes a block unreadable until it is written again.
     pub fn make_unreadable(&mut self, lba: Lba) {
         self.unreadable.insert(lba.0);
