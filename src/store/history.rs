@@ -444,3 +444,64 @@ fn every_history_of_a_store_is_possible() {
     }
     assert!(emptied > seeds, "{emptied} segments were emptied: too few to tell");
 }
+
+/// A commit that the device fails, and has all the same, whose extents nobody else needs any more.
+async fn fail_a_commit(world: &World) -> Image {
+    let (disk, slab) = (&world.disk, &world.slab);
+    let config = FormatConfig { segment_bytes: Some(2 << 20), ..FormatConfig::default() };
+    format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
+    let store = Store::open(&world.core, disk, slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+    let (engine, sim) = (store.engine().clone(), disk.sim().expect("it is simulated"));
+    let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+    let mut put = engine.put(bucket, b"name").unwrap();
+    put.write(slab.run(100).unwrap()).await.unwrap();
+    put.finish(attributes(1, 1, 100)).await.unwrap();
+    let id = engine.begin_upload(bucket, b"name", b"", 1).await.unwrap();
+    let mut part = engine.put_part(bucket, b"name", id, 1).unwrap();
+    part.write(slab.run(200_000).unwrap()).await.unwrap();
+    let etag = part.finish(attributes(2, 2, 200_000)).await.unwrap().etag;
+    engine.inner.log.roll();
+    let before = engine.segments().newest_generation();
+    sim.borrow_mut().fail_writes(1_000_000);
+    let failed = engine.complete_upload(bucket, b"name", id, &[(1, etag)], attributes(2, 2, 200_000)).await;
+    assert!(failed.unwrap_err().leaves_open(), "the device failed it");
+    sim.borrow_mut().fail_writes(0);
+    engine.abort_upload(bucket, b"name", id, 1).await.unwrap();
+    for segment in (0..engine.segments().count()).filter(|&segment| engine.segments().generation(segment) <= before) {
+        engine.compact_this(segment).await;
+    }
+    let image = sim.borrow_mut().power_cut();
+    engine.close().await;
+    image
+}
+
+#[test]
+fn a_commit_that_failed_and_is_there_has_its_bytes() {
+    let mut there = 0;
+    for seed in 0..16 {
+        let Some(world) = World::new(512, Image::default(), seed) else { return };
+        let core = world.core.clone();
+        let image = core.run(async move { fail_a_commit(&world).await }).unwrap();
+        let Some(world) = World::new(512, image, seed) else { return };
+        let core = world.core.clone();
+        there += core
+            .run(async move {
+                let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(3)).await.unwrap();
+                assert_eq!(store.missing, [0; 0]);
+                let engine = store.engine().clone();
+                let bucket = engine.bucket(b"bucket").expect("it was made").0;
+                let mut get = engine.get(bucket, b"name", Which::Newest, 0..u64::MAX).await.unwrap();
+                let [number, _, size] = read_properties(&get.properties);
+                let mut bytes = 0;
+                while let Some(part) = get.next().await.unwrap() {
+                    bytes += u64::from(part.len());
+                }
+                assert_eq!(bytes, size);
+                drop(get);
+                engine.close().await;
+                usize::from(number == 2)
+            })
+            .unwrap();
+    }
+    assert!((1..16).contains(&there), "of 16 commits that failed {there} were there");
+}
