@@ -18,7 +18,7 @@ use basin::base::{Error, Result, Rng, clock};
 use basin::device::block::{Disk, DiskConfig};
 use basin::mem::{Ledger, Region, RegionConfig, Slab};
 use basin::reactor::{Core, CoreConfig, launch};
-use basin::store::engine::{Attributes, Engine, Expect, Which};
+use basin::store::engine::{Attributes, Expect, Which};
 use basin::store::format::{FormatConfig, format};
 use basin::store::index::{After, Line, Query};
 use basin::store::open::Store;
@@ -61,22 +61,22 @@ async fn run(core: Core, arguments: Vec<String>) -> Result<()> {
         format(&disk, &slab, &FormatConfig { now_ms: now_ms(), ..FormatConfig::default() }, &mut rng).await?;
     }
     let store = Store::open(&core, &disk, &slab, &Ledger::new(), false, rng).await?;
-    let done = serve(store.engine(), rest).await;
+    let done = serve(&store, rest).await;
     store.close().await?;
     done
 }
 
-async fn serve(engine: &Engine, words: &[&str]) -> Result<()> {
-    let bucket = match engine.bucket(BUCKET) {
+async fn serve(store: &Store, words: &[&str]) -> Result<()> {
+    let bucket = match store.bucket(BUCKET) {
         Some((id, _)) => id,
-        None => engine.create_bucket(BUCKET, b"", now_ms()).await?,
+        None => store.create_bucket(BUCKET, b"", now_ms()).await?,
     };
     match words {
-        ["put", name] => put(engine, bucket, name).await,
-        ["get", name] => get(engine, bucket, name).await,
-        ["list"] => list(engine, bucket, ""),
-        ["list", prefix] => list(engine, bucket, prefix),
-        ["rm", name] => match engine.delete(bucket, name.as_bytes(), Which::Newest, Expect::Anything, now_ms()).await? {
+        ["put", name] => put(store, bucket, name).await,
+        ["get", name] => get(store, bucket, name).await,
+        ["list"] => list(store, bucket, "").await,
+        ["list", prefix] => list(store, bucket, prefix).await,
+        ["rm", name] => match store.delete(bucket, name.as_bytes(), Which::Newest, Expect::Anything, now_ms()).await? {
             Some(_) => Ok(()),
             None => Err(Error::new(ErrorKind::Usage, format!("there is no object '{name}'"))),
         },
@@ -85,10 +85,10 @@ async fn serve(engine: &Engine, words: &[&str]) -> Result<()> {
 }
 
 /// Reads straight into chunks, which are written from where they are.
-async fn put(engine: &Engine, bucket: u32, name: &str) -> Result<()> {
-    let (mut put, mut input) = (engine.put(bucket, name.as_bytes())?, std::io::stdin().lock());
+async fn put(store: &Store, bucket: u32, name: &str) -> Result<()> {
+    let (mut put, mut input) = (store.put(bucket, name.as_bytes())?, std::io::stdin().lock());
     loop {
-        let mut run = engine.slab().run(PIECE_BYTES)?;
+        let mut run = store.slab().run(PIECE_BYTES)?;
         let mut filled = 0;
         while filled < PIECE_BYTES as usize {
             match input.read(&mut run.as_mut_slice()[filled..]) {
@@ -111,8 +111,8 @@ async fn put(engine: &Engine, bucket: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn get(engine: &Engine, bucket: u32, name: &str) -> Result<()> {
-    let mut get = engine.get(bucket, name.as_bytes(), Which::Newest, 0..u64::MAX).await?;
+async fn get(store: &Store, bucket: u32, name: &str) -> Result<()> {
+    let mut get = store.get(bucket, name.as_bytes(), Which::Newest, 0..u64::MAX).await?;
     let mut output = std::io::stdout().lock();
     while let Some(part) = get.next().await? {
         output.write_all(part.as_slice()).map_err(|error| Error::io("writing what was got", &error))?;
@@ -120,11 +120,11 @@ async fn get(engine: &Engine, bucket: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn list(engine: &Engine, bucket: u32, prefix: &str) -> Result<()> {
+async fn list(store: &Store, bucket: u32, prefix: &str) -> Result<()> {
     let mut last: Option<Box<[u8]>> = None;
     loop {
         let after = last.as_deref().map_or(After::Nothing, After::Name);
-        let page = engine.list(&Query { bucket, prefix: prefix.as_bytes(), delimiter: b"", after, limit: PAGE });
+        let page = store.list(&Query { bucket, prefix: prefix.as_bytes(), delimiter: b"", after, limit: PAGE }).await?;
         for line in &page {
             if let Line::Object(name, version) = line {
                 let printed = writeln!(std::io::stdout(), "{:>12} {}", version.size, String::from_utf8_lossy(name));

@@ -91,6 +91,12 @@ pub struct Report {
     pub latency_us: Latency,
     /// Times the core slept.
     pub sleeps: u64,
+    /// Of a store with a cache: gets that it served, of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hit_ratio: Option<f64>,
+    /// Of a store: bytes written to the device for each byte of new items, copies of compaction, checkpoints and headers included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_amplification: Option<f64>,
     /// What is less than it could be and why.
     pub notes: Vec<String>,
 }
@@ -138,6 +144,12 @@ impl Report {
             if self.direct { ", direct" } else { ", through the page cache" },
             if self.fixed_buffers { ", fixed buffers" } else { "" },
         );
+        if let Some(ratio) = self.hit_ratio {
+            text.push_str(&format!("\n{:.2} % of gets were of what was in memory", ratio * 100.0));
+        }
+        if let Some(amplification) = self.write_amplification {
+            text.push_str(&format!("\n{amplification:.2} bytes written for a byte of new items"));
+        }
         self.notes.iter().for_each(|note| text.push_str(&format!("\nnote: {note}")));
         text
     }
@@ -236,6 +248,8 @@ fn measure(core: &Core, slab: &Slab, disk: &Disk, options: &Options) -> Result<R
         seconds,
         latency_us: Latency::of(&latency),
         sleeps: core.stats().sleeps - sleeps,
+        hit_ratio: None,
+        write_amplification: None,
         notes: info.notes.clone(),
     })
 }

@@ -1,7 +1,7 @@
 //! `basin`: argument parsing only; the work is in the library.
 
 use basin::base::error::ErrorKind;
-use basin::base::units::parse_bytes;
+use basin::base::units::{human_bytes, parse_bytes};
 use basin::base::{Error, Nanos};
 use basin::bench::{block, store};
 use basin::device::block::DiskConfig;
@@ -10,6 +10,7 @@ use basin::doctor;
 use basin::peer;
 use basin::reactor::PollMode;
 use basin::selftest::{self, Devices};
+use basin::store::check::{Progress, Scrub};
 use basin::store::format::FormatConfig;
 use basin::store::tools;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -55,12 +56,45 @@ enum StoreTask {
         #[arg(long)]
         json: bool,
     },
-    /// Read every byte that is needed and compare it with its checksum; nothing is written
+    /// Read every byte that is needed and compare it with its checksum, as fast as the device can; nothing is written
     Check {
         /// File, block device or /dev/ngXnY
         #[arg(value_name = "PATH")]
         path: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
+    /// The same at a bounded rate, in pieces if need be, to be run now and then; nothing is written
+    Scrub(StoreScrub),
+    /// Print what lies on the device, segment by segment and item by item; nothing is written
+    Dump {
+        /// File, block device or /dev/ngXnY
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+        /// Print a JSON object on each line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args)]
+struct StoreScrub {
+    /// File, block device or /dev/ngXnY
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Bytes a second; 0 for as fast as the device can
+    #[arg(long, default_value = "64M", value_parser = bytes)]
+    rate: u64,
+    /// The segment to begin with: where another scrub has ended
+    #[arg(long, value_name = "SEGMENT", default_value_t = 0)]
+    from: u32,
+    /// End after so many seconds, and say where to go on
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -174,6 +208,13 @@ struct BenchStore {
     /// Names of objects
     #[arg(long, default_value_t = 10_000)]
     objects: u64,
+    /// Bytes of memory for what was read: gets of it need no disk
+    #[arg(long, default_value = "0", value_parser = bytes)]
+    cache: u64,
+    /// Put objects until they take so many per cent of what puts may take, then three times the disk's capacity in their place, and say how
+    /// much was written for a byte put; --objects and --seconds have no meaning then
+    #[arg(long, value_name = "PERCENT", conflicts_with = "get")]
+    fill: Option<u32>,
     /// How long
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -363,14 +404,17 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
 }
 
 fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
-    let BenchStore { file, put, clients, size, objects, seconds, disk_size, force_device, cpu, poll, spin, json, .. } = arguments;
+    let BenchStore { file, put, clients, size, objects, cache, fill, seconds, disk_size, force_device, cpu, poll, spin, json, .. } =
+        arguments;
     let options = store::Options {
         disk: DiskConfig { size_bytes: disk_size, force_device, ..DiskConfig::new(file) },
         operation: if put { store::Operation::Put } else { store::Operation::Get },
         clients,
         size_bytes: size,
         objects,
+        cache_bytes: cache,
         duration: Nanos::from_secs(seconds),
+        fill,
         cpu,
         poll: poll.into(),
         spin: Nanos::from_micros(spin),
@@ -416,8 +460,30 @@ fn run_store(task: StoreTask) -> Result<(), Error> {
             let stat = tools::stat(path)?;
             print(if json { stat.json() + "\n" } else { stat.text() });
         }
-        StoreTask::Check { path } => print(tools::check(path)?),
+        StoreTask::Check { path, json } => return tell(&tools::check(path)?, json),
+        StoreTask::Scrub(StoreScrub { path, rate, from, seconds, json }) => {
+            let options = tools::ScrubOptions { scrub: Scrub { rate, from }, duration: seconds.map(Nanos::from_secs) };
+            let report = tools::scrub(path, options, |Progress { segment, segments, items, bytes, damaged }| {
+                eprintln!("segment {segment} of {segments}: {items} items, {}, {damaged} damaged", human_bytes(*bytes));
+            })?;
+            return tell(&report, json);
+        }
+        StoreTask::Dump { path, json } => {
+            let how = if json { tools::DumpAs::Json } else { tools::DumpAs::Text };
+            tools::dump(path, how, |line| std::io::stdout().write_all(line.as_bytes()).is_ok())?;
+        }
     }
+    Ok(())
+}
+
+/// Prints what was found of a store; an error if something is damaged.
+fn tell(report: &tools::Report, json: bool) -> Result<(), Error> {
+    let text = report.text();
+    if json {
+        print(report.json() + "\n");
+        return text.map(drop);
+    }
+    print(text?);
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use crate::device::rdma::Strays;
 use crate::flow::control::Plan;
 use crate::flow::hub::Reply;
 use crate::flow::setup::Delivery;
-use crate::mem::{Buf, Parcel, Run, Slab};
+use crate::mem::{Buf, Guests, Parcel, Run};
 use crate::reactor::{Core, Mailboxes};
 use crate::wire::native::datagram;
 
@@ -126,7 +126,7 @@ pub struct Post {
     /// Raised when a letter begins to wait.
     signal: Signal,
     /// One for each slab that parcels have come from.
-    guests: RefCell<Vec<Slab>>,
+    guests: Guests,
     strays: OnceCell<Rc<Strays>>,
     dropped: Cell<u64>,
 }
@@ -137,7 +137,7 @@ impl Post {
         let waiting: Vec<_> = (0..mail.cores()).map(|_| RefCell::default()).collect();
         (waiting.len() > 1).then(|| {
             let signal = Signal::new(core.ops());
-            let (guests, strays, dropped) = (RefCell::default(), OnceCell::new(), Cell::new(0));
+            let (guests, strays, dropped) = (Guests::default(), OnceCell::new(), Cell::new(0));
             Rc::new(Post { core: core.clone(), mail, waiting, signal, guests, strays, dropped })
         })
     }
@@ -217,18 +217,8 @@ impl Post {
     }
 
     /// Makes a chunk from another core a lease of this one.
-    pub fn welcome(&self, mut parcel: Parcel) -> Buf {
-        let mut guests = self.guests.borrow_mut();
-        for slab in guests.iter() {
-            match parcel.attach(slab) {
-                Ok(run) => return one_chunk(run),
-                Err(other) => parcel = other,
-            }
-        }
-        let slab = Slab::for_guests(&parcel);
-        self.core.adopt_slab(&slab);
-        guests.push(slab.clone());
-        one_chunk(parcel.attach(&slab).expect("the slab was made for it"))
+    pub fn welcome(&self, parcel: Parcel) -> Buf {
+        one_chunk(self.guests.welcome(parcel, |slab| self.core.adopt_slab(slab)))
     }
 
     /// The next letter.

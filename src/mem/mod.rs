@@ -9,6 +9,7 @@
 
 pub mod buddy;
 mod dma_buf;
+mod guests;
 pub mod home;
 pub mod lease;
 pub mod ledger;
@@ -18,6 +19,7 @@ pub mod slab;
 pub mod spsc;
 pub mod window;
 
+pub use guests::Guests;
 pub use home::Parcel;
 pub use lease::{Buf, Run, Shared};
 pub use ledger::Ledger;

@@ -1,4 +1,4 @@
-//! The buckets of a store: by name and by identifier, made and ended one at a time.
+//! The buckets of a store: by name and by identifier, made and ended one at a time by core 0. Each core knows them all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ const LOOK: Nanos = Nanos::from_micros(100);
 pub struct Buckets {
     by_name: RefCell<BTreeMap<Box<[u8]>, u32>>,
     by_id: RefCell<BTreeMap<u32, Rc<Entry>>>,
+    /// The highest identifier so far: none is given twice while the store is open.
+    last: Cell<u32>,
 }
 
 struct Entry {
@@ -54,6 +56,7 @@ impl Buckets {
     }
 
     fn put(&self, id: u32, bucket: &Bucket) {
+        self.last.set(self.last.get().max(id));
         self.by_name.borrow_mut().insert(bucket.name.clone(), id);
         let mut by_id = self.by_id.borrow_mut();
         match by_id.get(&id) {
@@ -116,29 +119,42 @@ impl Engine {
 
     async fn write_bucket(&self, id: Option<u32>, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u32> {
         check_lengths(b"bucket", properties)?;
-        let (engine, name, properties) = (self.clone(), Box::<[u8]>::from(name), properties.into());
-        self.change(async move {
-            let _lock = engine.lock(LOCK, b"").await;
-            let buckets = &engine.inner.buckets;
-            let (id, name) = match id {
-                Some(id) => {
-                    let entered = buckets.enter(id)?;
-                    let name = entered.0.bucket.borrow().name.clone();
-                    (id, name)
-                }
-                None if engine.bucket(&name).is_some() => return Err(Failure::BucketExists(shown(&name))),
-                None => {
-                    let last = buckets.by_id.borrow().last_key_value().map_or(LOCK, |(&id, _)| id);
-                    (last + 1, name)
-                }
-            };
-            let draft = Draft { kind: Kind::Bucket, shard: 0, time_ms, bucket: id, number: Some(0), name, properties };
-            let Appended { at, draft, .. } = engine.inner.log.append(Purpose::Delete, draft, Vec::new()).await?;
-            engine.tell(&draft, at);
-            buckets.put(id, &Bucket { at, name: draft.name, time_ms, properties: draft.properties });
-            Ok(id)
-        })
-        .await
+        let (name, properties) = (Box::<[u8]>::from(name), Box::<[u8]>::from(properties));
+        let write = async move |engine: Engine| {
+            let task = engine.clone();
+            engine.change(async move { task.write_bucket_here(id, name, properties, time_ms).await }).await
+        };
+        self.at(0, write).await
+    }
+
+    async fn write_bucket_here(&self, id: Option<u32>, name: Box<[u8]>, properties: Box<[u8]>, time_ms: u64) -> Outcome<u32> {
+        let _lock = self.lock(LOCK, b"").await;
+        let buckets = &self.inner.buckets;
+        let (id, name) = match id {
+            Some(id) => {
+                let entered = buckets.enter(id)?;
+                let name = entered.0.bucket.borrow().name.clone();
+                (id, name)
+            }
+            None if self.bucket(&name).is_some() => return Err(Failure::BucketExists(shown(&name))),
+            None => {
+                let id = buckets.last.get() + 1;
+                // Taken, whatever comes of it: the item may be there though the device failed it.
+                buckets.last.set(id);
+                (id, name)
+            }
+        };
+        let draft = Draft { kind: Kind::Bucket, shard: 0, time_ms, bucket: id, number: Some(0), name, properties };
+        let Appended { at, draft, .. } = self.inner.log.append(Purpose::Delete, draft, Vec::new()).await?;
+        self.tell(&draft, at);
+        let bucket = Bucket { at, name: draft.name, time_ms, properties: draft.properties };
+        // Whoever hears of it may use it on any core.
+        let put = async move |engine: Engine| {
+            engine.inner.buckets.put(id, &bucket);
+            Ok(())
+        };
+        self.all(put).await?;
+        Ok(id)
     }
 
     /// Deletes a bucket in which there is nothing; uploads under way are aborted.
@@ -146,46 +162,76 @@ impl Engine {
     /// # Errors
     /// `NoSuchBucket`, `BucketNotEmpty`, or the device's.
     pub async fn delete_bucket(&self, id: u32, time_ms: u64) -> Outcome<()> {
-        let engine = self.clone();
-        self.change(async move {
-            let _lock = engine.lock(LOCK, b"").await;
-            let entry = engine.inner.buckets.enter(id)?.0.clone();
-            let closing = Closing::new(entry.clone());
-            while entry.changes.get() > 0 {
-                engine.inner.core.sleep(LOOK).await;
-            }
-            if !engine.inner.catalog.borrow().index().has_none_of(id) {
-                return Err(Failure::BucketNotEmpty(shown(&entry.bucket.borrow().name)));
-            }
-            let uploads: Vec<UploadKey> = engine.uploads(id, b"", 0, usize::MAX).into_iter().map(|(key, _)| key).collect();
-            for (bucket, name, upload) in uploads {
-                engine.end(Class::Upload, bucket, name, upload, time_ms).await?;
-            }
-            let ended = engine.end(Class::Bucket, id, Box::default(), 0, time_ms).await;
-            match &ended {
-                Ok(()) => engine.inner.buckets.end(id),
-                // The tombstone may be there after the next opening: nothing is put into the bucket until then.
-                Err(failure) if failure.leaves_open() => std::mem::forget(closing),
-                Err(_) => {}
-            }
-            ended
-        })
-        .await
+        let delete = async move |engine: Engine| {
+            let task = engine.clone();
+            engine.change(async move { task.delete_bucket_here(id, time_ms).await }).await
+        };
+        self.at(0, delete).await
     }
-}
 
-/// While this is there no change is begun in a bucket.
-struct Closing(Rc<Entry>);
+    async fn delete_bucket_here(&self, id: u32, time_ms: u64) -> Outcome<()> {
+        let _lock = self.lock(LOCK, b"").await;
+        let name = self.inner.buckets.enter(id)?.0.bucket.borrow().name.clone();
+        // First without a word to those who put: most that are not empty are so in plain sight.
+        let are_empty = self.all(async move |engine: Engine| Ok(engine.inner.catalog.borrow().index().has_none_of(id))).await?;
+        if !are_empty.into_iter().all(|is_empty| is_empty) {
+            return Err(Failure::BucketNotEmpty(shown(&name)));
+        }
+        let closing = Closing(self.clone(), id);
+        let are_empty = self.all(async move |engine: Engine| engine.close_bucket(id).await).await?;
+        if !are_empty.into_iter().all(|is_empty| is_empty) {
+            return Err(Failure::BucketNotEmpty(shown(&name)));
+        }
+        self.all(async move |engine: Engine| engine.end_uploads(id, time_ms).await).await?;
+        let ended = self.end(Class::Bucket, id, Box::default(), 0, time_ms).await;
+        match &ended {
+            Ok(()) => {
+                let forget = async move |engine: Engine| {
+                    engine.inner.buckets.end(id);
+                    Ok(())
+                };
+                self.all(forget).await?;
+            }
+            // The tombstone may be there after the next opening: nothing is put into the bucket until then.
+            Err(failure) if failure.leaves_open() => std::mem::forget(closing),
+            Err(_) => {}
+        }
+        ended
+    }
 
-impl Closing {
-    fn new(entry: Rc<Entry>) -> Closing {
+    /// Begins no more change in a bucket on this core, waits for those under way, and says whether there is nothing in it.
+    async fn close_bucket(&self, id: u32) -> Outcome<bool> {
+        let entry = self.inner.buckets.enter(id)?.0.clone();
         entry.is_closing.set(true);
-        Closing(entry)
+        while entry.changes.get() > 0 {
+            self.inner.core.sleep(LOOK).await;
+        }
+        Ok(self.inner.catalog.borrow().index().has_none_of(id))
+    }
+
+    /// Aborts all uploads of a bucket on this core.
+    async fn end_uploads(&self, id: u32, time_ms: u64) -> Outcome<()> {
+        let uploads: Vec<UploadKey> = self.uploads_here(id, b"", 0, usize::MAX).into_iter().map(|(key, _)| key).collect();
+        for (bucket, name, upload) in uploads {
+            self.end(Class::Upload, bucket, name, upload, time_ms).await?;
+        }
+        Ok(())
     }
 }
+
+/// While this is there no change is begun in a bucket, once each core has closed it.
+struct Closing(Engine, u32);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.is_closing.set(false);
+        let Closing(engine, id) = self;
+        let id = *id;
+        let open = move |engine: &Engine| {
+            // One that is deleted is not there.
+            let entry = engine.inner.buckets.by_id.borrow().get(&id).cloned();
+            entry.inspect(|entry| entry.is_closing.set(false));
+        };
+        open(engine);
+        engine.tell_others(open);
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! A checkpoint saves time and nothing else: one that cannot be read is left out, and the whole log is read.
 
+use super::catalog::Page;
 use super::engine::{Engine, ended};
 use super::failure::Outcome;
 use super::recover::{write_header, write_superblock};
@@ -13,7 +14,7 @@ use super::segments::{Purpose, Segments, Taken};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Nanos};
 use crate::device::block::Durability;
-use crate::mem::Run;
+use crate::mem::{Parcel, Run};
 use crate::wire::store::entry::Entry;
 use crate::wire::store::item::{Item, Place, What};
 use crate::wire::store::segment::{self, Header, Kind};
@@ -50,6 +51,14 @@ impl Entries {
         (self.bytes, self.count) = (end, self.count + 1);
         true
     }
+}
+
+/// Entries of a piece on their way to the core that writes it, and where the next page begins.
+struct Sheet {
+    parcel: Parcel,
+    bytes: usize,
+    count: u32,
+    next: Option<Page>,
 }
 
 /// Where the pieces go.
@@ -97,6 +106,7 @@ impl Writer<'_> {
             let written = env.disk.write(lba, run, Durability::Now).await;
             drop(written.map_err(|failed| env.disk.explain("writing a checkpoint:", lba, failed))?);
         }
+        self.engine.inner.log.count(at - address);
         self.pieces += 1;
         Ok(())
     }
@@ -129,7 +139,7 @@ impl Writer<'_> {
 pub(super) fn is_due(segments: &Segments, superblock: &Superblock) -> bool {
     let horizon = superblock.checkpoint.map_or(0, |checkpoint| checkpoint.horizon);
     let in_use = u64::from(segments.in_log_from(horizon));
-    in_use >= (u64::from(segments.count()) / LOG_PART).max(LOG_MIN)
+    segments.unreadable().is_empty() && in_use >= (u64::from(segments.count()) / LOG_PART).max(LOG_MIN)
 }
 
 impl Engine {
@@ -139,21 +149,30 @@ impl Engine {
     /// No room for it, or the device's; the one before stays in force.
     pub async fn checkpoint(&self) -> Outcome<()> {
         self.check_writable()?;
-        let engine = self.clone();
+        self.checkpoint_now().await
+    }
+
+    /// The same, of a store that is being closed.
+    pub(super) async fn checkpoint_now(&self) -> Outcome<()> {
         // A task of its own, which goes on when the caller gives up.
-        ended(self.inner.core.spawn(async move { engine.write_checkpoint().await })).await
+        self.at(0, async |engine: Engine| {
+            let core = engine.inner.core.clone();
+            ended(core.spawn(async move { engine.write_checkpoint().await })).await
+        })
+        .await
     }
 
     async fn write_checkpoint(&self) -> Outcome<()> {
+        if let [segment, ..] = self.segments().unreadable()[..] {
+            // It would cover what may be read another time.
+            let what = format!("segment {segment} of {} cannot be read", self.inner.env.disk.info().path.display());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("there is no checkpoint as long as that is so").into());
+        }
         let _alone = self.inner.checkpoints.lock(0).await;
         let inner = &self.inner;
-        inner.log.roll();
         let horizon = inner.env.segments.newest_generation() + 1;
         // What is in front of the horizon, and not yet told, is told by then.
-        inner.changes.turn();
-        while inner.changes.are_old_ones() {
-            inner.core.sleep(LOOK).await;
-        }
+        self.all(async move |engine: Engine| engine.turn().await).await?;
         let mut writer = Writer { engine: self, open: None, taken: Vec::new(), id: 0, pieces: 0 };
         let put = match self.write_entries(&mut writer).await {
             Ok(()) => self.put_in_force(Checkpoint { id: writer.id, pieces: writer.pieces, horizon }).await,
@@ -164,26 +183,51 @@ impl Engine {
             Err(_) => writer.taken,
         };
         for segment in leaving {
-            self.free(segment).await?;
+            // One that the device does not let go is a checkpoint's until the next opening.
+            let _ = self.free(segment).await;
         }
         // Somebody may wait for them.
         inner.log.nudge();
         put
     }
 
+    /// What is begun on this core from here on goes into segments that were not in use before; waits for what was begun earlier.
+    async fn turn(&self) -> Outcome<()> {
+        self.inner.log.roll();
+        self.inner.changes.turn();
+        while self.inner.changes.are_old_ones() {
+            self.inner.core.sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     async fn write_entries(&self, writer: &mut Writer<'_>) -> Outcome<()> {
         // Taken before anything is looked at: what is ended from here on keeps its tombstone as long as there is this checkpoint.
         writer.next_segment().await?;
-        let mut page = self.inner.catalog.borrow().first_page();
-        let mut entries = Entries::new(self)?;
-        loop {
-            let next = self.inner.catalog.borrow().entries(page, |entry| entries.push(entry));
-            writer.piece(entries).await?;
-            let Some(next) = next else { return Ok(()) };
-            (page, entries) = (next, Entries::new(self)?);
-            // Others have their turn.
-            self.inner.core.yield_now().await;
+        for core in 0..self.inner.crew.cores() {
+            let mut page = None;
+            loop {
+                let Sheet { parcel, bytes, count, next } = self.at(core, async move |engine: Engine| engine.sheet(page)).await?;
+                writer.piece(Entries { run: self.welcome(parcel), bytes, count }).await?;
+                page = next;
+                if page.is_none() {
+                    break;
+                }
+                // Others have their turn.
+                self.inner.core.yield_now().await;
+            }
         }
+        Ok(())
+    }
+
+    /// The next entries of this core, or the first.
+    fn sheet(&self, page: Option<Page>) -> Outcome<Sheet> {
+        let catalog = self.inner.catalog.borrow();
+        let page = page.unwrap_or_else(|| catalog.first_page());
+        let mut entries = Entries::new(self)?;
+        let next = catalog.entries(page, |entry| entries.push(entry));
+        let Entries { run, bytes, count } = entries;
+        Ok(Sheet { parcel: run.detach(), bytes, count, next })
     }
 
     async fn put_in_force(&self, checkpoint: Checkpoint) -> Outcome<()> {
@@ -193,5 +237,70 @@ impl Engine {
         write_superblock(&inner.env.disk, &inner.env.slab, &superblock).await?;
         inner.superblock.set(superblock);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+    use crate::device::sim::disk::Image;
+    use crate::mem::Ledger;
+    use crate::store::engine::{Attributes, Expect, Which};
+    use crate::store::format::{FormatConfig, format};
+    use crate::store::open::Store;
+    use crate::store::testing::{SEGMENT, SEGMENTS, World};
+
+    /// Puts an object into a segment of its own, which comes back.
+    async fn put_apart(engine: &Engine, bucket: u32, name: &[u8]) -> u32 {
+        engine.inner.log.roll();
+        let put = engine.put(bucket, name).unwrap();
+        let version = put.finish(Attributes::default()).await.unwrap();
+        engine.inner.superblock.get().segment_of(version.address)
+    }
+
+    /// A tombstone that had served when the power was cut, and that the checkpoint in force lists where it once was.
+    #[test]
+    fn what_a_checkpoint_lists_and_nobody_needs_any_more_is_not_looked_for() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+            format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let store = Store::open(core, disk, slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            let first = put_apart(&engine, bucket, b"gone").await;
+            engine.delete(bucket, b"gone", Which::Newest, Expect::Anything, 1).await.unwrap();
+            put_apart(&engine, bucket, b"other").await;
+            engine.checkpoint().await.unwrap();
+            // The tombstone moves; once what it ended is gone it is not needed, and its copy goes with its segment.
+            let newest = || (0..SEGMENTS).max_by_key(|&segment| engine.segments().generation(segment)).unwrap();
+            for segment in 0..=first {
+                engine.inner.log.roll();
+                engine.compact_this(segment).await;
+            }
+            let copy = newest();
+            engine.inner.log.roll();
+            engine.compact_this(copy).await;
+            let mut tombstones = 0;
+            {
+                let catalog = engine.inner.catalog.borrow();
+                let rest = catalog.entries(catalog.first_page(), |entry| {
+                    tombstones += u32::from(matches!(entry.item.what, What::Tombstone(_)));
+                    true
+                });
+                assert!(rest.is_none() && tombstones == 0, "it is not needed any more");
+            }
+            engine.close().await;
+            let store = Store::open(core, disk, slab, &Ledger::new(), false, Rng::seeded(3)).await.unwrap();
+            assert_eq!(store.census.entries, 3, "a bucket, an object and the tombstone");
+            let engine = store.engine();
+            assert_eq!(engine.check().await.unwrap().damaged, [""; 0]);
+            assert_eq!(engine.segments().lost(), [0; 0]);
+            engine.close().await;
+        };
+        core.run(run).unwrap();
     }
 }

@@ -3,18 +3,22 @@
 //! A copy is the item as it was, with its sequence number; whichever of the two is told last, one of them holds and the other is not
 //! needed. So nothing is locked meanwhile. A segment is given back only when its header is overwritten, stable, and nothing of it is
 //! needed.
+//!
+//! Core 0 chooses the segments; each core copies what is of its shards.
 
 use super::catalog::Gone;
 use super::checkpoint::is_due;
 use super::draft::Draft;
 use super::engine::{Engine, ended};
-use super::failure::Outcome;
-use super::log::{Appended, Written};
+use super::failure::{Failure, Outcome};
+use super::log::{Appended, Log, Written};
 use super::read::{Found, at_of};
 use super::recover::{read, write_header};
 use super::scan::Scan;
-use super::segments::Segments;
-use crate::base::{Nanos, limits};
+use super::segments::{Segments, Usage};
+use crate::base::error::ErrorKind;
+use crate::base::{Lba, Nanos, limits};
+use crate::device::block::DiskInfo;
 use crate::wire::store::segment::{self, Header, Kind};
 
 /// A segment is emptied for no less than this part of it: the sixteenth.
@@ -36,6 +40,8 @@ pub struct Compacted {
     pub kept: u64,
     /// Bytes of items that were copied.
     pub bytes: u64,
+    /// Bytes of freed segments that the device was told are not needed.
+    pub discarded: u64,
 }
 
 /// Whether segments are to be emptied.
@@ -45,6 +51,32 @@ fn is_low(segments: &Segments) -> bool {
 
 /// Segments that could not be read or written, one after another, before a round ends.
 const FAILURES: u32 = 3;
+
+/// Segments emptied one after another without one more free, and without a put that took one, before a round ends: what is needed was
+/// packed as well before. Each that is emptied frees a sixteenth of itself at least, and each core has a segment of copies that is not
+/// full. So often for each core, and twice.
+const IN_VAIN: u32 = LEAST_PART;
+
+/// A store in which there was no room to be made.
+#[derive(Clone, Copy)]
+struct Full {
+    live: u64,
+    free: u64,
+    filled: u64,
+}
+
+impl Full {
+    fn new(segments: &Segments) -> Full {
+        let Usage { live, free, .. } = segments.usage();
+        Full { live, free, filled: segments.filled() }
+    }
+
+    /// Whether there may be some by now.
+    fn is_over(self, segments: &Segments) -> bool {
+        let Usage { live, free, .. } = segments.usage();
+        free > self.free || segments.filled() > self.filled || live + u64::from(segments.segment_bytes() / LEAST_PART) < self.live
+    }
+}
 
 /// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +95,7 @@ impl Engine {
     /// Keeps segments free and the log short, until the engine is closed.
     pub(super) async fn compactor(self) {
         let inner = &self.inner;
+        let mut full = None;
         while !inner.is_closing.get() {
             inner.log.wants_room().await;
             let is_at_it = inner.checkpointing.borrow().as_ref().is_some_and(|task| !task.is_done());
@@ -73,30 +106,69 @@ impl Engine {
                 let task = inner.core.spawn(async move { drop(engine.checkpoint().await) });
                 *inner.checkpointing.borrow_mut() = Some(task);
             }
-            let (mut has_gained, mut is_second, mut failures) = (false, false, 0);
-            while !inner.is_closing.get() && (is_low(&inner.env.segments) || inner.log.is_starved()) {
-                match self.compact().await {
-                    Try::Emptied => {
-                        has_gained = true;
-                        inner.log.has_room();
-                        // Others have their turn.
-                        inner.core.yield_now().await;
+            let mut has_gained = false;
+            if full.is_none_or(|full: Full| full.is_over(&inner.env.segments)) {
+                let is_vain;
+                (has_gained, is_vain) = self.make_room().await;
+                full = (is_vain && !has_gained).then(|| Full::new(&inner.env.segments));
+            }
+            if inner.env.segments.are_wanted() {
+                self.tell_all(if has_gained { |log| log.has_room() } else { |log| log.give_up() });
+            }
+        }
+    }
+
+    /// Empties segments while there are few free ones, or somebody waits for one. Whether that made room, and whether it ended
+    /// because no more is to be made as things are.
+    async fn make_room(&self) -> (bool, bool) {
+        let (core, segments) = (&self.inner.core, &self.inner.env.segments);
+        let (mut has_gained, mut is_second, mut failures) = (false, false, 0);
+        // What could not be emptied may be another time: there was no memory, or no segment for copies, or the device failed.
+        let mut is_sure = true;
+        let (mut best, mut in_vain) = (segments.free_and_taken(), 0);
+        while !self.inner.is_closing.get() && (is_low(segments) || segments.are_wanted()) {
+            match self.compact().await {
+                Try::Emptied => {
+                    failures = 0;
+                    let now = segments.free_and_taken();
+                    if now.0 > best.0 || now.1 > best.1 {
+                        (best, in_vain, has_gained) = (now, 0, true);
+                    } else if in_vain > IN_VAIN * (2 + self.inner.crew.cores() as u32) {
+                        return (has_gained, is_sure);
+                    } else {
+                        in_vain += 1;
                     }
-                    Try::Kept => {}
-                    Try::Failed if failures < FAILURES => failures += 1,
-                    Try::Failed => break,
-                    // Only who waits has a reason to try again what was kept.
-                    Try::Nothing if is_second || !inner.log.is_starved() => break,
-                    Try::Nothing => {
-                        is_second = true;
-                        inner.core.sleep(PAUSE).await;
-                        inner.env.segments.reconsider();
-                    }
+                    self.tell_all(|log| log.has_room());
+                    // Others have their turn.
+                    core.yield_now().await;
+                }
+                Try::Kept => (failures, is_sure) = (0, false),
+                Try::Failed if failures < FAILURES => (failures, is_sure) = (failures + 1, false),
+                Try::Failed => return (has_gained, false),
+                // Only who waits has a reason to try again what was kept.
+                Try::Nothing if is_second => return (has_gained, is_sure),
+                Try::Nothing if !segments.are_wanted() => return (has_gained, false),
+                Try::Nothing => {
+                    is_second = true;
+                    core.sleep(PAUSE).await;
+                    segments.reconsider();
                 }
             }
-            if inner.log.is_starved() {
-                if has_gained { inner.log.has_room() } else { inner.log.give_up() }
-            }
+        }
+        (has_gained, false)
+    }
+
+    /// Tells the logs of all cores.
+    fn tell_all(&self, what: fn(&Log)) {
+        what(&self.inner.log);
+        self.tell_others(move |engine| what(&engine.inner.log));
+    }
+
+    /// Has core 0 make room when this core's log waits for some, until the engine is closed.
+    pub(super) async fn call_for_room(self) {
+        while !self.inner.is_closing.get() {
+            self.inner.log.wants_room().await;
+            self.tell_core(0, |engine| engine.inner.log.nudge());
         }
     }
 
@@ -120,12 +192,19 @@ impl Engine {
     /// Empties a segment that is ours to empty.
     async fn compact_left(&self, segment: u32) -> Try {
         let segments = &self.inner.env.segments;
-        let emptied = match self.empty(segment).await {
+        let emptied = match self.empty_everywhere(segment).await {
             Ok(()) if !segments.is_empty(segment) => Ok(Try::Kept),
             Ok(()) => self.free(segment).await.map(|()| Try::Emptied),
+            // There was no segment for a copy.
+            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => Ok(Try::Kept),
             Err(failure) => Err(failure),
         };
-        // What the device said is told when somebody reads what is there, or writes.
+        // What the device said is told when somebody reads what is there, or waits for room.
+        if let Err(Failure::Failed(error)) = &emptied {
+            let error = error.clone();
+            self.inner.log.room_failed(error.clone());
+            self.tell_others(move |engine| engine.inner.log.room_failed(error));
+        }
         let done = emptied.unwrap_or(Try::Failed);
         let mut compacted = self.inner.compacted.get();
         if done == Try::Emptied {
@@ -138,12 +217,20 @@ impl Engine {
         done
     }
 
-    /// What compaction did so far.
+    /// What compaction did so far, on this core.
     pub fn compacted(&self) -> Compacted {
         self.inner.compacted.get()
     }
 
-    /// Copies what is needed of a segment.
+    /// Copies what is needed of a segment: the core that wrote it, or each its own.
+    async fn empty_everywhere(&self, segment: u32) -> Outcome<()> {
+        match self.inner.env.segments.writer(segment) {
+            Some(core) => self.at(core, async move |engine: Engine| engine.empty(segment).await).await,
+            None => self.all(async move |engine: Engine| engine.empty(segment).await).await.map(drop),
+        }
+    }
+
+    /// Copies what is needed of a segment, of this core's shards.
     async fn empty(&self, segment: u32) -> Outcome<()> {
         let env = &self.inner.env;
         let base = env.superblock.segment_at(segment);
@@ -195,10 +282,47 @@ impl Engine {
         let generation = env.segments.generation(segment);
         let header = Header { segment, kind: Kind::Free, generation, epoch: env.superblock.epoch, salt: 0 };
         write_header(&env.disk, &env.slab, &env.superblock, &header).await?;
+        self.inner.log.count(segment::BYTES.into());
+        self.discard(segment).await;
         env.segments.release(segment);
-        let mut gone = Gone::new();
-        self.inner.catalog.borrow_mut().expire(env.segments.oldest_generation(), &mut gone);
-        self.forget(&gone);
+        let oldest = env.segments.oldest_generation();
+        self.expire(oldest);
+        self.tell_others(move |engine| engine.expire(oldest));
         Ok(())
     }
+
+    /// Forgets tombstones that are not needed any more.
+    fn expire(&self, oldest: u64) {
+        let mut gone = Gone::new();
+        self.inner.catalog.borrow_mut().expire(oldest, &mut gone);
+        self.forget(&gone);
+    }
+
+    /// Tells the device that what is behind the header of a segment is not needed; the header stays, with its generation. The segment is
+    /// not taken meanwhile, or what is new there would go too; while somebody waits for room there is no discard.
+    async fn discard(&self, segment: u32) {
+        let (env, inner) = (&self.inner.env, &self.inner);
+        if !inner.discards.get() || env.segments.are_wanted() {
+            return;
+        }
+        let (block, bytes) = (u64::from(env.superblock.block_bytes), u64::from(env.superblock.segment_bytes - segment::BYTES));
+        let lba = Lba((env.superblock.segment_at(segment) + u64::from(segment::BYTES)) / block);
+        match env.disk.discard(lba, bytes / block).await {
+            Ok(()) => inner.compacted.update(|compacted| Compacted { discarded: compacted.discarded + bytes, ..compacted }),
+            // Nothing is lost by it, and the next would fail too.
+            Err(_) => inner.discards.set(false),
+        }
+    }
+
+    /// Whether the device is told of freed segments. It is where it is a device with a discard; of a file, whose space would go back to the
+    /// file system and might not be there when it is needed, it is not.
+    pub fn set_discard(&self, is_on: bool) {
+        let info = self.inner.env.disk.info();
+        self.inner.discards.set(is_on && may_discard(info));
+    }
+}
+
+/// Whether a disk has a discard that costs nothing later.
+pub(super) fn may_discard(info: &DiskInfo) -> bool {
+    info.supports_discard && info.device
 }

@@ -17,6 +17,8 @@ pub enum Kind {
     Bucket,
     /// An upload was begun.
     Upload,
+    /// The tags of a version of an object.
+    Tags,
 }
 
 /// What an item is to say; the log gives it its sequence number and its place.
@@ -30,12 +32,12 @@ pub struct Draft {
     pub time_ms: u64,
     /// The bucket's identifier.
     pub bucket: u32,
-    /// Of an object 0 for the null version, of an upload and its parts the upload's identifier. Without one it is the item's own sequence
-    /// number: a new version, or an upload that begins.
+    /// Of an object 0 for the null version, of an upload and its parts the upload's identifier, of tags the sequence number of their
+    /// version. Without one it is the item's own sequence number: a new version, or an upload that begins.
     pub number: Option<u64>,
     /// The name of the object or bucket, at most 65,535 bytes.
     pub name: Box<[u8]>,
-    /// What belongs to it, in the words of the layer above, at most 65,535 bytes.
+    /// What belongs to it, in the words of the layer above, and behind that the tags an object is put with: at most 65,535 bytes.
     pub properties: Box<[u8]>,
 }
 
@@ -49,6 +51,7 @@ impl Draft {
             What::Tombstone(class) => Kind::Tombstone(class),
             What::Bucket => Kind::Bucket,
             What::Upload => Kind::Upload,
+            What::Tags => Kind::Tags,
             What::Checkpoint(_) => return None,
         };
         let Item { shard, time_ms, bucket, number, name, properties, .. } = *item;
@@ -64,6 +67,7 @@ impl Draft {
             Kind::Tombstone(class) => What::Tombstone(*class),
             Kind::Bucket => What::Bucket,
             Kind::Upload => What::Upload,
+            Kind::Tags => What::Tags,
         };
         let Draft { shard, time_ms, bucket, ref name, ref properties, .. } = *self;
         let number = self.number.unwrap_or(sequence);

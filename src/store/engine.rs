@@ -4,18 +4,20 @@
 //! own, so that a caller who gives up leaves nothing half told.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::buckets::{Buckets, Entered};
-use super::catalog::{Catalog, Gone};
-use super::compact::Compacted;
+use super::cache::Cache;
+use super::catalog::{Bucket, Catalog, Gone};
+use super::compact::{Compacted, may_discard};
+use super::crew::Crew;
 use super::draft::{Draft, Kind};
 use super::failure::{Failure, Outcome, shown};
-use super::index::{Line, Query, Version};
+use super::index::{Line, Query, Version, VersionLine, VersionQuery};
 use super::locks::{Guard, Locks};
-use super::log::{Appended, Log, LogEnv, Written};
-use super::put::check_lengths;
+use super::log::{Appended, Log, LogEnv, Traffic, Written};
 use super::read::{Found, Read, Reader};
 use super::segments::{Purpose, Segments};
 use crate::base::error::ErrorKind;
@@ -64,6 +66,8 @@ pub enum Expect {
 pub struct Attributes {
     /// What belongs to the object, in the words of the layer above; at most 65,535 bytes.
     pub properties: Box<[u8]>,
+    /// The tags it has until it is given others. With the properties at most 65,535 bytes.
+    pub tags: Box<[u8]>,
     /// An MD5 of its bytes; random without one, and told as such.
     pub etag: Option<[u8; 16]>,
     /// What must be so.
@@ -82,11 +86,14 @@ pub struct Engine {
 
 pub(super) struct Inner {
     pub core: Core,
+    pub crew: Crew,
     pub log: Log,
     pub env: LogEnv,
     pub catalog: RefCell<Catalog>,
     pub buckets: Buckets,
     pub reader: Reader,
+    /// What is kept in memory of what was read.
+    pub cache: RefCell<Option<Rc<Cache>>>,
     pub locks: Locks,
     change_permits: Locks,
     /// Of those who write extents, and of those who read ahead.
@@ -99,7 +106,16 @@ pub(super) struct Inner {
     /// The checkpoint that the compactor has started.
     pub checkpointing: RefCell<Option<Task<()>>>,
     pub compacted: Cell<Compacted>,
+    /// The device is told of freed segments.
+    pub discards: Cell<bool>,
+    /// No change is begun any more.
+    pub is_over: Cell<bool>,
+    /// Compaction ends.
     pub is_closing: Cell<bool>,
+    /// Who has the store on this core is done with it.
+    pub leaving: Cell<bool>,
+    /// Core 0 has closed the store.
+    pub is_closed: Cell<bool>,
     pub changes: Changes,
     /// The one in force.
     pub superblock: Cell<Superblock>,
@@ -107,6 +123,15 @@ pub(super) struct Inner {
     pub checkpoint_segments: RefCell<Vec<u32>>,
     /// One checkpoint at a time.
     pub checkpoints: Locks,
+}
+
+/// What a core knows of the store when its engine is made.
+pub(super) struct Known {
+    pub catalog: Catalog,
+    /// All of the store.
+    pub buckets: BTreeMap<u32, Bucket>,
+    /// The segments of the checkpoint in force: of core 0.
+    pub checkpoint_segments: Vec<u32>,
 }
 
 /// Changes under way: those begun since the last turn, and those from before it.
@@ -151,19 +176,23 @@ pub(super) async fn ended<T>(task: impl Future<Output = Result<Outcome<T>, Panic
 }
 
 impl Engine {
-    /// The engine of a core whose catalog was told everything, with the segments of the checkpoint in force.
-    pub fn new(core: &Core, log: Log, catalog: Catalog, checkpoint_segments: Vec<u32>, rng: Rng, is_read_only: bool) -> Engine {
+    /// The engine of a core whose catalog was told everything.
+    pub(super) fn new(core: &Core, crew: Crew, log: Log, known: Known, rng: Rng, is_read_only: bool) -> Engine {
+        let Known { catalog, buckets, checkpoint_segments } = known;
         let (env, superblock) = (log.env().clone(), Cell::new(log.env().superblock));
         let reader = Reader { disk: env.disk.clone(), slab: env.slab.clone(), segments: env.segments.clone() };
+        let discards = Cell::new(may_discard(env.disk.info()));
         let writers = (0..if is_read_only { 0 } else { WRITERS }).map(|_| core.spawn(log.clone().writer())).collect();
-        let buckets = Buckets::of(catalog.buckets());
+        let buckets = Buckets::of(&buckets);
         let inner = Inner {
             core: core.clone(),
+            crew,
             log,
             env,
             catalog: RefCell::new(catalog),
             buckets,
             reader,
+            cache: RefCell::default(),
             locks: Locks::new(core.ops()),
             change_permits: Locks::with_holders(core.ops(), CHANGES),
             write_permits: Locks::with_holders(core.ops(), EXTENTS),
@@ -174,7 +203,11 @@ impl Engine {
             compactor: RefCell::default(),
             checkpointing: RefCell::default(),
             compacted: Cell::default(),
+            discards,
+            is_over: Cell::new(false),
             is_closing: Cell::new(false),
+            leaving: Cell::new(false),
+            is_closed: Cell::new(false),
             changes: Changes::default(),
             superblock,
             checkpoint_segments: RefCell::new(checkpoint_segments),
@@ -182,8 +215,12 @@ impl Engine {
         };
         let engine = Engine { inner: Rc::new(inner) };
         if !is_read_only {
-            let compactor = core.spawn(engine.clone().compactor());
-            *engine.inner.compactor.borrow_mut() = Some(compactor);
+            // The segments are one core's work for all.
+            let task = match engine.inner.crew.index() {
+                0 => core.spawn(engine.clone().compactor()),
+                _ => core.spawn(engine.clone().call_for_room()),
+            };
+            *engine.inner.compactor.borrow_mut() = Some(task);
         }
         engine
     }
@@ -198,17 +235,39 @@ impl Engine {
         &self.inner.env.segments
     }
 
-    /// Ends the log when all that is under way is written.
-    pub async fn close(&self) {
+    /// What was written to the device by this core, and for what.
+    pub fn traffic(&self) -> Traffic {
+        self.inner.log.traffic()
+    }
+
+    /// Ends the only engine of a store.
+    #[cfg(test)]
+    pub(super) async fn close(&self) {
+        self.rest().await;
+        self.end_compaction().await;
+        self.end_log().await;
+    }
+
+    /// Waits until no change is under way; none is begun from then on.
+    pub(super) async fn rest(&self) {
         while self.inner.changes.are_any() {
             self.inner.core.yield_now().await;
         }
-        // A task's panic was told where it happened.
+        self.inner.is_over.set(true);
+    }
+
+    /// Ends compaction, once it has done what it is at.
+    pub(super) async fn end_compaction(&self) {
         self.inner.is_closing.set(true);
         self.inner.log.nudge();
+        // A task's panic was told where it happened.
         for task in [self.inner.compactor.take(), self.inner.checkpointing.take()].into_iter().flatten() {
             let _ = task.await;
         }
+    }
+
+    /// Ends the log, once all that is under way is written.
+    pub(super) async fn end_log(&self) {
         self.inner.log.close();
         let writers = self.inner.writers.take();
         for writer in writers {
@@ -229,6 +288,11 @@ impl Engine {
     /// A page of a list of this core's shards.
     pub fn list(&self, query: &Query) -> Vec<Line> {
         self.inner.catalog.borrow().index().list(query)
+    }
+
+    /// A page of a list of all versions of objects of this core's shards.
+    pub fn versions(&self, query: &VersionQuery) -> Vec<VersionLine> {
+        self.inner.catalog.borrow().index().list_versions(query)
     }
 
     /// Does `change` as a task of its own, which goes on when the caller gives up.
@@ -261,6 +325,10 @@ impl Engine {
         if self.inner.is_read_only {
             let what = format!("{} is open for reading only", self.inner.env.disk.info().path.display());
             return Err(Error::new(ErrorKind::Refused, what).remedy("open it for writing").into());
+        }
+        if self.inner.is_over.get() {
+            let what = format!("the store on {} is closed", self.inner.env.disk.info().path.display());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("open it anew").into());
         }
         Ok(())
     }
@@ -341,10 +409,10 @@ impl Engine {
         extents: Box<[ExtentRef]>,
         data: Vec<Run>,
     ) -> Outcome<(Version, Vec<Run>)> {
-        check_lengths(&name, &attributes.properties)?;
+        attributes.check_lengths(&name)?;
         let _entered = self.judge(bucket, &name, attributes.expect)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
-        let fields = Fields { etag, has_opaque_etag, ..fields };
+        let fields = Fields { etag, has_opaque_etag, tag_bytes: attributes.tags.len() as u16, ..fields };
         let draft = Draft {
             kind: Kind::Object(fields, extents),
             shard: shard(bucket, &name),
@@ -352,7 +420,7 @@ impl Engine {
             bucket,
             number: (!attributes.is_version).then_some(0),
             name,
-            properties: attributes.properties,
+            properties: [attributes.properties, attributes.tags].concat().into(),
         };
         let Appended { at, draft, data } = self.inner.log.append(Purpose::Put, draft, data).await?;
         self.tell(&draft, at);
@@ -411,7 +479,14 @@ impl Engine {
     }
 
     /// Reads the item of a version: what belongs to it, and `range` of its data.
-    pub(super) async fn item(&self, bucket: u32, name: &[u8], which: Which, range: std::ops::Range<u32>) -> Outcome<(Version, Read)> {
+    pub(super) async fn item(
+        &self,
+        reader: &Reader,
+        bucket: u32,
+        name: &[u8],
+        which: Which,
+        range: std::ops::Range<u32>,
+    ) -> Outcome<(Version, Read)> {
         let mut before = None;
         loop {
             let version = self.version(bucket, name, which).ok_or_else(|| Failure::NoSuchObject(shown(name)))?;
@@ -421,7 +496,7 @@ impl Engine {
                 return Err(corrupt(name, at.address));
             }
             // The place may have been written anew while it was read: then the next look finds another.
-            match self.inner.reader.item(&at, range.clone()).await? {
+            match reader.item(&at, range.clone()).await? {
                 Found::Item(read) => return Ok((version, read)),
                 Found::NoItem | Found::Rotten(_) => before = Some(at),
             }

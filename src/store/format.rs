@@ -13,7 +13,7 @@ use crate::wire::store::{SEGMENTS_AT, StoreId};
 /// Segments of the smallest store: with fewer, what is kept for deletes and compaction would be most of it.
 pub const SEGMENTS_MIN: u32 = 16;
 /// Segments a store is given, where their size is not asked for.
-const SEGMENTS_WANTED: u64 = 1024;
+const SEGMENTS_WANTED: u64 = 128;
 /// And how large they become for it, at most.
 const SEGMENT_WANTED_BYTES: u32 = 64 << 20;
 
@@ -97,7 +97,7 @@ pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut R
     }
 }
 
-/// For a disk of `size` bytes: a thousand segments, as far as their size allows.
+/// For a disk of `size` bytes: a hundred segments, as far as their size allows.
 fn segment_bytes(size: u64) -> u32 {
     let wanted = (size / SEGMENTS_WANTED).max(1).next_power_of_two();
     u32::try_from(wanted).unwrap_or(u32::MAX).clamp(SEGMENT_MIN_BYTES, SEGMENT_WANTED_BYTES)
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn segments_are_larger_on_larger_disks() {
-        assert_eq!(segment_bytes(1 << 30), 2 << 20);
-        assert_eq!(segment_bytes(16 << 30), 16 << 20);
+        assert_eq!(segment_bytes(1 << 26), 2 << 20);
+        assert_eq!(segment_bytes(1 << 30), 8 << 20);
         assert_eq!(segment_bytes(10 << 40), 64 << 20);
     }
 }

@@ -4,13 +4,17 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::rc::Rc;
 
+use super::cache::{Cache, CacheStats, Hot};
 use super::catalog::Catalog;
 use super::engine::{Attributes, Engine, Which, corrupt, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
+use super::log::Written;
 use super::put::Held;
 use super::read::{Found, Read};
+use crate::base::error::ErrorKind;
 use crate::mem::{Run, Shared};
 use crate::reactor::Task;
 use crate::wire::store::item::{ExtentRef, Fields};
@@ -21,12 +25,16 @@ const AHEAD: usize = 4;
 
 /// An object being read.
 pub struct Get {
-    engine: Engine,
-    name: Box<[u8]>,
+    pub(super) engine: Engine,
+    pub(super) name: Box<[u8]>,
     /// The version.
     pub version: Version,
     /// What belongs to it.
     pub properties: Box<[u8]>,
+    /// The tags it was put with.
+    pub(super) tags_of_put: Box<[u8]>,
+    /// Where those are that it was given since, when the get began.
+    pub(super) tags_at: Option<Written>,
     /// What its item says of it.
     pub fields: Fields,
     /// The bytes that are given: those asked for, as far as the object goes.
@@ -34,11 +42,11 @@ pub struct Get {
     /// What was read.
     ready: VecDeque<Shared>,
     /// Extents on their way, in order.
-    reading: VecDeque<Task<Outcome<Vec<Run>>>>,
-    /// And those to come, with the part of each.
-    left: VecDeque<(u64, Range<u32>)>,
-    /// Keeps the extents.
-    held: Held,
+    reading: VecDeque<Task<Outcome<Vec<Shared>>>>,
+    /// And those to come.
+    left: VecDeque<Piece>,
+    /// Keeps the extents, of an object that has some.
+    held: Option<Held>,
     bucket: u32,
 }
 
@@ -51,29 +59,104 @@ impl Engine {
         loop {
             let version = self.version(bucket, name, which).filter(|version| !version.is_delete_marker);
             let version = version.ok_or_else(|| Failure::NoSuchObject(shown(name)))?;
-            let held = Held::new(self);
-            let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
-            held.join(&extents);
+            let tags_at = self.inner.catalog.borrow().tags(version.sequence);
             let end = range.end.min(version.size);
             let range = range.start.min(end)..end;
-            // Data in the item itself is at most a mebibyte.
-            let inline = if version.has_extents { 0..0 } else { range.start as u32..range.end as u32 };
-            let (found, Read { properties, fields, runs, .. }) = self.item(bucket, name, which, inline).await?;
-            if found.sequence != version.sequence {
-                // Overwritten between the look and the read.
-                continue;
+            if version.has_extents {
+                let held = Held::new(self);
+                let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
+                held.join(&extents);
+                let (found, Read { properties, tags, fields, .. }) = self.item(&self.inner.reader, bucket, name, which, 0..0).await?;
+                if found.sequence != version.sequence {
+                    // Overwritten between the look and the read.
+                    continue;
+                }
+                let left = pieces(&self.inner.catalog.borrow(), &extents, &range);
+                let left = left.ok_or_else(|| corrupt(name, version.address))?;
+                let get = Get { left, held: Some(held), ..self.begun(found, tags_at, range) };
+                return Ok(Get { bucket, name: name.into(), properties, tags_of_put: tags, fields, ..get });
             }
-            let left = pieces(&self.inner.catalog.borrow(), &extents, &range);
-            let left = left.ok_or_else(|| corrupt(name, version.address))?;
-            let ready = runs.into_iter().map(Run::freeze).collect();
-            let (engine, name, reading) = (self.clone(), name.into(), VecDeque::new());
-            return Ok(Get { engine, name, version: found, properties, fields, range, ready, reading, left, held, bucket });
+            // Data in the item itself is at most a mebibyte.
+            let part = range.start as u32..range.end as u32;
+            let Some((found, hot)) = self.hot(bucket, name, which, &version, &range).await? else { continue };
+            let (properties, tags_of_put, fields) = (hot.properties.clone(), hot.tags.clone(), hot.fields);
+            let get = Get { ready: hot.part(part).collect(), ..self.begun(found, tags_at, range) };
+            return Ok(Get { bucket, name: name.into(), properties, tags_of_put, fields, ..get });
         }
+    }
+
+    /// A get of which nothing was read.
+    fn begun(&self, version: Version, tags_at: Option<Written>, range: Range<u64>) -> Get {
+        Get {
+            engine: self.clone(),
+            name: Box::default(),
+            version,
+            properties: Box::default(),
+            tags_of_put: Box::default(),
+            tags_at,
+            fields: Fields::default(),
+            range,
+            ready: VecDeque::new(),
+            reading: VecDeque::new(),
+            left: VecDeque::new(),
+            held: None,
+            bucket: 0,
+        }
+    }
+
+    /// The item of a version with its data, from memory or the device; `None` where it was overwritten meanwhile. Of a part of it that is
+    /// not in memory only that part is read, and what is not has no bytes.
+    async fn hot(
+        &self,
+        bucket: u32,
+        name: &[u8],
+        which: Which,
+        version: &Version,
+        range: &Range<u64>,
+    ) -> Outcome<Option<(Version, Rc<Hot>)>> {
+        let cache = self.inner.cache.borrow().clone();
+        if let Some(hot) = cache.as_ref().and_then(|cache| cache.get(version.sequence)) {
+            return Ok(Some((*version, hot)));
+        }
+        let is_whole = *range == (0..version.size);
+        let kept = cache.filter(|_| is_whole).and_then(|cache| Some((cache.reader(&self.inner.reader, version.item_bytes)?, cache)));
+        let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
+        let part = range.start as u32..range.end as u32;
+        let (kept, read) = match self.item(reader, bucket, name, which, part.clone()).await {
+            // Others were faster and have the memory of the cache.
+            Err(failure) if kept.is_some() && is_short_of_memory(&failure) => {
+                (None, self.item(&self.inner.reader, bucket, name, which, part).await?)
+            }
+            read => (kept, read?),
+        };
+        let (found, read) = read;
+        if found.sequence != version.sequence {
+            return Ok(None);
+        }
+        let hot = match kept {
+            Some((_, cache)) => cache.put(version.sequence, read),
+            None => Rc::new(Hot::part_of(read, range.start as u32)),
+        };
+        Ok(Some((found, hot)))
     }
 }
 
+/// Whether there was no memory for it.
+fn is_short_of_memory(failure: &Failure) -> bool {
+    matches!(failure, Failure::Failed(error) if error.kind() == ErrorKind::Unavailable && error.errno().is_none())
+}
+
+/// A part of an extent that is to be read.
+#[derive(Clone, Debug)]
+struct Piece {
+    id: u64,
+    part: Range<u32>,
+    /// It is all of it.
+    is_whole: bool,
+}
+
 /// The parts of extents that a range of an object's bytes is in; `None` where a list of extents is not known.
-fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Option<VecDeque<(u64, Range<u32>)>> {
+fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Option<VecDeque<Piece>> {
     let (mut pieces, mut at) = (VecDeque::new(), 0);
     let mut open: VecDeque<ExtentRef> = extents.iter().copied().collect();
     while let Some(extent) = open.pop_front() {
@@ -86,7 +169,8 @@ fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Optio
             }
         } else {
             let part = range.start.max(at) - at..range.end.min(behind) - at;
-            pieces.push_back((extent.id(), part.start as u32..part.end as u32));
+            let is_whole = part == (0..extent.bytes());
+            pieces.push_back(Piece { id: extent.id(), part: part.start as u32..part.end as u32, is_whole });
             at = behind;
         }
     }
@@ -94,6 +178,11 @@ fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Optio
 }
 
 impl Get {
+    /// Whether all was given.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.ready.is_empty() && self.reading.is_empty() && self.left.is_empty()
+    }
+
     /// The next bytes; nothing at the end.
     ///
     /// # Errors
@@ -107,11 +196,11 @@ impl Get {
                 && !self.left.is_empty()
                 && let Some(permit) = self.engine.inner.read_permits.try_lock(0)
             {
-                let (id, part) = self.left.pop_front().expect("it was looked at");
+                let piece = self.left.pop_front().expect("it was looked at");
                 let (engine, name) = (self.engine.clone(), self.name.clone());
                 let core = engine.inner.core.clone();
                 self.reading.push_back(core.spawn(async move {
-                    let read = engine.extent(&name, id, part).await;
+                    let read = engine.extent(&name, &piece).await;
                     drop(permit);
                     read
                 }));
@@ -121,15 +210,15 @@ impl Get {
                 let runs = ended(next).await;
                 self.reading.pop_front();
                 runs?
-            } else if let Some((id, part)) = self.left.front().cloned() {
+            } else if let Some(piece) = self.left.front() {
                 // Many others read ahead: this one does not.
-                let runs = self.engine.extent(&self.name, id, part).await?;
+                let runs = self.engine.extent(&self.name, piece).await?;
                 self.left.pop_front();
                 runs
             } else {
                 return Ok(None);
             };
-            self.ready.extend(runs.into_iter().map(Run::freeze));
+            self.ready.extend(runs);
         }
     }
 }
@@ -146,7 +235,7 @@ impl Get {
         }
         let (engine, name) = (self.engine.clone(), Box::<[u8]>::from(name));
         let held = Held::new(&engine);
-        held.join(&self.held.extents());
+        held.join(&self.held.as_ref().expect("it has extents").extents());
         let fields = Fields { upload: 0, ..self.fields };
         let attributes = Attributes { etag: attributes.etag.or(Some(fields.etag)), ..attributes };
         let commit = self.engine.change(async move {
@@ -160,7 +249,13 @@ impl Get {
 
 impl Engine {
     /// A part of an extent that is held.
-    async fn extent(&self, name: &[u8], id: u64, part: Range<u32>) -> Outcome<Vec<Run>> {
+    async fn extent(&self, name: &[u8], piece: &Piece) -> Outcome<Vec<Shared>> {
+        let Piece { id, ref part, is_whole } = *piece;
+        let cache = self.inner.cache.borrow().clone();
+        if let Some(hot) = cache.as_ref().and_then(|cache| cache.get(id)) {
+            return Ok(hot.part(part.clone()).collect());
+        }
+        let cache: Option<Rc<Cache>> = cache.filter(|_| is_whole);
         let mut before = None;
         loop {
             let at = self.inner.catalog.borrow().extent(id);
@@ -170,11 +265,27 @@ impl Engine {
             if before == Some(at) {
                 return Err(corrupt(name, at.address));
             }
-            match self.inner.reader.item(&at, part.clone()).await? {
-                Found::Item(read) if read.runs.iter().map(Run::len).sum::<u32>() == part.end - part.start => return Ok(read.runs),
+            let kept = cache.as_ref().and_then(|cache| Some((cache.reader(&self.inner.reader, at.item_bytes)?, cache)));
+            let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
+            let (kept, found) = match reader.item(&at, part.clone()).await.map_err(Failure::from) {
+                Err(failure) if kept.is_some() && is_short_of_memory(&failure) => (None, self.inner.reader.item(&at, part.clone()).await?),
+                found => (kept, found?),
+            };
+            match found {
+                Found::Item(read) if read.runs.iter().map(Run::len).sum::<u32>() == part.end - part.start => {
+                    return Ok(match kept {
+                        Some((_, cache)) => cache.put(id, read).part(part.clone()).collect(),
+                        None => read.runs.into_iter().map(Run::freeze).collect(),
+                    });
+                }
                 Found::Item(_) => return Err(corrupt(name, at.address)),
                 Found::NoItem | Found::Rotten(_) => before = Some(at),
             }
         }
+    }
+
+    /// How this core's cache does.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.inner.cache.borrow().as_ref().map_or_else(CacheStats::default, |cache| cache.stats())
     }
 }

@@ -8,16 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::compact::Compacted;
-use super::engine::{Attributes, Engine, Expect, Which};
+use super::engine::{Attributes, Expect, Which};
 use super::failure::{Failure, Outcome};
 use super::format::{FormatConfig, format};
-use super::index::{After, Line, Query};
-use super::open::Store;
-use super::testing::{World, disk_config};
+use super::handle::{Get, Put};
+use super::index::{After, Behind, Line, Query, VersionLine, VersionQuery};
+use super::open::{Place, Store};
+use super::recover::Options;
+use super::testing::{CACHE_CHUNKS, World, disk_config};
 use crate::base::error::ErrorKind;
 use crate::base::{Nanos, Rng};
 use crate::device::sim::disk::{Image, SimDiskConfig};
-use crate::mem::Ledger;
+use crate::mem::{Ledger, Slab};
 use crate::reactor::Core;
 use crate::wire::store::SEGMENTS_AT;
 
@@ -39,11 +41,18 @@ struct Change {
     ended: Option<u64>,
 }
 
+/// A version: its name, and what it says its time is.
+type Tagged = (Vec<u8>, u64);
+
 /// All that was done, in the order of one clock.
 #[derive(Default)]
 struct History {
     clock: Cell<u64>,
     names: RefCell<BTreeMap<Vec<u8>, Vec<Change>>>,
+    /// The tags of versions.
+    tags: RefCell<BTreeMap<Tagged, Vec<Change>>>,
+    /// Tags that are being given to whatever version of a name is the newest.
+    tagging: RefCell<BTreeSet<(Vec<u8>, u64)>>,
     /// Uploads that were completed or aborted, and answered.
     ended_uploads: RefCell<BTreeSet<u64>>,
 }
@@ -75,16 +84,23 @@ impl History {
 
     /// Whether somebody who looked from `began` on may have seen `value` by now.
     fn may_be(&self, name: &[u8], began: u64, value: Value) -> bool {
-        let now = self.tick();
-        let names = self.names.borrow();
-        let changes: &[Change] = names.get(name).map_or(&[], |changes| changes);
+        self.tick();
         let nothing = Change { value: None, began: 0, ended: Some(0) };
-        let possible = std::iter::once(&nothing).chain(changes).filter(|change| change.value == value && change.began < now);
-        let is_over = |change: &Change| {
-            let ended = change.ended.unwrap_or(u64::MAX);
-            changes.iter().any(|later| later.began > ended && later.ended.is_some_and(|ended| ended < began))
-        };
-        possible.into_iter().any(|change| !is_over(change))
+        let mut changes = vec![nothing];
+        changes.extend(self.names.borrow().get(name).into_iter().flatten());
+        may_be(&changes, began, value)
+    }
+
+    /// Whether somebody who looked from `began` on may have seen these tags of the version with this time by now.
+    fn may_have_tags(&self, name: &[u8], time: u64, began: u64, tags: u64) -> bool {
+        let changes = self.tags.borrow().get(&(name.to_vec(), time)).cloned().unwrap_or_default();
+        may_be(&changes, began, Some(tags)) || self.tagging.borrow().contains(&(name.to_vec(), tags))
+    }
+
+    /// The version with this time has these tags from the start, if it ever is; or has them now, once for all.
+    fn set_tags(&self, name: &[u8], time: u64, tags: u64) {
+        let now = self.tick();
+        self.tags.borrow_mut().insert((name.to_vec(), time), vec![Change { value: Some(tags), began: now, ended: Some(now) }]);
     }
 
     /// After a power cut: this is what a name has, once for all.
@@ -92,6 +108,15 @@ impl History {
         let now = self.tick();
         self.names.borrow_mut().insert(name.to_vec(), vec![Change { value, began: now, ended: Some(now) }]);
     }
+}
+
+/// Whether one of `changes` may be seen as `value` by somebody who looked from `began` on.
+fn may_be(changes: &[Change], began: u64, value: Value) -> bool {
+    let is_over = |change: &Change| {
+        let ended = change.ended.unwrap_or(u64::MAX);
+        changes.iter().any(|later| later.began > ended && later.ended.is_some_and(|ended| ended < began))
+    };
+    changes.iter().any(|change| change.value == value && !is_over(change))
 }
 
 /// An object's bytes, by the number of the put they are of.
@@ -109,13 +134,30 @@ pub(super) fn read_properties(bytes: &[u8]) -> [u64; 3] {
     words.try_into().expect("three words")
 }
 
+/// Tags by a number, and none by 0; those an object is put with are by its time.
+pub(super) fn tags(number: u64) -> Box<[u8]> {
+    number.to_le_bytes().repeat(if number == 0 { 0 } else { 1 + number as usize % 50 }).into()
+}
+
+fn read_tags(bytes: &[u8]) -> u64 {
+    let number = bytes.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
+    assert!(bytes == &tags(number)[..], "tags that nobody gave");
+    number
+}
+
+/// The time of the put with a number.
+pub(super) fn time_of(number: u64) -> u64 {
+    number & ((1 << 48) - 1)
+}
+
 pub(super) fn attributes(number: u64, content: u64, size: u64) -> Attributes {
-    Attributes { properties: properties(number, content, size), time_ms: number, ..Attributes::default() }
+    let (properties, tags) = (properties(number, content, size), tags(time_of(number)));
+    Attributes { properties, tags, time_ms: number, ..Attributes::default() }
 }
 
 struct Client {
     core: Core,
-    engine: Engine,
+    store: Store,
     history: Rc<History>,
     bucket: u32,
     rng: Rng,
@@ -133,14 +175,15 @@ impl Client {
 
     async fn step(&mut self) -> Outcome<()> {
         let name = self.name();
-        let step = match self.rng.below(40) {
+        let step = match self.rng.below(44) {
+            40.. => return self.retag(&name).await,
             // Any segment, however little it frees.
             39 => {
-                let segment = self.rng.below(self.engine.segments().count().into()) as u32;
-                self.engine.compact_this(segment).await;
+                let segment = self.rng.below(self.store.engine().segments().count().into()) as u32;
+                self.store.engine().compact_this(segment).await;
                 return Ok(());
             }
-            38 => return self.engine.checkpoint().await,
+            38 => return self.store.checkpoint().await,
             step => step / 4,
         };
         match step {
@@ -157,12 +200,12 @@ impl Client {
     }
 
     /// Writes `size` bytes of `content`, from byte `at` on, in pieces of any length.
-    async fn write(&mut self, put: &mut super::put::Put, content: u64, at: u64, size: u64) -> Outcome<()> {
+    async fn write(&mut self, put: &mut Put, content: u64, at: u64, size: u64) -> Outcome<()> {
         let mut done = 0;
         while done < size {
             let most = [size - done, 4096, 70_000, 1 << 20][self.rng.below(4) as usize];
             let len = most.min(size - done).min(1 << 20) as u32;
-            let mut run = self.engine.slab().run(len)?;
+            let mut run = self.store.slab().run(len)?;
             for (index, to) in run.as_mut_slice().iter_mut().enumerate() {
                 *to = byte(content, at + done + index as u64);
             }
@@ -194,7 +237,8 @@ impl Client {
 
     async fn put(&mut self, name: &[u8], expect: Expect) -> Outcome<()> {
         let (number, size) = (self.rng.u64() >> 1, self.size());
-        let mut put = self.engine.put(self.bucket, name)?;
+        let mut put = self.store.put(self.bucket, name)?;
+        self.history.set_tags(name, time_of(number), time_of(number));
         let change = self.history.begin(name, Some(number));
         self.write(&mut put, number, 0, size).await?;
         if self.rng.below(12) == 0 {
@@ -212,7 +256,7 @@ impl Client {
 
     async fn delete(&mut self, name: &[u8]) -> Outcome<()> {
         let change = self.history.begin(name, None);
-        let outcome = self.engine.delete(self.bucket, name, Which::Newest, Expect::Anything, 1).await;
+        let outcome = self.store.delete(self.bucket, name, Which::Newest, Expect::Anything, 1).await;
         self.settle(name, change, outcome).map(drop)
     }
 
@@ -226,7 +270,7 @@ impl Client {
                 start..start + self.rng.below(2_000_000)
             }
         };
-        let mut get = match self.engine.get(self.bucket, name, Which::Newest, range.clone()).await {
+        let mut get = match self.store.get(self.bucket, name, Which::Newest, range.clone()).await {
             Ok(get) => get,
             Err(Failure::NoSuchObject(_)) => {
                 assert!(self.history.may_be(name, began, None), "{}: nothing is there", String::from_utf8_lossy(name));
@@ -236,7 +280,10 @@ impl Client {
         };
         let [number, content, size] = read_properties(&get.properties);
         assert!(self.history.may_be(name, began, Some(number)), "{}: {number:x} is there", String::from_utf8_lossy(name));
-        assert_eq!((get.version.size, get.version.time_ms), (size, number & ((1 << 48) - 1)));
+        assert_eq!((get.version.size, get.version.time_ms), (size, time_of(number)));
+        if self.rng.below(2) == 0 {
+            self.look_at_tags(name, &get, began).await?;
+        }
         let (mut at, end) = (range.start.min(size), range.end.min(size));
         assert_eq!(get.range, at..end);
         while let Some(part) = get.next().await? {
@@ -249,18 +296,73 @@ impl Client {
             }
         }
         assert_eq!(at, end, "{}", String::from_utf8_lossy(name));
+        self.look_at_tags(name, &get, began).await?;
         Ok(Some(number))
+    }
+
+    /// The tags of what is read, and of what is there now; `None` where it was overwritten.
+    async fn look_at_tags(&mut self, name: &[u8], get: &Get, began: u64) -> Outcome<Option<u64>> {
+        let (shown, time) = (String::from_utf8_lossy(name), get.version.time_ms);
+        let is_there = async || {
+            let newest = self.store.version(self.bucket, name, Which::Newest).await.expect("no core ends");
+            newest.map(|version| version.sequence) == Some(get.version.sequence)
+        };
+        let found = match get.tags().await {
+            Ok(tags) => read_tags(&tags),
+            Err(Failure::NoSuchObject(_)) => {
+                assert!(!is_there().await, "{shown}: a version has lost its tags");
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        assert!(self.history.may_have_tags(name, time, began, found), "{shown}: tags {found:x} of {time:x}");
+        let began = self.history.tick();
+        let was_there = is_there().await;
+        match self.store.tags(self.bucket, name, Which::Newest).await {
+            Ok(tags) if was_there && is_there().await => {
+                let now = read_tags(&tags);
+                assert!(self.history.may_have_tags(name, time, began, now), "{shown}: tags {now:x} of {time:x} now");
+                Ok(Some(now))
+            }
+            Ok(_) => Ok(None),
+            Err(Failure::NoSuchObject(_)) => {
+                assert!(!is_there().await, "{shown}: a version has no tags");
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Gives the newest version other tags, or none.
+    async fn retag(&mut self, name: &[u8]) -> Outcome<()> {
+        let number = if self.rng.below(4) == 0 { 0 } else { self.rng.u64() | 1 << 63 };
+        let (key, began) = ((name.to_vec(), number), self.history.tick());
+        // Two who take tags away at once are told apart by nothing.
+        if !self.history.tagging.borrow_mut().insert(key.clone()) {
+            return Ok(());
+        }
+        match self.store.set_tags(self.bucket, name, Which::Newest, &tags(number), 5).await {
+            Ok(version) => {
+                let change = Change { value: Some(number), began, ended: Some(self.history.tick()) };
+                self.history.tags.borrow_mut().entry((name.to_vec(), version.time_ms)).or_default().push(change);
+            }
+            Err(Failure::NoSuchObject(_)) => {}
+            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => {}
+            Err(failure) => return Err(failure),
+        }
+        self.history.tagging.borrow_mut().remove(&key);
+        Ok(())
     }
 
     async fn multipart(&mut self, name: &[u8]) -> Outcome<()> {
         let number = self.rng.u64() >> 1;
-        let id = self.engine.begin_upload(self.bucket, name, b"", number).await?;
+        let id = self.store.begin_upload(self.bucket, name, b"", number).await?;
         let (mut parts, mut at) = (Vec::<(u16, [u8; 16], u64)>::new(), 0);
         for part in 1..=1 + self.rng.below(3) as u16 {
             // One is written twice now and then: the second holds.
             for _ in 0..1 + self.rng.below(4) / 3 {
                 let size = self.size();
-                let mut put = self.engine.put_part(self.bucket, name, id, part)?;
+                let mut put = self.store.put_part(self.bucket, name, id, part)?;
                 self.write(&mut put, number, at, size).await?;
                 let written = put.finish(attributes(number, number, size)).await?;
                 parts.retain(|(other, ..)| *other != part);
@@ -268,28 +370,35 @@ impl Client {
             }
             at += parts.last().expect("it was pushed").2;
         }
-        assert_eq!(self.engine.upload(self.bucket, name, id)?.parts.len(), parts.len());
+        assert_eq!(self.store.upload(self.bucket, name, id).await?.parts.len(), parts.len());
         if self.rng.below(4) == 0 {
-            self.engine.abort_upload(self.bucket, name, id, 3).await?;
+            self.store.abort_upload(self.bucket, name, id, 3).await?;
             self.history.ended_uploads.borrow_mut().insert(id);
             return Ok(());
         }
         let wanted: Vec<(u16, [u8; 16])> = parts.iter().map(|&(part, etag, _)| (part, etag)).collect();
+        self.history.set_tags(name, time_of(number), time_of(number));
         let change = self.history.begin(name, Some(number));
-        let outcome = self.engine.complete_upload(self.bucket, name, id, &wanted, attributes(number, number, at)).await;
+        let outcome = self.store.complete_upload(self.bucket, name, id, &wanted, attributes(number, number, at)).await;
         if self.settle(name, change, outcome)?.is_some() {
-            assert!(matches!(self.engine.upload(self.bucket, name, id), Err(Failure::NoSuchUpload { .. })));
+            assert!(matches!(self.store.upload(self.bucket, name, id).await, Err(Failure::NoSuchUpload { .. })));
             self.history.ended_uploads.borrow_mut().insert(id);
         }
         Ok(())
     }
 
     async fn copy(&mut self, from: &[u8], to: &[u8]) -> Outcome<()> {
-        let Ok(get) = self.engine.get(self.bucket, from, Which::Newest, 0..0).await else { return Ok(()) };
+        let Ok(get) = self.store.get(self.bucket, from, Which::Newest, 0..0).await else { return Ok(()) };
         let [_, content, size] = read_properties(&get.properties);
         let number = self.rng.u64() >> 1;
+        let mut attributes = attributes(number, content, size);
+        if self.rng.below(2) == 0 {
+            let Ok(tags) = get.tags().await else { return Ok(()) };
+            attributes.tags = tags;
+        }
+        self.history.set_tags(to, time_of(number), read_tags(&attributes.tags));
         let change = self.history.begin(to, Some(number));
-        let copied = get.copy_to(self.bucket, to, attributes(number, content, size)).await?;
+        let copied = get.copy_to(self.bucket, to, attributes).await?;
         self.history.end(to, change, copied.is_some());
         Ok(())
     }
@@ -311,7 +420,8 @@ async fn look_at_all(client: &mut Client, names: &[Vec<u8>]) -> BTreeMap<Vec<u8>
                 Some(Line::Object(name, _)) => After::Name(name),
                 Some(Line::Prefix(prefix)) => After::Prefix(prefix),
             };
-            let page = client.engine.list(&Query { bucket: client.bucket, prefix: b"dir", delimiter, after: behind, limit: 3 });
+            let query = Query { bucket: client.bucket, prefix: b"dir", delimiter, after: behind, limit: 3 };
+            let page = client.store.list(&query).await.expect("no core ends");
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
             listed.extend(page);
@@ -329,6 +439,13 @@ async fn look_at_all(client: &mut Client, names: &[Vec<u8>]) -> BTreeMap<Vec<u8>
             wanted.dedup();
         }
         assert_eq!(told, wanted, "a list agrees with gets");
+        let query = VersionQuery { bucket: client.bucket, prefix: b"dir", delimiter, behind: Behind::Nothing, limit: usize::MAX };
+        let versions = client.store.versions(&query).await.expect("no core ends").into_iter().map(|line| match line {
+            VersionLine::Version { name, is_latest, .. } if is_latest => name.into_vec(),
+            VersionLine::Version { name, .. } => panic!("{name:?} has a version that nobody put"),
+            VersionLine::Prefix(prefix) => prefix.into_vec(),
+        });
+        assert_eq!(versions.collect::<Vec<Vec<u8>>>(), wanted, "a list of versions agrees with gets");
     }
     there
 }
@@ -341,23 +458,41 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
         let config = FormatConfig { segment_bytes: Some(2 << 20), ..FormatConfig::default() };
         format(&disk, &slab, &config, &mut rng).await.expect("a store is made");
     }
-    let store = Store::open(&core, &disk, &slab, &Ledger::new(), false, rng.fork()).await.expect("a store opens after any power cut");
-    assert_eq!(store.missing, [0; 0], "an object has lost data");
-    let engine = store.engine().clone();
-    let bucket = match engine.bucket(b"bucket") {
+    let place = Place { core: core.clone(), slab: slab.clone(), ledger: Ledger::new() };
+    let cores = 1 + (seed + life) as usize % (disk.info().blocks() * u64::from(disk.info().block_bytes) / (12 << 20)) as usize;
+    let options = Options { cores, is_read_only: false };
+    let stores = Store::open_on_one_thread(&place, &disk, options, rng.fork()).await.expect("a store opens after any power cut");
+    // In every other history what is read is kept, as far as there is room.
+    if seed & 2 == 0 {
+        for store in &stores {
+            let slab = Slab::new(&world.region, CACHE_CHUNKS).expect("there is memory for each");
+            core.adopt_slab(&slab);
+            store.cache_in(slab);
+        }
+    }
+    let store = stores[0].clone();
+    assert_eq!(*store.missing, [0; 0], "an object has lost data");
+    let bucket = match store.bucket(b"bucket") {
         Some((id, _)) => id,
-        None => engine.create_bucket(b"bucket", b"", 1).await.expect("the disk works"),
+        None => stores[cores - 1].create_bucket(b"bucket", b"", 1).await.expect("the disk works"),
     };
-    let mut client = Client { core: core.clone(), engine: engine.clone(), history: history.clone(), bucket, rng: rng.fork() };
+    let mut client = Client { core: core.clone(), store: store.clone(), history: history.clone(), bucket, rng: rng.fork() };
     let names: Vec<Vec<u8>> = (0..2 * NAMES).map(|at| format!("dir{}/name {}", at / NAMES, at % NAMES).into_bytes()).collect();
     let there = look_at_all(&mut client, &names).await;
-    for ((_, name, id), _) in engine.uploads(bucket, b"", 0, usize::MAX) {
+    for ((_, name, id), _) in store.uploads(bucket, b"", 0, usize::MAX).await.expect("no core ends") {
         let is_ended = history.ended_uploads.borrow().contains(&id);
         assert!(!is_ended, "{}: upload {id:x} had ended", String::from_utf8_lossy(&name));
-        engine.abort_upload(bucket, &name, id, 4).await.expect("the disk works");
+        store.abort_upload(bucket, &name, id, 4).await.expect("the disk works");
     }
+    history.tags.borrow_mut().clear();
+    history.tagging.borrow_mut().clear();
     for name in &names {
         history.set(name, there.get(name).copied());
+        if let Some(&number) = there.get(name) {
+            // A get has looked whether it may have them.
+            let tags = store.tags(bucket, name, Which::Newest).await.expect("the disk works");
+            history.set_tags(name, time_of(number), read_tags(&tags));
+        }
     }
     // In one history of four writes fail now and then, torn anywhere.
     let is_failing = seed % 4 == 1;
@@ -366,7 +501,7 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let rng = rng.fork();
-            let mut client = Client { core: core.clone(), engine: engine.clone(), history: history.clone(), bucket, rng };
+            let mut client = Client { core: core.clone(), store: store.clone(), history: history.clone(), bucket, rng };
             core.spawn(async move {
                 for _ in 0..STEPS[usize::from(is_long)] {
                     match client.step().await {
@@ -387,8 +522,10 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
         }
         sim.borrow_mut().fail_writes(0);
         let there = look_at_all(&mut client, &names).await;
-        let compacted = engine.compacted();
-        drop((client, engine, there));
+        let compacted = store.compacted().await.expect("no core ends");
+        drop((client, there));
+        stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
+        drop(stores);
         store.close().await.expect("the disk works");
         let image = sim.borrow_mut().power_cut();
         return (image, compacted);
@@ -401,8 +538,9 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
         let _ = task.await.expect("a client does not panic");
     }
     drop(client);
-    engine.close().await;
-    (image, engine.compacted())
+    let compacted = store.compacted().await.expect("no core ends");
+    store.halt().await;
+    (image, compacted)
 }
 
 /// What compaction did in it.
@@ -457,7 +595,7 @@ async fn fail_a_commit(world: &World) -> Image {
     put.write(slab.run(100).unwrap()).await.unwrap();
     put.finish(attributes(1, 1, 100)).await.unwrap();
     let id = engine.begin_upload(bucket, b"name", b"", 1).await.unwrap();
-    let mut part = engine.put_part(bucket, b"name", id, 1).unwrap();
+    let mut part = store.put_part(bucket, b"name", id, 1).unwrap();
     part.write(slab.run(200_000).unwrap()).await.unwrap();
     let etag = part.finish(attributes(2, 2, 200_000)).await.unwrap().etag;
     engine.inner.log.roll();
@@ -471,7 +609,7 @@ async fn fail_a_commit(world: &World) -> Image {
         engine.compact_this(segment).await;
     }
     let image = sim.borrow_mut().power_cut();
-    engine.close().await;
+    store.halt().await;
     image
 }
 
@@ -487,7 +625,7 @@ fn a_commit_that_failed_and_is_there_has_its_bytes() {
         there += core
             .run(async move {
                 let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(3)).await.unwrap();
-                assert_eq!(store.missing, [0; 0]);
+                assert_eq!(*store.missing, [0; 0]);
                 let engine = store.engine().clone();
                 let bucket = engine.bucket(b"bucket").expect("it was made").0;
                 let mut get = engine.get(bucket, b"name", Which::Newest, 0..u64::MAX).await.unwrap();
@@ -498,7 +636,7 @@ fn a_commit_that_failed_and_is_there_has_its_bytes() {
                 }
                 assert_eq!(bytes, size);
                 drop(get);
-                engine.close().await;
+                store.halt().await;
                 usize::from(number == 2)
             })
             .unwrap();

@@ -2,11 +2,17 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | [`handle`] | what any core can ask of a store |
+//! | [`launch`] | a store on several cores |
+//! | [`crew`] | the cores of a store ask one another |
 //! | [`engine`] | what a core does for its shards: looks up, judges conditions, commits |
 //! | [`put`], [`get`] | objects as streams |
+//! | [`cache`] | what was read and stays in memory |
 //! | [`upload`] | uploads in parts |
+//! | [`tags`] | tags that objects are given |
 //! | `buckets` | buckets |
-//! | [`check`] | everything read and compared |
+//! | [`check`] | everything read and compared, at once or at a bounded rate |
+//! | [`survey`] | what lies in segments, and what the medium cannot give back |
 //! | [`tools`] | what `basin store` does |
 //! | [`checkpoint`] | what holds, written down, so that an opening need not read the whole log |
 //! | [`compact`] | room made of what is not needed any more |
@@ -28,18 +34,24 @@
 //! | `pool` | things by number, with places used again |
 
 mod buckets;
+pub mod cache;
 pub mod catalog;
 pub mod check;
 pub mod checkpoint;
 pub mod compact;
+pub mod crew;
 pub mod draft;
 pub mod engine;
 pub mod failure;
+#[cfg(test)]
+mod faults;
 pub mod format;
 pub mod get;
+pub mod handle;
 #[cfg(test)]
 mod history;
 pub mod index;
+pub mod launch;
 pub mod layout;
 mod locks;
 pub mod log;
@@ -53,6 +65,8 @@ pub mod recover;
 mod rot;
 pub mod scan;
 pub mod segments;
+pub mod survey;
+pub mod tags;
 #[cfg(test)]
 mod testing;
 pub mod tools;

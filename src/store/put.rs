@@ -26,11 +26,22 @@ const _: () = assert!(256 + NAME_MAX + PROPERTIES_MAX + NAMED_MAX * size_of::<Ex
 
 /// Whether an item holds them.
 pub(super) fn check_lengths(name: &[u8], properties: &[u8]) -> Outcome<()> {
+    check(name, properties.len())
+}
+
+impl Attributes {
+    /// Whether an item with this name holds them.
+    pub(super) fn check_lengths(&self, name: &[u8]) -> Outcome<()> {
+        check(name, self.properties.len() + self.tags.len())
+    }
+}
+
+fn check(name: &[u8], property_bytes: usize) -> Outcome<()> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Failure::TooLong(format!("a name of {} bytes: it has 1 to {NAME_MAX}", name.len())));
     }
-    if properties.len() > PROPERTIES_MAX {
-        return Err(Failure::TooLong(format!("properties of {} bytes: at most {PROPERTIES_MAX} belong to a name", properties.len())));
+    if property_bytes > PROPERTIES_MAX {
+        return Err(Failure::TooLong(format!("properties and tags of {property_bytes} bytes: at most {PROPERTIES_MAX} belong to a name")));
     }
     Ok(())
 }
@@ -39,7 +50,7 @@ pub(super) fn check_lengths(name: &[u8], properties: &[u8]) -> Outcome<()> {
 const EXTENTS_IN_FLIGHT: usize = 8;
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = u16::MAX as usize;
-/// The longest properties, in bytes.
+/// The longest properties with the tags, in bytes.
 pub const PROPERTIES_MAX: usize = u16::MAX as usize;
 
 /// Extents that a put, a part or a completion holds, until it is dropped. When what names them is told it has holds of its own.
@@ -137,9 +148,18 @@ impl Drop for Held {
     }
 }
 
+/// Whether a put may be gone on with.
+pub(super) fn check_whole(is_broken: bool, name: &[u8]) -> Outcome<()> {
+    if is_broken {
+        let what = format!("putting '{}': a piece of it was not written", shown(name));
+        return Err(Error::new(ErrorKind::Failed, what).remedy("put it again from the start").into());
+    }
+    Ok(())
+}
+
 /// What a put becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Object,
     Part { upload: u64, number: u16 },
 }
@@ -168,22 +188,17 @@ impl Engine {
     /// # Errors
     /// `TooLong`: the name.
     pub fn put(&self, bucket: u32, name: &[u8]) -> Outcome<Put> {
-        self.begin(bucket, name, Target::Object)
+        self.put_to(bucket, name, Target::Object)
     }
 
-    /// Begins to put part `number` of an upload.
-    ///
-    /// # Errors
-    /// `NoSuchUpload`, and `InvalidPart` for a number that is none: 1 to 10,000.
-    pub fn put_part(&self, bucket: u32, name: &[u8], upload: u64, number: u16) -> Outcome<Put> {
-        self.upload(bucket, name, upload)?;
-        if !(1..=super::upload::PARTS_MAX).contains(&number) {
-            return Err(Failure::InvalidPart(number));
+    /// Begins to put an object, or a part of an upload.
+    pub(super) fn put_to(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Put> {
+        if let Target::Part { upload, number } = target {
+            self.upload(bucket, name, upload)?;
+            if !(1..=super::upload::PARTS_MAX).contains(&number) {
+                return Err(Failure::InvalidPart(number));
+            }
         }
-        self.begin(bucket, name, Target::Part { upload, number })
-    }
-
-    fn begin(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Put> {
         self.check_writable()?;
         check_lengths(name, b"")?;
         let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
@@ -236,7 +251,7 @@ impl Put {
 
     /// Writes what has gathered as an extent.
     async fn spill(&mut self) -> Outcome<()> {
-        self.check_whole()?;
+        check_whole(self.is_broken, &self.name)?;
         self.is_broken = true;
         let (bytes, data) = (std::mem::take(&mut self.data_bytes), std::mem::take(&mut self.data));
         self.writes.push_back(self.held.write(self.bucket, shard(self.bucket, &self.name), bytes.into(), data, None).await);
@@ -247,21 +262,13 @@ impl Put {
         Ok(())
     }
 
-    fn check_whole(&self) -> Outcome<()> {
-        if self.is_broken {
-            let what = format!("putting '{}': a piece of it was not written", shown(&self.name));
-            return Err(Error::new(ErrorKind::Failed, what).remedy("put it again from the start").into());
-        }
-        Ok(())
-    }
-
     /// Commits: when this returns the object or part is there, and stable. Dropping the future leaves it open whether it will be.
     ///
     /// # Errors
     /// `NoSuchBucket`, `NoSuchUpload`, `Precondition`, or the device's.
     pub async fn finish(mut self, attributes: Attributes) -> Outcome<Version> {
-        self.check_whole()?;
-        check_lengths(&self.name, &attributes.properties)?;
+        check_whole(self.is_broken, &self.name)?;
+        attributes.check_lengths(&self.name)?;
         // A part's bytes are named by the object that its upload becomes.
         let is_part = self.target != Target::Object;
         if self.data_bytes > 0 && (is_part || !self.writes.is_empty() || self.size > u64::from(self.data_bytes)) {
@@ -321,8 +328,10 @@ mod tests {
             assert!(is_too_long(engine.begin_upload(bucket, b"name", &long, 1).await.unwrap_err()));
             assert!(is_too_long(engine.create_bucket(b"other", &long, 1).await.unwrap_err()));
             assert!(is_too_long(engine.put(bucket, b"name").unwrap().finish(with(&long)).await.unwrap_err()));
+            let tagged = Attributes { tags: b"t".as_slice().into(), ..with(&longest) };
+            assert!(is_too_long(engine.put(bucket, b"name").unwrap().finish(tagged).await.unwrap_err()), "both together");
             let id = engine.begin_upload(bucket, b"name", b"", 1).await.unwrap();
-            let part = engine.put_part(bucket, b"name", id, 1).unwrap().finish(with(b"")).await.unwrap();
+            let part = store.put_part(bucket, b"name", id, 1).unwrap().finish(with(b"")).await.unwrap();
             let completed = engine.complete_upload(bucket, b"name", id, &[(1, part.etag)], with(&long)).await;
             assert!(is_too_long(completed.unwrap_err()));
             // The longest there are come back.

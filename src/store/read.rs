@@ -22,6 +22,8 @@ const AT_ONCE: u32 = 64 << 10;
 pub struct Read {
     /// What belongs to it, in the words of the layer above.
     pub properties: Box<[u8]>,
+    /// Of an object the tags it was put with.
+    pub tags: Box<[u8]>,
     /// Of an object or a part what it is.
     pub fields: Fields,
     /// Bytes of its data.
@@ -126,7 +128,8 @@ fn parse(blocks: &Blocks, at: &Written, salt: u64) -> Option<(Read, Sums)> {
         What::Object(object) | What::Part(object) => object.fields,
         _ => Fields::default(),
     };
-    is_it.then(|| (Read { properties: head.item.properties.into(), fields, data_bytes, runs: Vec::new() }, sums))
+    let (properties, tags) = head.item.properties_and_tags();
+    is_it.then(|| (Read { properties: properties.into(), tags: tags.into(), fields, data_bytes, runs: Vec::new() }, sums))
 }
 
 /// `bytes` bytes of them from byte `start` on.

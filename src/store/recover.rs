@@ -10,8 +10,8 @@ use std::rc::Rc;
 use super::catalog::{Catalog, Gone, Settled};
 use super::log::{Sequences, Written};
 use super::read::at_of;
-use super::scan::Scan;
 use super::segments::{Found, Reserve, Segments};
+use super::survey::{Data, Reader, Seen, SegmentIs};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Result};
 use crate::device::block::header::{self, Header as DiskHeader};
@@ -19,17 +19,19 @@ use crate::device::block::{Disk, Durability};
 use crate::mem::{Run, Slab};
 use crate::reactor::Core;
 use crate::wire::store::entry::Entry;
-use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head, What};
+use crate::wire::store::item::Head;
 use crate::wire::store::segment::{self, Header, Kind};
-use crate::wire::store::superblock::{self, Checkpoint, State, Superblock, Unusable};
-use crate::wire::store::{DATA_BLOCK, SEGMENTS_AT, SHARDS, UNIT};
+use crate::wire::store::superblock::{self, State, Superblock, Unusable};
+use crate::wire::store::{SEGMENTS_AT, SHARDS};
 
-/// Bytes read at once: a head of any length with its block.
-const WINDOW: u32 = 1 << 20;
 /// Segments read side by side.
 const READERS: usize = 8;
 
-const _: () = assert!(WINDOW >= 2 * HEAD_MAX);
+/// Segments a core needs to work: some are kept for deletes and compaction.
+const SEGMENTS_PER_CORE: usize = 6;
+/// Opened for writing, a store may have this part of its segments unreadable, and one at least: with more it is the device that fails, and
+/// who writes to what is left would not know what is there.
+const UNREADABLE_PART: u32 = 8;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +48,10 @@ pub struct Census {
     pub is_checkpoint_lost: bool,
     /// Bytes read.
     pub bytes: u64,
+    /// Bytes that the medium cannot give back, where items may have begun; of a segment without a header all.
+    pub unreadable: u64,
+    /// Items whose head was read, and whose data the medium cannot give back. They are there: reading them is an error.
+    pub unreadable_items: u64,
 }
 
 /// A store as it was found.
@@ -86,20 +92,30 @@ pub fn core_of(shard: u8, cores: usize) -> usize {
 /// `Refused`: the disk is none, or one of a newer format. `Protocol`: both superblocks are damaged. Otherwise the device's.
 pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) -> Result<Recovered> {
     let mut superblock = read_superblock(disk, slab).await?;
+    if !options.is_read_only {
+        check_cores(disk, &superblock, options.cores)?;
+    }
     let reader = Reader { disk: disk.clone(), slab: slab.clone(), superblock };
     let headers = side_by_side(core, 0..superblock.segments, READERS * 4, {
         let reader = reader.clone();
         move |segment| {
             let reader = reader.clone();
-            async move { reader.header(segment).await }
+            async move { Ok((segment, reader.header(segment).await?)) }
         }
     })
     .await?;
-    let headers: Vec<Header> = headers.into_iter().flatten().collect();
+    let unreadable: BTreeSet<u32> = headers.iter().filter(|(_, is)| *is == SegmentIs::Unreadable).map(|&(segment, _)| segment).collect();
+    let headers = headers.into_iter().filter_map(|(_, is)| if let SegmentIs::Header(header) = is { Some(header) } else { None });
+    let headers: Vec<Header> = headers.collect();
     let newest = headers.iter().map(|header| header.generation).max().unwrap_or(0);
     if !options.is_read_only {
-        // The newer superblock may have rotted: no epoch is used twice, or sequence numbers would be.
-        let epoch = headers.iter().map(|header| header.epoch).max().unwrap_or(0).max(superblock.epoch) + 1;
+        if unreadable.len() as u32 > (superblock.segments / UNREADABLE_PART).max(1) {
+            return Err(failing(disk, unreadable.len(), &superblock));
+        }
+        // The newer superblock may have rotted: no epoch is used twice, or sequence numbers would be. A header that cannot be read may be
+        // of that one's.
+        let highest = headers.iter().map(|header| header.epoch).max().unwrap_or(0).max(superblock.epoch);
+        let epoch = highest + 1 + u64::from(!unreadable.is_empty());
         superblock = Superblock { number: superblock.number + 1, epoch, state: State::InUse, ..superblock };
         write_superblock(disk, slab, &superblock).await?;
     }
@@ -114,6 +130,14 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     let is_checkpoint_lost = superblock.checkpoint.is_some() && loaded.is_none();
     let (mut telling, checkpoint) = loaded.unwrap_or_else(|| (new(), Vec::new()));
     telling.census.is_checkpoint_lost = is_checkpoint_lost;
+    telling.census.unreadable = unreadable.len() as u64 * u64::from(superblock.segment_bytes);
+    telling.unreadable = unreadable;
+    // Tombstones in segments that were freed since: one that was still needed has moved, and the log has it. Without this the others would
+    // be looked for, and keep their segments from use, for good. Where the header cannot be read nothing is known.
+    let freed: BTreeSet<u32> =
+        log.iter().filter(|header| header.generation >= horizon).chain(&others).map(|header| header.segment).collect();
+    let is_gone = |address: u64| freed.contains(&superblock.segment_of(address));
+    telling.catalogs.iter_mut().for_each(|catalog| catalog.leave_out_tombstones(is_gone));
     let to_read: Vec<Header> = log.iter().copied().filter(|header| header.generation >= horizon).collect();
     let telling = Rc::new(RefCell::new(telling));
     telling.borrow_mut().census.segments = to_read.len() as u32;
@@ -121,15 +145,19 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
         let (reader, telling) = (reader.clone(), telling.clone());
         move |header| {
             let (reader, telling) = (reader.clone(), telling.clone());
-            async move { reader.scan(header, &telling).await }
+            async move { scan(&reader, &header, &telling).await }
         }
     })
     .await?;
     let telling = Rc::try_unwrap(telling).ok().expect("every segment is read").into_inner();
-    let (mut catalogs, census) = (telling.catalogs, telling.census);
+    let (mut catalogs, census, unreadable) = (telling.catalogs, telling.census, telling.unreadable);
     let mut settled = Vec::new();
     for catalog in &mut catalogs {
         let unread = reader.read_lists(catalog).await?;
+        if !unreadable.is_empty() {
+            // What names them may be what cannot be read, this time.
+            catalog.keep_unheld();
+        }
         let mut of_core = catalog.settle();
         of_core.missing.extend(unread);
         settled.push(of_core);
@@ -140,7 +168,11 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
         .chain(in_checkpoint)
         .map(|&Header { segment, generation, salt, kind, .. }| Found { segment, generation, salt, is_checkpoint: kind != Kind::Log })
         .collect();
-    let segments = Segments::new(superblock.segments, superblock.segment_bytes, reserve(&superblock), newest, &found);
+    // Those that cannot be read may have the highest generations, one each.
+    let highest = newest + if unreadable.is_empty() { 0 } else { u64::from(superblock.segments) };
+    let kept = reserve(&superblock, options.cores).of(superblock.segments.saturating_sub(found.len() as u32));
+    let segments = Segments::new(superblock.segments, superblock.segment_bytes, kept, highest, &found);
+    segments.set_unreadable(&unreadable);
     for (address, bytes) in catalogs.iter().flat_map(Catalog::needed) {
         segments.need(address, bytes);
     }
@@ -150,13 +182,62 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
 }
 
 /// Segments kept free for others than puts.
-pub fn reserve(superblock: &Superblock) -> Reserve {
+pub fn reserve(superblock: &Superblock, cores: usize) -> Reserve {
     let put = superblock.reserve_bytes.div_ceil(u64::from(superblock.segment_bytes)) as u32;
-    Reserve { put, delete: 2, compact: 2 }
+    // Each core may write to one of either kind, and one is left.
+    let each = cores as u32 + 1;
+    Reserve { put, delete: each, compact: each }
+}
+
+/// Whether there are segments enough for so many cores.
+fn check_cores(disk: &Disk, superblock: &Superblock, cores: usize) -> Result<()> {
+    let most = superblock.segments as usize / SEGMENTS_PER_CORE;
+    if cores <= most {
+        return Ok(());
+    }
+    let what = format!("{}: a store of {} segments on {cores} cores", disk.info().path.display(), superblock.segments);
+    Err(Error::new(ErrorKind::Usage, what).remedy(format!("open it on {most} cores at most, or format it with smaller segments")))
+}
+
+#[cold]
+fn failing(disk: &Disk, unreadable: usize, superblock: &Superblock) -> Error {
+    let path = disk.info().path.display();
+    let what = format!("{unreadable} of {} segments of the store on {path} cannot be read: the device is failing", superblock.segments);
+    Error::new(ErrorKind::Failed, what).remedy(format!(
+        "see dmesg; basin store stat {path} and dump {path} tell what is left, and open for reading only it gives what can be read"
+    ))
+}
+
+/// Tells every item of a segment.
+async fn scan(reader: &Reader, header: &Header, telling: &RefCell<Telling>) -> Result<()> {
+    reader
+        .walk(header, |seen| {
+            let mut telling = telling.borrow_mut();
+            match seen {
+                Seen::Read(bytes) => telling.census.bytes += bytes,
+                Seen::Unreadable(_, bytes) => {
+                    telling.census.unreadable += u64::from(bytes);
+                    telling.unreadable.insert(header.segment);
+                }
+                Seen::Item(address, head, data) => {
+                    telling.census.items += 1;
+                    telling.census.torn += u64::from(data == Data::Torn);
+                    telling.census.unreadable_items += u64::from(data == Data::Unreadable);
+                    // What cannot be read may have been acknowledged, and what it has replaced is not to come back in its place.
+                    if data != Data::Torn {
+                        telling.tell(head, address);
+                    }
+                }
+            }
+        })
+        .await
 }
 
 /// The superblock in force.
-async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
+///
+/// # Errors
+/// As for [`recover`].
+pub async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
     let path = disk.info().path.display().to_string();
     let info = disk.info();
     let is_long_enough = info.blocks() * u64::from(info.block_bytes) > SEGMENTS_AT;
@@ -220,7 +301,7 @@ pub async fn write_header(disk: &Disk, slab: &Slab, superblock: &Superblock, hea
     written.map(drop).map_err(|failed| disk.explain("writing the header of a segment:", lba, failed))
 }
 
-fn lba(disk: &Disk, address: u64) -> Lba {
+pub(super) fn lba(disk: &Disk, address: u64) -> Lba {
     Lba(address / u64::from(disk.info().block_bytes))
 }
 
@@ -268,217 +349,32 @@ where
 
 /// Where items are told.
 #[derive(Default)]
-struct Telling {
+pub(super) struct Telling {
     catalogs: Vec<Catalog>,
     /// The highest generation of a segment.
     newest: u64,
-    census: Census,
+    pub census: Census,
+    /// Segments that cannot be read, or not all of them.
+    unreadable: BTreeSet<u32>,
     /// Nobody counts yet what is needed, so nobody asks for this.
     gone: Gone,
 }
 
 impl Telling {
-    fn tell(&mut self, head: &Head, address: u64) {
+    pub fn tell(&mut self, head: &Head, address: u64) {
         let cores = self.catalogs.len();
         let at = at_of(head, address);
         self.catalogs[core_of(head.item.shard, cores)].apply(&head.item, at, self.newest, &mut self.gone);
         self.gone.clear();
     }
 
-    fn tell_entry(&mut self, entry: &Entry) {
+    pub fn tell_entry(&mut self, entry: &Entry) {
         let cores = self.catalogs.len();
         let Entry { address, item_bytes, head_bytes, item } = *entry;
         let at = Written { sequence: item.sequence, address, item_bytes, head_bytes };
         self.catalogs[core_of(item.shard, cores)].apply(&item, at, self.newest, &mut self.gone);
         self.gone.clear();
         self.census.entries += 1;
-    }
-}
-
-#[derive(Clone)]
-struct Reader {
-    disk: Disk,
-    slab: Slab,
-    superblock: Superblock,
-}
-
-impl Reader {
-    /// The whole blocks with `bytes` bytes at `address`, and where in them those are.
-    async fn blocks(&self, address: u64, bytes: u32) -> Result<(Run, usize)> {
-        let block = u64::from(self.superblock.block_bytes);
-        let from = address / block * block;
-        let to = (address + u64::from(bytes)).next_multiple_of(block);
-        Ok((read(&self.disk, &self.slab, from, (to - from) as u32).await?, (address - from) as usize))
-    }
-
-    /// The header of a segment, if it has one.
-    async fn header(&self, segment: u32) -> Result<Option<Header>> {
-        let run = read(&self.disk, &self.slab, self.superblock.segment_at(segment), segment::BYTES).await?;
-        Ok(Header::parse(run.as_slice(), &self.superblock.id, segment).ok())
-    }
-
-    /// Tells every item of a segment.
-    async fn scan(&self, header: Header, telling: &RefCell<Telling>) -> Result<()> {
-        let base = self.superblock.segment_at(header.segment);
-        let end = base + u64::from(self.superblock.segment_bytes);
-        let mut at = base + u64::from(segment::BYTES);
-        while at < end {
-            let bytes = (end - at).min(u64::from(WINDOW) - u64::from(self.superblock.block_bytes)) as u32;
-            let (run, skip) = self.blocks(at, bytes).await?;
-            let window = &run.as_slice()[skip..];
-            telling.borrow_mut().census.bytes += window.len() as u64;
-            let mut scan = Scan::new(window, at, header.salt, end);
-            for (address, head) in scan.by_ref() {
-                let whole = self.verify(&head, address, window, at, telling).await?;
-                let mut telling = telling.borrow_mut();
-                telling.census.items += 1;
-                telling.census.torn += u64::from(!whole);
-                if whole {
-                    telling.tell(&head, address);
-                }
-            }
-            let seen = at + window.len() as u64;
-            at = if seen >= end { end } else { scan.next_address() };
-        }
-        Ok(())
-    }
-
-    /// Whether an item's data matches its checksums. `window` was read from `at` on and has the head; what is behind it is read.
-    async fn verify(&self, head: &Head<'_>, address: u64, window: &[u8], at: u64, telling: &RefCell<Telling>) -> Result<bool> {
-        let data_at = address + u64::from(head.place.data_offset);
-        let data_bytes = head.place.data_bytes;
-        let from = (data_at - at) as usize;
-        if let Some(data) = window.get(from..from + data_bytes as usize) {
-            return Ok(head.verifies(0, data));
-        }
-        // Whole blocks of checksums, of which as many as fit in a window.
-        const STEP: u32 = WINDOW - 2 * DATA_BLOCK;
-        let mut done = 0;
-        while done < data_bytes {
-            let bytes = STEP.min(data_bytes - done);
-            let (run, skip) = self.blocks(data_at + u64::from(done), bytes).await?;
-            telling.borrow_mut().census.bytes += u64::from(bytes);
-            if !head.verifies(done, &run.as_slice()[skip..skip + bytes as usize]) {
-                return Ok(false);
-            }
-            done += bytes;
-        }
-        Ok(true)
-    }
-
-    /// Reads the lists of extents that objects name, and those that these name; those that are not as they were written come back.
-    async fn read_lists(&self, catalog: &mut Catalog) -> Result<Vec<u64>> {
-        let mut rotten = Vec::new();
-        loop {
-            let unread: Vec<Written> = catalog.unread_lists().into_iter().filter(|at| !rotten.contains(&at.sequence)).collect();
-            if unread.is_empty() {
-                return Ok(rotten);
-            }
-            for at in unread {
-                let item = self.item(at).await?;
-                let list = item.as_ref().and_then(|item| ExtentRef::list(item.parse()?.1).ok());
-                match list {
-                    Some(list) => catalog.list(at.sequence, list),
-                    None => rotten.push(at.sequence),
-                }
-            }
-        }
-    }
-
-    /// Tells what a checkpoint lists; `None` where a piece of it is missing or not as it was written. Its segments come back too.
-    async fn load(&self, checkpoint: &Checkpoint, headers: &[Header], mut telling: Telling) -> Option<(Telling, Vec<u32>)> {
-        let of_it = headers.iter().filter(|header| header.kind == Kind::Checkpoint && header.generation >= checkpoint.id);
-        let (mut pieces, mut segments) = (BTreeSet::new(), Vec::new());
-        let mut buckets = Vec::new();
-        for header in of_it {
-            let (base, mut at) = (self.superblock.segment_at(header.segment), u64::from(segment::BYTES));
-            // Pieces follow one another without gaps, and behind the last there is none.
-            while at < self.superblock.segment_bytes.into() {
-                let Some(piece) = self.item_at(base + at, header.salt).await.ok()? else { break };
-                let (head, data) = piece.parse()?;
-                let What::Checkpoint(count) = head.item.what else { return None };
-                if head.item.number != checkpoint.id {
-                    break;
-                }
-                let mut rest = data;
-                for _ in 0..count {
-                    let (entry, behind) = Entry::parse(rest).ok()?;
-                    self.is_in_segments(entry.address, entry.item_bytes).then_some(())?;
-                    telling.tell_entry(&entry);
-                    if entry.item.what == What::Bucket {
-                        buckets.push(Written {
-                            sequence: entry.item.sequence,
-                            address: entry.address,
-                            item_bytes: entry.item_bytes,
-                            head_bytes: entry.head_bytes,
-                        });
-                    }
-                    rest = behind;
-                }
-                telling.census.bytes += u64::from(head.place.item_bytes);
-                pieces.insert(head.item.bucket);
-                segments.extend((segments.last() != Some(&header.segment)).then_some(header.segment));
-                at += u64::from(head.place.item_bytes);
-            }
-        }
-        // What belongs to a bucket is in its item only. One that is not there any more was moved, and the log has it.
-        for at in buckets {
-            if let Some(item) = self.item(at).await.ok()?
-                && let Some((head, _)) = item.parse()
-            {
-                telling.tell(&head, at.address);
-            }
-        }
-        (pieces.len() == checkpoint.pieces as usize).then_some((telling, segments))
-    }
-
-    /// Whether an item may be there.
-    fn is_in_segments(&self, address: u64, bytes: u32) -> bool {
-        let all = u64::from(self.superblock.segments) * u64::from(self.superblock.segment_bytes);
-        let end = address.checked_add(bytes.into());
-        address >= SEGMENTS_AT && address.is_multiple_of(UNIT.into()) && end.is_some_and(|end| end <= SEGMENTS_AT + all)
-    }
-
-    /// The item that is to be at `at`, if it is as it was written.
-    async fn item(&self, at: Written) -> Result<Option<Whole>> {
-        let segment = ((at.address - SEGMENTS_AT) / u64::from(self.superblock.segment_bytes)) as u32;
-        let Some(header) = self.header(segment).await? else { return Ok(None) };
-        let item = self.item_at(at.address, header.salt).await?;
-        Ok(item.filter(|item| item.parse().is_some_and(|(head, _)| head.item.sequence == at.sequence)))
-    }
-
-    /// The item at `address` in a segment with `salt`, if there is one as it was written.
-    async fn item_at(&self, address: u64, salt: u64) -> Result<Option<Whole>> {
-        let block = self.superblock.block_bytes;
-        let (first, skip) = self.blocks(address, block - (address % u64::from(block)) as u32).await?;
-        let Ok(item_bytes) = Head::item_bytes(&first.as_slice()[skip..]) else { return Ok(None) };
-        if !self.is_in_segments(address, item_bytes) {
-            return Ok(None);
-        }
-        let mut bytes = Vec::with_capacity(item_bytes as usize);
-        while bytes.len() < item_bytes as usize {
-            let most = (item_bytes as usize - bytes.len()).min((WINDOW - 2 * DATA_BLOCK) as usize) as u32;
-            let (run, skip) = self.blocks(address + bytes.len() as u64, most).await?;
-            bytes.extend_from_slice(&run.as_slice()[skip..skip + most as usize]);
-        }
-        let whole = Whole { bytes, salt, address };
-        let verifies = whole.parse().is_some_and(|(head, data)| head.verifies(0, data));
-        Ok(verifies.then_some(whole))
-    }
-}
-
-/// An item that was read with its data, and verified.
-struct Whole {
-    bytes: Vec<u8>,
-    salt: u64,
-    address: u64,
-}
-
-impl Whole {
-    fn parse(&self) -> Option<(Head<'_>, &[u8])> {
-        let head = Head::parse(&self.bytes, self.salt, self.address).ok()?;
-        let data = self.bytes.get(head.place.data_offset as usize..)?.get(..head.place.data_bytes as usize)?;
-        Some((head, data))
     }
 }
 
@@ -495,7 +391,7 @@ mod tests {
     use crate::store::read;
     use crate::store::segments::Purpose;
     use crate::store::testing::{SEGMENT, SEGMENTS, World};
-    use crate::wire::store::item::{Class, Fields};
+    use crate::wire::store::item::{Class, ExtentRef, Fields};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -520,6 +416,7 @@ mod tests {
     fn open(core: &Core, disk: &Disk, slab: &Slab, found: Recovered, seed: u64) -> Rc<Open> {
         let segments = Arc::new(found.segments);
         let env = LogEnv {
+            core: 0,
             ops: core.ops().clone(),
             disk: disk.clone(),
             slab: slab.clone(),

@@ -1,7 +1,7 @@
 //! The segments of a device: which are free, and how much of each is needed. Shared by all cores.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::store::{SEGMENTS_AT, UNIT};
@@ -36,7 +36,15 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    fn below(self, purpose: Purpose) -> u32 {
+    /// Of a store in which so many segments are free: as little as one core needs, where there are not more. Fewer cores may have filled
+    /// it, and deletes must work.
+    pub fn of(self, free: u32) -> Reserve {
+        let each = |kept: u32| kept.min((free / 2).max(2));
+        Reserve { put: self.put, delete: each(self.delete), compact: each(self.compact) }
+    }
+
+    /// Segments that are left free for others.
+    pub fn below(self, purpose: Purpose) -> u32 {
         match purpose {
             Purpose::Put => self.put + self.delete + self.compact,
             Purpose::Delete => self.compact,
@@ -68,6 +76,8 @@ enum Use {
     Kept,
     /// Its header has rotted: what is there cannot be read, and is not written over.
     Lost,
+    /// The medium cannot give back all of it. What is there is not known, may be read another time, and is not written over.
+    Unreadable,
     /// A checkpoint.
     Checkpoint,
 }
@@ -84,6 +94,9 @@ struct Table {
     /// The longest free in front, so that all are written equally often.
     free: VecDeque<u32>,
     generation: u64,
+    /// How many were taken for puts, and how many were filled.
+    put_takes: u64,
+    filled: u64,
 }
 
 /// All segments of a store.
@@ -95,7 +108,14 @@ pub struct Segments {
     live: Box<[AtomicU32]>,
     /// Of its last use: part of the checksum of each of its items.
     salts: Box<[AtomicU64]>,
+    /// The core that writes or wrote to it since the store was opened, or [`NOBODY`].
+    writers: Box<[AtomicUsize]>,
+    /// Cores whose log waits for a segment.
+    wanting: AtomicUsize,
 }
+
+/// No core has written to the segment since the store was opened: it may have items of all of them.
+const NOBODY: usize = usize::MAX;
 
 /// How full a store is, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +154,9 @@ impl Segments {
         }
         let free = (0..count).filter(|&segment| slots[segment as usize].used == Use::Free).collect();
         let live = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Segments { segment_bytes, reserve, table: Mutex::new(Table { slots, free, generation: highest }), live, salts }
+        let writers = (0..count).map(|_| AtomicUsize::new(NOBODY)).collect();
+        let table = Mutex::new(Table { slots, free, generation: highest, put_takes: 0, filled: 0 });
+        Segments { segment_bytes, reserve, table, live, salts, writers, wanting: AtomicUsize::new(0) }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -150,6 +172,12 @@ impl Segments {
     /// Segments that are free beyond those kept for others than puts.
     pub fn free_for_puts(&self) -> u32 {
         (self.table().free.len() as u32).saturating_sub(self.reserve.below(Purpose::Put))
+    }
+
+    /// How many are free, and how many were taken for puts so far.
+    pub fn free_and_taken(&self) -> (usize, u64) {
+        let table = self.table();
+        (table.free.len(), table.put_takes)
     }
 
     /// How many there are.
@@ -175,15 +203,46 @@ impl Segments {
         }
         let segment = table.free.pop_front()?;
         table.generation += 1;
+        table.put_takes += u64::from(purpose == Purpose::Put);
         let generation = table.generation;
         table.slots[segment as usize] = Slot { used: Use::Open, generation };
         self.salts[segment as usize].store(salt, Ordering::Release);
         Some(Taken { segment, generation })
     }
 
+    /// Items of this core's shards only will be written to a segment that it has taken.
+    pub fn set_writer(&self, segment: u32, core: usize) {
+        self.writers[segment as usize].store(core, Ordering::Release);
+    }
+
+    /// The only core that has items in a segment, if that is known.
+    pub fn writer(&self, segment: u32) -> Option<usize> {
+        let writer = self.writers[segment as usize].load(Ordering::Acquire);
+        (writer != NOBODY).then_some(writer)
+    }
+
+    /// A core's log waits for a segment from here on, or does not any more.
+    pub fn want(&self, is_wanted: bool) {
+        match is_wanted {
+            true => self.wanting.fetch_add(1, Ordering::AcqRel),
+            false => self.wanting.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    /// Whether the log of some core waits for a segment.
+    pub fn are_wanted(&self) -> bool {
+        self.wanting.load(Ordering::Acquire) > 0
+    }
+
     /// Nothing more will be written to it.
     pub fn close(&self, segment: u32) {
         self.change(segment, &[Use::Open], Use::Full);
+        self.table().filled += 1;
+    }
+
+    /// How many were filled so far.
+    pub fn filled(&self) -> u64 {
+        self.table().filled
     }
 
     /// It holds a checkpoint, and compaction leaves it alone.
@@ -219,6 +278,24 @@ impl Segments {
             }
             !is_needed
         });
+    }
+
+    /// The medium cannot give back all of these: they are left alone.
+    pub fn set_unreadable(&self, unreadable: &BTreeSet<u32>) {
+        let mut table = self.table();
+        table.free.retain(|segment| !unreadable.contains(segment));
+        unreadable.iter().for_each(|&segment| table.slots[segment as usize].used = Use::Unreadable);
+    }
+
+    /// Segments that the medium cannot give back all of.
+    pub fn unreadable(&self) -> Vec<u32> {
+        self.those(Use::Unreadable)
+    }
+
+    fn those(&self, used: Use) -> Vec<u32> {
+        let table = self.table();
+        let those = table.slots.iter().enumerate().filter(|(_, slot)| slot.used == used);
+        those.map(|(segment, _)| segment as u32).collect()
     }
 
     /// Those that could not be emptied are as any other again.
@@ -297,7 +374,7 @@ impl Segments {
     }
 
     /// The lowest generation of a segment that is in use: tombstones that held before it was taken are not needed. A checkpoint's segments
-    /// count: it may list what a tombstone has ended since.
+    /// count: it may list what a tombstone has ended since; and those that cannot be read, whose generation is 0 where it is not known.
     pub fn oldest_generation(&self) -> u64 {
         let table = self.table();
         let in_use = table.slots.iter().filter(|slot| !matches!(slot.used, Use::Free | Use::Lost));
@@ -314,9 +391,7 @@ impl Segments {
 
     /// Segments whose header has rotted.
     pub fn lost(&self) -> Vec<u32> {
-        let table = self.table();
-        let lost = table.slots.iter().enumerate().filter(|(_, slot)| slot.used == Use::Lost);
-        lost.map(|(segment, _)| segment as u32).collect()
+        self.those(Use::Lost)
     }
 
     /// How full the store is.

@@ -17,6 +17,10 @@ pub const SEGMENT: u32 = 2 << 20;
 /// Segments of the disk.
 pub const SEGMENTS: u32 = 19;
 
+/// Chunks of a cache, and how many of them there may be.
+pub const CACHE_CHUNKS: u32 = 256;
+const CACHES: u32 = 4;
+
 /// A simulated disk of [`SEGMENTS`] segments.
 pub fn disk_config(block_bytes: u32) -> SimDiskConfig {
     let capacity_bytes = SEGMENTS_AT + u64::from(SEGMENT) * u64::from(SEGMENTS);
@@ -28,6 +32,8 @@ pub struct World {
     pub core: Core,
     pub disk: Disk,
     pub slab: Slab,
+    /// Where there is memory for caches.
+    pub region: Region,
 }
 
 impl World {
@@ -39,11 +45,11 @@ impl World {
     pub fn with(config: SimDiskConfig, image: Image, seed: u64) -> Option<World> {
         let core = Core::new(CoreConfig::default()).map_err(|error| eprintln!("SKIPPED: {error}")).ok()?;
         let region = Region::map(&RegionConfig { chunk_bytes: 4096, ..RegionConfig::new(64 << 20) }).unwrap();
-        let slab = Slab::new(&region, region.undealt()).unwrap();
+        let slab = Slab::new(&region, region.undealt() - CACHE_CHUNKS * CACHES).unwrap();
         core.adopt_slab(&slab);
         let disk = Disk::simulated(core.ops(), SimDisk::new(config, core.ops(), image, Rng::seeded(seed)));
         core.attach(disk.queue().expect("a simulated disk is polled"));
-        Some(World { core, disk, slab })
+        Some(World { core, disk, slab, region })
     }
 
     /// What a log needs, on a disk that has no store: two segments are kept free, one of them for deletes.
@@ -63,7 +69,7 @@ impl World {
         };
         let segments = Arc::new(Segments::new(SEGMENTS, SEGMENT, Reserve { put: 0, delete: 1, compact: 1 }, 0, &[]));
         let (ops, disk, slab) = (self.core.ops().clone(), self.disk.clone(), self.slab.clone());
-        LogEnv { ops, disk, slab, ledger: Ledger::new(), segments, superblock }
+        LogEnv { core: 0, ops, disk, slab, ledger: Ledger::new(), segments, superblock }
     }
 
     /// Sequence numbers of the first epoch.

@@ -1,11 +1,10 @@
-//! What `basin store` does: makes a store, says what one holds, and checks every byte of it.
+//! What `basin store` does: makes a store, says what one holds, checks every byte of it, and prints what lies on its device.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::check::Checked;
 use super::format::{FormatConfig, format};
 use super::open::Store;
 use super::recover::Census;
@@ -16,6 +15,12 @@ use crate::device::block::{Disk, DiskConfig};
 use crate::mem::{Ledger, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig};
 use crate::wire::store::superblock::State;
+
+mod dump;
+mod verify;
+
+pub use dump::{DumpAs, dump};
+pub use verify::{Report, ScrubOptions, check, scrub};
 
 pub use crate::wire::store::superblock::Durability;
 
@@ -45,19 +50,24 @@ impl Place {
         Ok(Place { core, slab, disk })
     }
 
-    /// Opens the store on the disk for reading, and gives what `what` makes of it.
-    fn with_store<T, F>(path: impl Into<PathBuf>, what: impl FnOnce(Store) -> F + 'static) -> Result<T>
-    where
-        T: 'static,
-        F: Future<Output = Result<T>> + 'static,
-    {
+    /// Opens the disk for reading.
+    fn for_reading(path: impl Into<PathBuf>) -> Result<Place> {
         let path = path.into();
         if !path.exists() {
             let path = path.display();
             let error = Error::new(ErrorKind::Unavailable, format!("{path} does not exist"));
             return Err(error.remedy(format!("basin store format {path} --size SIZE makes a store in a file")));
         }
-        let place = Place::open(&DiskConfig { read_only: true, as_store: true, ..DiskConfig::new(path) })?;
+        Place::open(&DiskConfig { read_only: true, as_store: true, ..DiskConfig::new(path) })
+    }
+
+    /// Opens the store on the disk for reading, and gives what `what` makes of it.
+    fn with_store<T, F>(path: impl Into<PathBuf>, what: impl FnOnce(Store) -> F + 'static) -> Result<T>
+    where
+        T: 'static,
+        F: Future<Output = Result<T>> + 'static,
+    {
+        let place = Place::for_reading(path)?;
         let (core, slab, disk) = (place.core.clone(), place.slab, place.disk);
         place.core.run(async move {
             let store = Store::open(&core, &disk, &slab, &Ledger::new(), true, Rng::from_kernel()).await?;
@@ -139,6 +149,14 @@ pub struct Stat {
     pub torn_items: u64,
     /// Extents that objects name and nobody has found.
     pub missing_extents: usize,
+    /// Segments that the medium cannot give back, or not all of.
+    pub unreadable_segments: Vec<u32>,
+    /// Bytes of them that it cannot give back.
+    pub unreadable_bytes: u64,
+    /// Items whose head was read, and whose data the medium cannot give back.
+    pub unreadable_items: u64,
+    /// Segments with items that are needed, and without a header: it has rotted.
+    pub lost_segments: Vec<u32>,
 }
 
 /// Says what a store is and holds. Nothing is written.
@@ -149,7 +167,7 @@ pub fn stat(path: impl Into<PathBuf>) -> Result<Stat> {
     Place::with_store(path, |store| async move {
         let (superblock, engine) = (store.superblock(), store.engine());
         let usage = engine.segments().usage();
-        let Census { segments, items, torn, entries, .. } = store.census;
+        let Census { segments, items, torn, entries, unreadable, unreadable_items, .. } = store.census;
         let catalog = engine.inner.catalog.borrow();
         Ok(Stat {
             id: superblock.id.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -174,6 +192,10 @@ pub fn stat(path: impl Into<PathBuf>) -> Result<Stat> {
             log_items: items,
             torn_items: torn,
             missing_extents: store.missing.len(),
+            unreadable_segments: engine.segments().unreadable(),
+            unreadable_bytes: unreadable,
+            unreadable_items,
+            lost_segments: engine.segments().lost(),
         })
     })
 }
@@ -217,29 +239,19 @@ impl Stat {
         if self.missing_extents > 0 {
             line("damaged", format!("{} extents are missing; basin store check names the objects", self.missing_extents));
         }
+        if !self.lost_segments.is_empty() {
+            line("damaged", format!("segments {:?} have lost their headers; basin store check names the objects", self.lost_segments));
+        }
+        if !self.unreadable_segments.is_empty() {
+            let (bytes, segments) = (human_bytes(self.unreadable_bytes), &self.unreadable_segments);
+            line(
+                "UNREADABLE",
+                format!("{bytes} of segments {segments:?}: objects may be missing or older than they were, and deleted ones back"),
+            );
+        }
+        if self.unreadable_items > 0 {
+            line("UNREADABLE", format!("data of {} items; basin store check names the objects", self.unreadable_items));
+        }
         text
     }
-}
-
-/// Reads every needed byte of a store and compares it. Nothing is written.
-///
-/// # Errors
-/// `Refused`: no store, or one of a newer format; `Failed`: something is damaged, and the error lists it. Otherwise the device's.
-pub fn check(path: impl Into<PathBuf>) -> Result<String> {
-    let path = path.into();
-    let shown = path.display().to_string();
-    Place::with_store(path, |store| async move {
-        let Checked { items, bytes, mut damaged, objects } = store.engine().check().await?;
-        damaged.extend(store.missing.iter().map(|id| format!("extent {id:#x} is named by an object and not on the device")));
-        if store.census.is_checkpoint_lost {
-            damaged.push("the checkpoint is not whole; the log was read instead, which takes longer".into());
-        }
-        let read = format!("{items} items, {}", human_bytes(bytes));
-        if damaged.is_empty() {
-            return Ok(format!("{shown}: every byte is as it was written ({read})\n"));
-        }
-        let list: String = damaged.iter().map(|line| format!("\n  {line}")).collect();
-        let what = format!("{shown}: damaged in {} places, {} objects have lost bytes ({read}):{list}", damaged.len(), objects.len());
-        Err(Error::new(ErrorKind::Failed, what).remedy("put the objects again from another copy, or delete them"))
-    })
 }

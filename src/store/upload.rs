@@ -24,10 +24,10 @@ impl Engine {
         found.ok_or_else(|| Failure::NoSuchUpload { name: shown(name), id })
     }
 
-    /// Uploads of a bucket under way, in order of name and identifier, `most` of them behind this one.
-    pub fn uploads(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Vec<(UploadKey, Upload)> {
+    /// Uploads of a bucket under way in this core's shards, in order of name and identifier, `most` of them behind this one.
+    pub fn uploads_here(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Vec<(UploadKey, Upload)> {
         let catalog = self.inner.catalog.borrow();
-        let from = (bucket, name.into(), behind + 1);
+        let from = (bucket, name.into(), behind.saturating_add(1));
         let of_bucket = catalog.uploads_from(&from).take_while(|((of, ..), _)| *of == bucket);
         of_bucket.take(most).map(|(key, upload)| (key.clone(), upload.clone())).collect()
     }
@@ -157,7 +157,7 @@ impl Engine {
         if self.version(bucket, name, Which::Newest).is_none_or(|version| version.parts == 0) {
             return Ok(None);
         }
-        let (version, read) = self.item(bucket, name, Which::Newest, 0..0).await?;
+        let (version, read) = self.item(&self.inner.reader, bucket, name, Which::Newest, 0..0).await?;
         Ok((read.fields.upload == id).then_some(version))
     }
 

@@ -1,7 +1,7 @@
 //! What goes wrong outside: full file systems, failed media, killed processes.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,34 +10,8 @@ use basin::base::error::ErrorKind;
 use basin::device::Status;
 use basin::device::block::{DiskConfig, Durability, Fault, header};
 
-use crate::loop_device::{Loop, directory, tool};
+use crate::loop_device::{Loop, SmallFs, directory};
 use crate::world::{World, skipped};
-
-/// A small mounted file system.
-struct SmallFs {
-    point: tempfile::TempDir,
-    _device: Loop,
-}
-
-impl SmallFs {
-    fn new(bytes: u64) -> Result<SmallFs, String> {
-        let device = Loop::new(bytes, |_| ())?;
-        tool("mkfs.ext4", &["-q", device.name()])?;
-        let point = directory();
-        tool("mount", &[device.name(), point.path().to_str().unwrap()])?;
-        Ok(SmallFs { point, _device: device })
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.point.path().join(name)
-    }
-}
-
-impl Drop for SmallFs {
-    fn drop(&mut self) {
-        let _ = tool("umount", &[self.point.path().to_str().unwrap()]);
-    }
-}
 
 #[test]
 fn a_full_file_system_is_said_at_once_and_leaves_no_half_file() {

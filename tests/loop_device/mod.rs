@@ -55,3 +55,31 @@ impl Drop for Loop {
         let _ = tool("losetup", &["--detach", self.name()]);
     }
 }
+
+/// A small mounted file system.
+pub struct SmallFs {
+    point: tempfile::TempDir,
+    _device: Loop,
+}
+
+impl SmallFs {
+    /// With ext4, of so many bytes.
+    pub fn new(bytes: u64) -> Result<SmallFs, String> {
+        let device = Loop::new(bytes, |_| ())?;
+        tool("mkfs.ext4", &["-q", device.name()])?;
+        let point = directory();
+        tool("mount", &[device.name(), point.path().to_str().unwrap()])?;
+        Ok(SmallFs { point, _device: device })
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
+    }
+}
+
+impl Drop for SmallFs {
+    fn drop(&mut self) {
+        let _ = tool("umount", &[self.point.path().to_str().unwrap()]);
+    }
+}

@@ -3,10 +3,14 @@
 //! `BASIN_KILLS` sets how often (40).
 
 use super::{Machine, Scratch};
-use basin::base::Rng;
-use basin::store::engine::{Attributes, Engine, Expect, Which};
+use basin::base::{Result, Rng};
+use basin::device::block::DiskConfig;
+use basin::reactor::CoreConfig;
+use basin::store::engine::{Attributes, Expect, Which};
 use basin::store::failure::{Failure, Outcome};
 use basin::store::format::{FormatConfig, format};
+use basin::store::launch::{Launch, run};
+use basin::store::open::Store;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +22,8 @@ const CHILD: &str = "BASIN_STORE_CHILD";
 /// Changes that child begins with.
 const FIRST: &str = "BASIN_STORE_FIRST";
 const CLIENTS: u64 = 16;
+/// Cores of the process that is killed. The next one has one.
+const CORES: usize = 2;
 /// Names of each client.
 const NAMES: u64 = 4;
 
@@ -35,15 +41,15 @@ fn byte(client: u64, number: u64, at: usize) -> u8 {
     (client * 31 + number * 7 + at as u64 / 64) as u8
 }
 
-async fn change(engine: &Engine, bucket: u32, client: u64, number: u64) -> Outcome<()> {
+async fn change(store: &Store, bucket: u32, client: u64, number: u64) -> Outcome<()> {
     let name = name(client, number);
     let Some(size) = size(number) else {
-        return engine.delete(bucket, &name, Which::Newest, Expect::Anything, 1).await.map(drop);
+        return store.delete(bucket, &name, Which::Newest, Expect::Anything, 1).await.map(drop);
     };
-    let mut put = engine.put(bucket, &name)?;
+    let mut put = store.put(bucket, &name)?;
     let mut at = 0;
     while at < size {
-        let mut run = engine.slab().run((size - at).min(200_000))?;
+        let mut run = store.slab().run((size - at).min(200_000))?;
         run.as_mut_slice().iter_mut().enumerate().for_each(|(index, to)| *to = byte(client, number, at as usize + index));
         at += run.len();
         put.write(run).await?;
@@ -57,25 +63,26 @@ async fn change(engine: &Engine, bucket: u32, client: u64, number: u64) -> Outco
 fn child_that_is_killed() {
     let path = PathBuf::from(std::env::var_os(CHILD).expect("the other test says where"));
     let first: u64 = std::env::var(FIRST).unwrap().parse().unwrap();
-    let machine = Machine::new(&path);
-    let core = machine.core.clone();
-    core.run(async move {
-        let store = machine.open(first).await;
-        let bucket = store.engine().bucket(b"bucket").unwrap().0;
-        for client in 0..CLIENTS {
-            let engine = store.engine().clone();
-            drop(machine.core.spawn(async move {
-                for number in first.. {
-                    change(&engine, bucket, client, number).await.unwrap();
-                    // Written at once: what is in our memory dies with us.
-                    let mut out = std::io::stdout().lock();
-                    writeln!(out, "\nstable {client} {number}").and_then(|()| out.flush()).unwrap();
-                }
-            }));
-        }
-        std::future::pending::<()>().await;
-    })
-    .unwrap();
+    let disk = DiskConfig { as_store: true, ..DiskConfig::new(path) };
+    let cores = vec![CoreConfig::default(); CORES];
+    // Clients are dealt to the cores, and their names are of any.
+    let launched =
+        run(&Launch { cores, region_bytes: 32 << 20, cache_bytes: 0, disk, is_read_only: false }, move |core, store| async move {
+            let bucket = store.bucket(b"bucket").unwrap().0;
+            for client in (store.core() as u64..CLIENTS).step_by(CORES) {
+                let store = store.clone();
+                drop(core.spawn(async move {
+                    for number in first.. {
+                        change(&store, bucket, client, number).await.unwrap();
+                        // Written at once: what is in our memory dies with us.
+                        let mut out = std::io::stdout().lock();
+                        writeln!(out, "\nstable {client} {number}").and_then(|()| out.flush()).unwrap();
+                    }
+                }));
+            }
+            std::future::pending::<Result<()>>().await
+        });
+    launched.unwrap();
 }
 
 /// What a client was told last, by client.
@@ -113,7 +120,7 @@ fn run_and_kill(path: &Path, first: u64, after: Duration) -> Stable {
 }
 
 /// Every name has the change that was told last, or one that was begun after it.
-async fn look(engine: &Engine, bucket: u32, stable: &Stable, first: u64) {
+async fn look(store: &Store, bucket: u32, stable: &Stable, first: u64) {
     for (&client, &last) in stable {
         for name_number in 0..NAMES {
             // Changes of this name: the last that was told, and the one that may have been on its way.
@@ -121,7 +128,7 @@ async fn look(engine: &Engine, bucket: u32, stable: &Stable, first: u64) {
             let open = Some(last + 1).filter(|number| number % NAMES == name_number);
             let name = name(client, name_number);
             let shown = String::from_utf8_lossy(&name).into_owned();
-            let found = match engine.get(bucket, &name, Which::Newest, 0..u64::MAX).await {
+            let found = match store.get(bucket, &name, Which::Newest, 0..u64::MAX).await {
                 Ok(mut get) => {
                     let number = u64::from_le_bytes((*get.properties).try_into().unwrap());
                     assert_eq!(Some(get.version.size as u32), size(number), "{shown}");
@@ -156,7 +163,7 @@ fn what_was_stable_survives_a_kill() {
         core.run(async move {
             format(&machine.disk, &machine.slab, &FormatConfig::default(), &mut Rng::seeded(1)).await.unwrap();
             let store = machine.open(0).await;
-            store.engine().create_bucket(b"bucket", b"", 1).await.unwrap();
+            store.create_bucket(b"bucket", b"", 1).await.unwrap();
             store.close().await.unwrap();
         })
         .unwrap();
@@ -171,11 +178,11 @@ fn what_was_stable_survives_a_kill() {
         let core = machine.core.clone();
         core.run(async move {
             let store = machine.open(kill).await;
-            assert_eq!(store.missing, [0; 0]);
-            let bucket = store.engine().bucket(b"bucket").unwrap().0;
-            look(store.engine(), bucket, &stable, first).await;
-            assert_eq!(store.engine().check().await.unwrap().damaged, [""; 0]);
-            store.engine().close().await;
+            assert_eq!(*store.missing, [0; 0]);
+            let bucket = store.bucket(b"bucket").unwrap().0;
+            look(&store, bucket, &stable, first).await;
+            assert_eq!(store.check().await.unwrap().damaged, [""; 0]);
+            store.halt().await;
         })
         .unwrap();
     }

@@ -1,16 +1,21 @@
 //! A store on a file beside a reader that knows docs/STORE.md and nothing of our code. Needs python3.
 
+mod cores;
+mod faults;
 mod kill;
+#[path = "../loop_device/mod.rs"]
+mod loop_device;
 
 use basin::base::Rng;
 use basin::device::block::{Disk, DiskConfig};
 use basin::mem::{Ledger, Region, RegionConfig, Slab};
 use basin::reactor::{Core, CoreConfig};
-use basin::store::engine::{Attributes, Engine, Expect, Which};
+use basin::store::engine::{Attributes, Expect, Which};
 use basin::store::failure::Outcome;
 use basin::store::format::{FormatConfig, format};
 use basin::store::open::Store;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,11 +48,15 @@ struct Machine {
 
 impl Machine {
     fn new(path: &Path) -> Machine {
+        Machine::on(&DiskConfig { as_store: true, ..DiskConfig::sized(path, DISK) })
+    }
+
+    fn on(config: &DiskConfig) -> Machine {
         let core = Core::new(CoreConfig::default()).expect("io_uring works here");
         let region = Region::map(&RegionConfig { chunk_bytes: 4096, ..RegionConfig::new(64 << 20) }).unwrap();
         let slab = Slab::new(&region, region.undealt()).unwrap();
         core.adopt_slab(&slab);
-        let disk = Disk::open(core.uring(), core.ops(), &DiskConfig { as_store: true, ..DiskConfig::sized(path, DISK) }).unwrap();
+        let disk = Disk::open(core.uring(), core.ops(), config).unwrap();
         disk.queue().map(|queue| core.attach(queue));
         Machine { core, disk, slab, ledger: Ledger::new() }
     }
@@ -63,7 +72,7 @@ fn bytes(seed: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-async fn write(put: &mut basin::store::put::Put, slab: &Slab, data: &[u8]) -> Outcome<()> {
+async fn write(put: &mut basin::store::handle::Put, slab: &Slab, data: &[u8]) -> Outcome<()> {
     for piece in data.chunks(300_000) {
         let mut run = slab.run(piece.len() as u32)?;
         run.as_mut_slice().copy_from_slice(piece);
@@ -72,92 +81,105 @@ async fn write(put: &mut basin::store::put::Put, slab: &Slab, data: &[u8]) -> Ou
     Ok(())
 }
 
-async fn put(engine: &Engine, bucket: u32, name: &str, data: &[u8], attributes: Attributes) -> Outcome<u64> {
-    let mut put = engine.put(bucket, name.as_bytes())?;
-    write(&mut put, engine.slab(), data).await?;
+async fn put(store: &Store, bucket: u32, name: &str, data: &[u8], attributes: Attributes) -> Outcome<u64> {
+    let mut put = store.put(bucket, name.as_bytes())?;
+    write(&mut put, store.slab(), data).await?;
     Ok(put.finish(attributes).await?.sequence)
 }
 
 fn attributes(time_ms: u64) -> Attributes {
-    Attributes { properties: format!("properties {time_ms}").into_bytes().into(), time_ms, ..Attributes::default() }
+    let properties = format!("properties {time_ms}").into_bytes().into();
+    let tags = if time_ms.is_multiple_of(3) { format!("tag={time_ms}").into_bytes() } else { Vec::new() };
+    Attributes { properties, tags: tags.into(), time_ms, ..Attributes::default() }
 }
 
 /// Objects of every shape; the names and versions that are there afterwards.
-async fn populate(engine: &Engine, rng: &mut Rng) -> Outcome<Vec<(u32, String, Which)>> {
+async fn populate(store: &Store, rng: &mut Rng) -> Outcome<Vec<(u32, String, Which)>> {
     let mut there = Vec::new();
-    let bucket = engine.create_bucket(b"photos", b"of the bucket", 1).await?;
-    let other = engine.create_bucket(b"other", b"", 2).await?;
-    let gone = engine.create_bucket(b"gone", b"", 3).await?;
-    engine.delete_bucket(gone, 4).await?;
+    let bucket = store.create_bucket(b"photos", b"of the bucket", 1).await?;
+    let other = store.create_bucket(b"other", b"", 2).await?;
+    let gone = store.create_bucket(b"gone", b"", 3).await?;
+    store.delete_bucket(gone, 4).await?;
     for number in 0..60 {
         let (bucket, name) = (if number % 5 == 0 { other } else { bucket }, format!("dir{}/name {number}", number % 3));
         let size = [0, 1, 100, 4096, 5000, 40_000][rng.below(6) as usize];
-        put(engine, bucket, &name, &bytes(number, size), attributes(number)).await?;
+        put(store, bucket, &name, &bytes(number, size), attributes(number)).await?;
+        // Other tags, other tags again, none any more; and some whose version is overwritten or deleted.
+        for (tags, of) in [("a=first", 2), ("b=second", 3), ("", 5)] {
+            if number.is_multiple_of(of) {
+                store.set_tags(bucket, name.as_bytes(), Which::Newest, tags.as_bytes(), 6).await?;
+            }
+        }
         match number % 4 {
-            0 => drop(engine.delete(bucket, name.as_bytes(), Which::Newest, Expect::Anything, 5).await?),
+            0 => drop(store.delete(bucket, name.as_bytes(), Which::Newest, Expect::Anything, 5).await?),
             1 => {
-                put(engine, bucket, &name, &bytes(number + 1000, size / 2), attributes(number + 1000)).await?;
+                put(store, bucket, &name, &bytes(number + 1000, size / 2), attributes(number + 1000)).await?;
                 there.push((bucket, name, Which::Null));
             }
             _ => there.push((bucket, name, Which::Null)),
         }
     }
-    put(engine, bucket, "large", &bytes(77, 2_600_000), attributes(9)).await?;
+    put(store, bucket, "large", &bytes(77, 2_600_000), attributes(9)).await?;
     there.push((bucket, "large".into(), Which::Null));
     for version in 0..3 {
         let attributes = Attributes { is_version: true, etag: Some([version; 16]), ..attributes(version.into()) };
-        let sequence = put(engine, bucket, "versions", &bytes(version.into(), 3000), attributes).await?;
+        let sequence = put(store, bucket, "versions", &bytes(version.into(), 3000), attributes).await?;
         there.push((bucket, "versions".into(), Which::Sequence(sequence)));
     }
-    let marker = engine.mark_deleted(bucket, b"versions", Attributes { is_version: true, ..attributes(8) }).await?;
+    let marker = store.mark_deleted(bucket, b"versions", Attributes { is_version: true, ..attributes(8) }).await?;
     there.push((bucket, "versions".into(), Which::Sequence(marker.sequence)));
     for (name, is_completed) in [("completed", true), ("aborted", false)] {
-        let id = engine.begin_upload(bucket, name.as_bytes(), b"of the upload", 6).await?;
+        let id = store.begin_upload(bucket, name.as_bytes(), b"of the upload", 6).await?;
         let mut parts = Vec::new();
         for part in [2, 1, 3] {
-            let mut put = engine.put_part(bucket, name.as_bytes(), id, part)?;
-            write(&mut put, engine.slab(), &bytes(part.into(), 700_000)).await?;
+            let mut put = store.put_part(bucket, name.as_bytes(), id, part)?;
+            write(&mut put, store.slab(), &bytes(part.into(), 700_000)).await?;
             parts.push((part, put.finish(attributes(1)).await?.etag));
         }
         parts.sort_unstable();
         if is_completed {
-            engine.complete_upload(bucket, name.as_bytes(), id, &parts, Attributes { time_ms: 7, ..Attributes::default() }).await?;
+            store.complete_upload(bucket, name.as_bytes(), id, &parts, Attributes { time_ms: 7, ..Attributes::default() }).await?;
             there.push((bucket, name.into(), Which::Null));
         } else {
-            engine.abort_upload(bucket, name.as_bytes(), id, 7).await?;
+            store.abort_upload(bucket, name.as_bytes(), id, 7).await?;
         }
     }
-    let open = engine.begin_upload(bucket, b"under way", b"", 6).await?;
-    let mut part = engine.put_part(bucket, b"under way", open, 4)?;
-    write(&mut part, engine.slab(), &bytes(4, 100_000)).await?;
+    let open = store.begin_upload(bucket, b"under way", b"", 6).await?;
+    let mut part = store.put_part(bucket, b"under way", open, 4)?;
+    write(&mut part, store.slab(), &bytes(4, 100_000)).await?;
     part.finish(attributes(1)).await?;
     Ok(there)
 }
 
 /// What the engine says of all that, in the reader's words.
-async fn told(engine: &Engine, there: &[(u32, String, Which)]) -> Outcome<Value> {
+async fn told(store: &Store, there: &[(u32, String, Which)]) -> Outcome<Value> {
     let mut objects = Vec::new();
     for (bucket, name, which) in there {
-        let names = engine.buckets();
+        let names = store.buckets();
         let bucket_name = names.iter().find(|(id, _)| id == bucket).map(|(_, bucket)| String::from_utf8_lossy(&bucket.name).into_owned());
-        let version = engine.version(*bucket, name.as_bytes(), *which).expect("it is there");
+        let version = store.version(*bucket, name.as_bytes(), *which).await?.expect("it is there");
         let number = if version.is_null { 0 } else { version.sequence };
-        let (crc, properties) = if version.is_delete_marker {
-            (0, b"properties 8".to_vec())
+        let (crc, properties, tags) = if version.is_delete_marker {
+            assert!(store.tags(*bucket, name.as_bytes(), *which).await.is_err(), "a delete marker has no tags");
+            (0, b"properties 8".to_vec(), Vec::new())
         } else {
-            let get = engine.get(*bucket, name.as_bytes(), *which, 0..u64::MAX).await?;
-            (get.fields.crc, get.properties.to_vec())
+            let get = store.get(*bucket, name.as_bytes(), *which, 0..u64::MAX).await?;
+            let tags = get.tags().await?;
+            assert_eq!(store.tags(*bucket, name.as_bytes(), *which).await?, tags);
+            (get.fields.crc, get.properties.to_vec(), tags.to_vec())
         };
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         objects.push(json!({
             "bucket": bucket_name, "name": name, "number": number, "size": version.size, "crc": crc, "etag": hex(&version.etag),
             "is_delete_marker": version.is_delete_marker, "properties": hex(&properties),
+            "tags": hex(&tags),
         }));
     }
     objects.sort_by_key(|object| (object["bucket"].to_string(), object["name"].to_string(), object["number"].as_u64()));
-    let bucket = engine.bucket(b"photos").expect("it was made").0;
-    let uploads: Vec<Value> = engine
+    let bucket = store.bucket(b"photos").expect("it was made").0;
+    let uploads: Vec<Value> = store
         .uploads(bucket, b"", 0, 10)
+        .await?
         .iter()
         .map(|((_, name, id), upload)| {
             let parts: Vec<Value> = upload.parts.values().map(|part| json!([part.fields.part, part.fields.size])).collect();
@@ -205,7 +227,7 @@ fn the_tool_makes_and_checks_and_never_overwrites() {
     let count = core
         .run(async move {
             let store = machine.open(2).await;
-            let there = populate(store.engine(), &mut Rng::seeded(3)).await.unwrap();
+            let there = populate(&store, &mut Rng::seeded(3)).await.unwrap();
             store.close().await.unwrap();
             there.len()
         })
@@ -246,22 +268,24 @@ fn a_reader_that_knows_the_format_alone_agrees() {
             let (path, killed) = at;
             format(&machine.disk, &machine.slab, &FormatConfig::default(), &mut Rng::seeded(1)).await.unwrap();
             let store = machine.open(2).await;
-            let there = populate(store.engine(), &mut Rng::seeded(3)).await.unwrap();
-            let wanted = told(store.engine(), &there).await.unwrap();
+            let there = populate(&store, &mut Rng::seeded(3)).await.unwrap();
+            let wanted = told(&store, &there).await.unwrap();
             // As it lies there for who is killed now.
             std::fs::copy(&path, &killed).unwrap();
             store.close().await.unwrap();
             // And once more, with changes behind the checkpoint.
             let store = machine.open(4).await;
             assert!(store.census.entries > 60 && store.census.segments == 0, "{:?}", store.census);
-            assert_eq!(told(store.engine(), &there).await.unwrap(), wanted);
-            let bucket = store.engine().bucket(b"other").unwrap().0;
-            put(store.engine(), bucket, "late", &bytes(1, 10), attributes(1)).await.unwrap();
-            store.engine().delete(bucket, b"late", Which::Newest, Expect::Anything, 1).await.unwrap();
-            store.engine().close().await;
+            assert_eq!(told(&store, &there).await.unwrap(), wanted);
+            let bucket = store.bucket(b"other").unwrap().0;
+            put(&store, bucket, "late", &bytes(1, 10), attributes(1)).await.unwrap();
+            store.delete(bucket, b"late", Which::Newest, Expect::Anything, 1).await.unwrap();
+            store.halt().await;
             wanted
         })
         .unwrap();
+    let tags: BTreeSet<&str> = wanted["objects"].as_array().unwrap().iter().filter_map(|object| object["tags"].as_str()).collect();
+    assert!(tags.contains("") && tags.len() > 8, "{tags:?}");
     assert!(wanted["objects"].as_array().unwrap().len() > 45 && wanted["uploads"].as_array().unwrap().len() == 1);
     assert_eq!(read(&killed, &[]), wanted, "of the log alone");
     assert_eq!(read(&path, &[]), wanted, "of a checkpoint and the log behind it");

@@ -14,7 +14,7 @@ import sys
 UNIT = 64
 DATA_BLOCK = 4096
 SEGMENTS_AT = 1 << 20
-OBJECT, EXTENT, TOMBSTONE, BUCKET, UPLOAD, PART, CHECKPOINT = range(1, 8)
+OBJECT, EXTENT, TOMBSTONE, BUCKET, UPLOAD, PART, CHECKPOINT, TAGS = range(1, 9)
 LIST = 1 << 63
 
 
@@ -61,7 +61,8 @@ class Item:
     def read_fields(self, data, at):
         """The fields of the kind, at byte `at`; gives how many extents follow the name and the properties."""
         if self.kind in (OBJECT, PART):
-            self.size, self.etag, self.crc, extents, self.part, _, self.upload = struct.unpack_from("<Q16sQHHIQ", data, at)
+            fields = struct.unpack_from("<Q16sQHHHHQ", data, at)
+            self.size, self.etag, self.crc, extents, self.part, self.tag_bytes, _, self.upload = fields
             return at + 48, extents
         if self.kind == TOMBSTONE:
             (self.ended,) = struct.unpack_from("<B", data, at)
@@ -197,6 +198,13 @@ class Store:
         of = lambda item: (UPLOAD,) + item.identity()[1:4] if item.kind == PART else item.identity()
         return {identity: item for identity, item in latest.items() if ends.get(of(item), 0) < item.sequence}
 
+    def properties_and_tags(self, holding, item):
+        """Of an object: the tags are those it was put with, unless it was given others."""
+        whole = self.whole(item)
+        end = len(whole.properties) - whole.tag_bytes
+        given = holding.get((TAGS, item.bucket, item.name, item.sequence))
+        return whole.properties[:end], self.whole(given).properties if given else whole.properties[end:]
+
     def bytes_of(self, holding, item):
         item = self.whole(item)
         if not item.extents:
@@ -222,6 +230,7 @@ def main():
         if item.kind == OBJECT and item.bucket in buckets:
             data = store.bytes_of(holding, item)
             whole = store.whole(item)
+            properties, tags = store.properties_and_tags(holding, item)
             assert len(data) == item.size and crc64(data) == whole.crc, item.name
             objects.append(
                 {
@@ -232,7 +241,8 @@ def main():
                     "crc": whole.crc,
                     "etag": item.etag.hex(),
                     "is_delete_marker": bool(item.flags & 1),
-                    "properties": whole.properties.hex(),
+                    "properties": properties.hex(),
+                    "tags": tags.hex(),
                 }
             )
         if item.kind == UPLOAD:

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::base::{Lba, Nanos, Rng};
 use crate::device::block::io::Verb;
@@ -73,14 +74,21 @@ impl SimDiskConfig {
     }
 }
 
-/// What lies on the medium: what survives a power cut. Blocks never written are absent and read as zeros.
+/// What lies on the medium: what survives a power cut. Blocks never written are absent and read as zeros. Clones share the blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    blocks: BTreeMap<u64, Box<[u8]>>,
+    blocks: BTreeMap<u64, Arc<[u8]>>,
+}
+
+impl Image {
+    /// Puts a block on the medium; `data` is as long as the disk's blocks are.
+    pub fn put(&mut self, lba: Lba, data: &[u8]) {
+        self.blocks.insert(lba.0, data.into());
+    }
 }
 
 /// The content of a block after a write, and the write's number.
-type Version = (u64, Box<[u8]>);
+type Version = (u64, Arc<[u8]>);
 
 /// A simulated disk, to be put behind [`crate::device::block::Disk::simulated`].
 pub struct SimDisk {
@@ -164,6 +172,11 @@ impl SimDisk {
     pub fn flip_bit(&mut self, lba: Lba, bit: u32) {
         let data = self.stable_block(lba.0);
         data[bit as usize / 8] ^= 1 << (bit % 8);
+    }
+
+    /// How many of these blocks were written and not discarded since.
+    pub fn written_blocks(&self, blocks: std::ops::Range<u64>) -> usize {
+        blocks.filter(|&block| self.is_written(block)).count()
     }
 
     /// Blocks whose latest write a power cut may lose.
@@ -338,9 +351,9 @@ impl SimDisk {
     fn stable_block(&mut self, block: u64) -> &mut [u8] {
         let bytes = self.config.block_bytes as usize;
         if let Some(versions) = self.cache.get_mut(&block) {
-            return &mut versions.last_mut().expect("a cached block has a version").1;
+            return Arc::make_mut(&mut versions.last_mut().expect("a cached block has a version").1);
         }
-        self.image.blocks.entry(block).or_insert_with(|| vec![0; bytes].into())
+        Arc::make_mut(self.image.blocks.entry(block).or_insert_with(|| vec![0; bytes].into()))
     }
 }
 

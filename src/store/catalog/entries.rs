@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Catalog, Ended, UploadKey};
+use super::{Catalog, Ended, Tags, UploadKey};
 use crate::store::index::Version;
 use crate::store::log::Written;
 use crate::wire::store::entry::Entry;
@@ -28,6 +28,8 @@ enum Key {
     Part(UploadKey, u16),
     Bucket(u32),
     Tombstone(Arc<Ended>),
+    /// Of the version with this sequence number.
+    Tags(u64),
 }
 
 impl Catalog {
@@ -37,7 +39,8 @@ impl Catalog {
         let uploads = self.uploads.keys().cloned().map(Key::Upload);
         let buckets = self.buckets.keys().copied().map(Key::Bucket);
         let tombstones = self.tombstones.keys().cloned().map(Key::Tombstone);
-        let others = parts.chain(uploads).chain(buckets).chain(tombstones).collect();
+        let tags = self.tags.keys().copied().map(Key::Tags);
+        let others = parts.chain(uploads).chain(buckets).chain(tombstones).chain(tags).collect();
         Page { versions: Some(Behind::Nothing), extents: self.extents.keys().copied().collect(), others }
     }
 
@@ -86,6 +89,7 @@ impl Catalog {
             has_opaque_etag: version.has_opaque_etag,
             // In the item; and the upload it completed has its tombstone.
             crc: 0,
+            tag_bytes: 0,
             upload: 0,
         };
         let what = What::Object(Object { fields, extents: self.extents_of(version.sequence) });
@@ -111,6 +115,11 @@ impl Catalog {
             Key::Bucket(id) => {
                 let bucket = self.buckets.get(id)?;
                 entry(Item { what: What::Bucket, time_ms: bucket.time_ms, bucket: *id, name: &bucket.name, ..EMPTY }, bucket.at)
+            }
+            Key::Tags(version) => {
+                let Tags { at, bucket, name, time_ms } = self.tags.get(version)?;
+                let (shard, number) = (shard(*bucket, name), *version);
+                entry(Item { what: What::Tags, shard, time_ms: *time_ms, bucket: *bucket, number, name, ..EMPTY }, *at)
             }
             Key::Tombstone(ended) => {
                 let at = self.tombstones.get(ended)?.at?;

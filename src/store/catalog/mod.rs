@@ -101,6 +101,14 @@ pub struct Bucket {
     pub properties: Box<[u8]>,
 }
 
+/// The tags of an object version, where it has others than it was put with.
+struct Tags {
+    at: Written,
+    bucket: u32,
+    name: Box<[u8]>,
+    time_ms: u64,
+}
+
 /// Bucket, name and identifier of an upload: in the order in which they are listed.
 pub type UploadKey = (u32, Box<[u8]>, u64);
 
@@ -119,6 +127,8 @@ pub struct Catalog {
     index: Index,
     /// Extents of object versions, by sequence number.
     spread: HashMap<u64, Box<[ExtentRef]>>,
+    /// Tags of object versions, by the sequence number of the version.
+    tags: HashMap<u64, Tags>,
     extents: HashMap<u64, Extent>,
     uploads: BTreeMap<UploadKey, Upload>,
     buckets: BTreeMap<u32, Bucket>,
@@ -138,6 +148,11 @@ impl Catalog {
     /// The extents of an object version.
     pub fn extents_of(&self, sequence: u64) -> &[ExtentRef] {
         self.spread.get(&sequence).map_or(&[], |extents| extents)
+    }
+
+    /// Where the tags of an object version are, by its sequence number; `None` where it has those it was put with.
+    pub fn tags(&self, version: u64) -> Option<Written> {
+        self.tags.get(&version).map(|tags| tags.at)
     }
 
     /// Where an extent is.
@@ -177,6 +192,7 @@ impl Catalog {
             What::Tombstone(class) => self.end(class, item, Some(at), limit, gone),
             What::Bucket => self.bucket(item, at, gone),
             What::Upload => self.begin_upload(item, at, gone),
+            What::Tags => self.retag(item, at, gone),
             What::Checkpoint(_) => false,
         };
         if !holds {
@@ -230,9 +246,30 @@ impl Catalog {
     /// A version holds no more.
     fn version_ended(&mut self, version: &Version, gone: &mut Gone) {
         gone.push((version.address, version.item_bytes));
+        gone.extend(self.tags.remove(&version.sequence).map(|tags| (tags.at.address, tags.at.item_bytes)));
         if let Some(extents) = self.spread.remove(&version.sequence) {
             self.release_all(&extents, gone);
         }
+    }
+
+    /// Tags of a version, which may be told later unless everything was. The version's end is theirs, so they need no tombstone.
+    fn retag(&mut self, item: &Item, at: Written, gone: &mut Gone) -> bool {
+        let Item { bucket, name, number, time_ms, .. } = *item;
+        if self.is_settled && !self.has_version(bucket, name, number) {
+            return false;
+        }
+        let mut there = self.tags.get(&number).map(|tags| tags.at);
+        if !latest(&mut there, at, gone) {
+            return false;
+        }
+        self.tags.insert(number, Tags { at, bucket, name: name.into(), time_ms });
+        true
+    }
+
+    /// Whether the version with a sequence number holds, the null version or another.
+    fn has_version(&self, bucket: u32, name: &[u8], sequence: u64) -> bool {
+        let is_it = |is_null| self.index.version(bucket, name, is_null, sequence).is_some_and(|version| version.sequence == sequence);
+        is_it(true) || is_it(false)
     }
 
     fn part(&mut self, item: &Item, part: &Object, at: Written, gone: &mut Gone) -> bool {
@@ -424,6 +461,22 @@ impl Catalog {
         }
     }
 
+    /// Not everything could be read: extents that nothing is known to name are needed all the same, until the next opening.
+    pub fn keep_unheld(&mut self) {
+        self.extents.values_mut().filter(|extent| extent.holders == 0).for_each(|extent| extent.holders = 1);
+        // Parts of an upload that was not found end, and their extents stay.
+        let parts = self.uploads.values().filter(|upload| upload.at.is_none()).flat_map(|upload| upload.parts.values());
+        let named: Vec<u64> = parts.flat_map(|part| part.extents.iter().map(ExtentRef::id)).collect();
+        for id in named {
+            self.extents.entry(id).or_default().holders += 1;
+        }
+    }
+
+    /// Leaves out tombstones whose item is where `is_gone` says that it cannot be any more: each had served, or is told again.
+    pub fn leave_out_tombstones(&mut self, is_gone: impl Fn(u64) -> bool) {
+        self.tombstones.retain(|_, tombstone| tombstone.at.is_none_or(|at| !is_gone(at.address)));
+    }
+
     /// Everything was told that was found. What belongs to nothing is forgotten, and from here on at once.
     pub fn settle(&mut self) -> Settled {
         self.is_settled = true;
@@ -431,6 +484,10 @@ impl Catalog {
         let parts = self.uploads.extract_if(.., |_, upload| upload.at.is_none()).flat_map(|(_, upload)| upload.parts.into_values());
         for part in parts.collect::<Vec<Part>>() {
             self.part_ended(part, &mut forgotten);
+        }
+        let untagged = |(&version, tags): (&u64, &Tags)| (!self.has_version(tags.bucket, &tags.name, version)).then_some(version);
+        for version in self.tags.iter().filter_map(untagged).collect::<Vec<u64>>() {
+            self.tags.remove(&version);
         }
         let unheld: Vec<u64> = self.extents.iter().filter(|(_, extent)| extent.holders == 0).map(|(&id, _)| id).collect();
         unheld.into_iter().for_each(|id| self.forget_extent(id, &mut forgotten));
@@ -454,15 +511,11 @@ impl Catalog {
             What::Part(part) => upload().and_then(|upload| upload.parts.get(&part.fields.part).map(|part| part.at)),
             What::Upload => upload().and_then(|upload| upload.at),
             What::Bucket => self.buckets.get(&item.bucket).map(|bucket| bucket.at),
+            What::Tags => self.tags(item.number),
             What::Tombstone(class) => self.tombstones.get(&ended(class, item)).and_then(|tombstone| tombstone.at),
             What::Checkpoint(_) => None,
         };
         at.is_some_and(|at| at.address == address)
-    }
-
-    /// Whether an item at `address` is needed. Looks at all of them.
-    pub fn needed_at(&self, address: u64) -> bool {
-        self.needed().any(|(at, _)| at == address)
     }
 
     /// Objects and parts whose bytes are in extents, by bucket and name.
@@ -481,7 +534,8 @@ impl Catalog {
         let uploads = self.uploads.values().flat_map(|upload| upload.at.into_iter().chain(upload.parts.values().map(|part| part.at)));
         let buckets = self.buckets.values().map(|bucket| bucket.at);
         let tombstones = self.tombstones.values().filter_map(|tombstone| tombstone.at);
-        versions.chain(extents.chain(uploads).chain(buckets).chain(tombstones).map(|at| (at.address, at.item_bytes)))
+        let tags = self.tags.values().map(|tags| tags.at);
+        versions.chain(extents.chain(uploads).chain(buckets).chain(tombstones).chain(tags).map(|at| (at.address, at.item_bytes)))
     }
 }
 

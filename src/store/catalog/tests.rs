@@ -26,6 +26,8 @@ impl Told {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     versions: BTreeSet<(u32, Vec<u8>, u64)>,
+    /// Of a version the item of its tags.
+    tags: BTreeMap<u64, u64>,
     uploads: BTreeMap<UploadKey, (u64, Vec<(u16, u64)>)>,
     buckets: BTreeMap<u32, u64>,
     extents: BTreeSet<u64>,
@@ -35,6 +37,7 @@ fn seen(catalog: &Catalog) -> Seen {
     let parts = |upload: &Upload| upload.parts.iter().map(|(&number, part)| (number, part.at.sequence)).collect();
     Seen {
         versions: catalog.index.versions().map(|(bucket, name, version)| (bucket, name.to_vec(), version.sequence)).collect(),
+        tags: catalog.tags.iter().map(|(&version, tags)| (version, tags.at.sequence)).collect(),
         uploads: catalog.uploads.iter().map(|(key, upload)| (key.clone(), (upload.at.unwrap().sequence, parts(upload)))).collect(),
         buckets: catalog.buckets.iter().map(|(&id, bucket)| (id, bucket.at.sequence)).collect(),
         extents: catalog.extents.keys().copied().collect(),
@@ -83,6 +86,7 @@ fn wanted(all: &[Told]) -> Seen {
             Kind::Part(fields, _) if holds(Class::Upload, told) => {
                 uploads.entry(key).or_default().1.insert(fields.part, sequence);
             }
+            Kind::Tags => drop(seen.tags.insert(number, sequence)),
             Kind::Bucket if holds(Class::Bucket, told) => drop(seen.buckets.insert(bucket, sequence)),
             _ => {}
         }
@@ -95,6 +99,8 @@ fn wanted(all: &[Told]) -> Seen {
             open.extend(items.get(&id).iter().flat_map(|told| &told.lists).map(ExtentRef::id));
         }
     }
+    let versions: BTreeSet<u64> = latest.values().copied().collect();
+    seen.tags.retain(|version, _| versions.contains(version));
     seen.versions = latest.into_iter().map(|((bucket, name, _), sequence)| (bucket, name, sequence)).collect();
     seen.uploads = uploads.into_iter().map(|(key, (upload, parts))| (key, (upload, parts.into_iter().collect()))).collect();
     seen
@@ -205,7 +211,7 @@ impl World {
     /// Something that a client does.
     fn step(&mut self) {
         let name = self.name();
-        match self.rng.below(10) {
+        match self.rng.below(12) {
             0..=3 => {
                 let number = if self.rng.below(2) == 0 { Some(0) } else { None };
                 let data = self.data();
@@ -220,6 +226,12 @@ impl World {
                     self.catalog.index.versions().map(|(_, name, v)| (name.to_vec(), if v.is_null { 0 } else { v.sequence })).collect();
                 if let Some((name, number)) = versions.get(self.rng.below(versions.len().max(1) as u64) as usize) {
                     self.write(Kind::Tombstone(Class::Object), Some(*number), name.clone().into());
+                }
+            }
+            10 | 11 => {
+                let versions: Vec<(Vec<u8>, u64)> = self.catalog.index.versions().map(|(_, name, v)| (name.to_vec(), v.sequence)).collect();
+                if let Some((name, sequence)) = versions.get(self.rng.below(versions.len().max(1) as u64) as usize) {
+                    self.write(Kind::Tags, Some(*sequence), name.clone().into());
                 }
             }
             6 => {
@@ -258,6 +270,10 @@ impl World {
     fn compact(&mut self) {
         let newest = self.generation();
         let from = self.rng.below(newest.max(1));
+        for told in self.all.iter().filter(|told| told.generation == from) {
+            let (item, address) = (told.draft.item(told.at.sequence), told.at.address);
+            assert_eq!(self.catalog.is_at(&item, address), self.live.contains_key(&address), "{told:?}: what is needed is moved");
+        }
         let needed: Vec<Told> =
             self.all.iter().filter(|told| told.generation == from && self.live.contains_key(&told.at.address)).cloned().collect();
         for mut told in needed {
@@ -334,6 +350,23 @@ fn an_upload_that_was_completed_is_told_until_its_tombstone_is_there() {
     assert_eq!(settled.completed, [(BUCKET, name.clone(), upload)]);
     world.write(Kind::Tombstone(Class::Upload), Some(upload), name);
     assert_eq!(world.recovered().1, Settled::default());
+}
+
+#[test]
+fn tags_go_with_their_version_and_are_of_no_other() {
+    let mut world = World::new(1);
+    let name: Box<[u8]> = b"name".as_slice().into();
+    let first = world.write(Kind::Object(Fields::default(), Box::default()), Some(0), name.clone());
+    let tags = world.write(Kind::Tags, Some(first), name.clone());
+    assert_eq!(world.catalog.tags(first).map(|at| at.sequence), Some(tags));
+    let second = world.write(Kind::Object(Fields::default(), Box::default()), Some(0), name.clone());
+    assert_eq!((world.catalog.tags(first), world.catalog.tags(second), world.live.len()), (None, None, 1));
+    // A copy that was on its way when the version ended.
+    world.write(Kind::Tags, Some(first), name.clone());
+    assert_eq!((world.catalog.tags(first), world.live.len()), (None, 1));
+    // Nor of the version with that number of another name.
+    world.write(Kind::Tags, Some(second), b"other".as_slice().into());
+    assert_eq!((world.catalog.tags(second), world.live.len()), (None, 1));
 }
 
 #[test]

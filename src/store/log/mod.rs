@@ -55,6 +55,8 @@ impl Sequences {
 /// What the log is on.
 #[derive(Clone)]
 pub struct LogEnv {
+    /// The number of its core among those of the store.
+    pub core: usize,
     /// For the signals of those who wait.
     pub ops: Ops,
     /// The store's disk.
@@ -80,6 +82,15 @@ pub struct Written {
     pub item_bytes: u32,
     /// Bytes of its head.
     pub head_bytes: u32,
+}
+
+/// Bytes since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Written to the device: the log, headers of segments and checkpoints.
+    pub device: u64,
+    /// Of items that were new, and no copies of compaction's.
+    pub items: u64,
 }
 
 /// What a copy is of.
@@ -202,6 +213,9 @@ struct Inner {
     /// Writers with nothing to do.
     idle: RefCell<Vec<Rc<Signal>>>,
     is_closed: Cell<bool>,
+    traffic: Cell<Traffic>,
+    /// Why there is no room to be made, where the device does not let it.
+    no_room: RefCell<Option<Error>>,
 }
 
 impl Log {
@@ -219,6 +233,8 @@ impl Log {
                 open: RefCell::default(),
                 idle: RefCell::default(),
                 is_closed: Cell::new(false),
+                traffic: Cell::default(),
+                no_room: RefCell::default(),
             }),
         }
     }
@@ -276,6 +292,10 @@ impl Log {
 
     async fn append_as_it_lies(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Option<Appended>> {
         let inner = &self.inner;
+        if inner.is_closed.get() {
+            let path = inner.env.disk.info().path.display();
+            return Err(Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy("open it anew"));
+        }
         let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
         inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });
         inner.wake_one();
@@ -320,35 +340,47 @@ impl Log {
         self.inner.wants_room.wait().await;
     }
 
+    /// What was written so far.
+    pub fn traffic(&self) -> Traffic {
+        self.inner.traffic.get()
+    }
+
+    /// So many bytes more were written to the device, by somebody else.
+    pub fn count(&self, bytes: u64) {
+        self.inner.traffic.update(|traffic| Traffic { device: traffic.device + bytes, ..traffic });
+    }
+
     /// Whether it ends when all is written.
     pub fn is_closed(&self) -> bool {
         self.inner.is_closed.get()
     }
 
-    /// Whether something waits for room.
-    pub fn is_starved(&self) -> bool {
-        self.inner.is_starved.get()
-    }
-
     /// There is more room: whatever waits for it tries again.
     pub fn has_room(&self) {
-        self.inner.is_starved.set(false);
-        self.inner.idle.take().iter().for_each(|signal| signal.raise());
+        *self.inner.no_room.borrow_mut() = None;
+        self.inner.wake_starved();
+    }
+
+    /// The device did not let room be made.
+    pub fn room_failed(&self, error: Error) {
+        *self.inner.no_room.borrow_mut() = Some(error);
     }
 
     /// There will be no more room: what waits for it fails.
     pub fn give_up(&self) {
-        self.inner.is_starved.set(false);
+        if !self.inner.is_starved.get() {
+            return;
+        }
         for purpose in Purpose::ALL {
             let starved = match self.inner.env.segments.may_take(purpose) {
                 true => VecDeque::new(),
                 false => std::mem::take(&mut self.inner.pending.borrow_mut()[purpose as usize]),
             };
             for pending in starved {
-                pending.ticket.settle(Err(full(&self.inner.env)));
+                pending.ticket.settle(Err(full(&self.inner.env, self.inner.no_room.borrow().as_ref())));
             }
         }
-        self.has_room();
+        self.inner.wake_starved();
     }
 
     /// Lets the writers end when all that was appended is written.
@@ -370,6 +402,33 @@ impl Inner {
         }
     }
 
+    /// Copies for which there is no segment fail: only those who wait for them could free one.
+    fn fail_copies(&self) {
+        if !self.env.segments.may_take(Purpose::Compact) {
+            let copies = std::mem::take(&mut self.pending.borrow_mut()[Purpose::Compact as usize]);
+            copies.into_iter().for_each(|copy| copy.ticket.settle(Err(full(&self.env, None))));
+        }
+    }
+
+    /// What waits for room tries again.
+    fn wake_starved(&self) {
+        if self.set_starved(false) {
+            self.idle.take().iter().for_each(|signal| signal.raise());
+        }
+    }
+
+    /// Something waits for room from here on, or nothing does; how it was before.
+    fn set_starved(&self, is_starved: bool) -> bool {
+        let before = self.is_starved.replace(is_starved);
+        if before != is_starved {
+            self.env.segments.want(is_starved);
+            if is_starved {
+                self.wants_room.raise();
+            }
+        }
+        before
+    }
+
     fn block(&self) -> u32 {
         self.env.superblock.block_bytes
     }
@@ -387,9 +446,8 @@ impl Inner {
         let mut open = self.open.borrow_mut();
         let is_pending = |purpose: Purpose| !self.pending.borrow()[purpose as usize].is_empty();
         // What may not go into the segment that is open may have one of its own by now.
-        if open.as_ref().is_some_and(|open| open.purpose > Purpose::Put && is_pending(Purpose::Put))
-            && self.env.segments.may_take(Purpose::Put)
-        {
+        let may_go = |purpose: Purpose| is_pending(purpose) && self.env.segments.may_take(purpose);
+        if open.as_ref().is_some_and(|open| Purpose::ALL.into_iter().any(|purpose| purpose < open.purpose && may_go(purpose))) {
             *open = None;
         }
         for _ in 0..2 {
@@ -398,12 +456,15 @@ impl Inner {
                 let wanted = Purpose::ALL.into_iter().filter(|&purpose| is_pending(purpose));
                 let (purpose, salt) = (wanted.clone().find(|&purpose| self.env.segments.may_take(purpose)), self.rng.borrow_mut().u64());
                 let Some((purpose, taken)) = purpose.and_then(|purpose| Some((purpose, self.env.segments.take(purpose, salt)?))) else {
-                    if wanted.count() > 0 && !self.is_starved.replace(true) {
-                        self.wants_room.raise();
+                    let is_wanted = wanted.count() > 0;
+                    if is_wanted {
+                        self.fail_copies();
+                        self.set_starved(true);
                     }
                     return None;
                 };
                 let (segment, segments) = (taken.segment, self.env.segments.clone());
+                segments.set_writer(segment, self.env.core);
                 let opening = Rc::new(Opening { segment, segments, outcome: RefCell::new(None), waiting: RefCell::default() });
                 *open = Some(Open { salt, purpose, at: segment::BYTES, opening });
                 generation = Some(taken.generation);
@@ -425,8 +486,8 @@ impl Inner {
                     if generation.is_some() {
                         *open = None;
                     }
-                    if Purpose::ALL.into_iter().any(is_pending) && !self.is_starved.replace(true) {
-                        self.wants_room.raise();
+                    if Purpose::ALL.into_iter().any(is_pending) {
+                        self.set_starved(true);
                     }
                     return None;
                 }
@@ -487,6 +548,9 @@ impl Inner {
 
     async fn carry_out(&self, mut batch: Batch) {
         let outcome = self.write(&mut batch).await;
+        let new: u64 = batch.items.iter().filter(|(pending, _)| pending.copy.is_none()).map(|(_, at)| u64::from(at.item_bytes)).sum();
+        let device = u64::from(batch.layout.bytes()) + if batch.generation.is_some() { u64::from(segment::BYTES) } else { 0 };
+        self.traffic.update(|traffic| Traffic { device: traffic.device + device, items: traffic.items + new });
         if batch.generation.is_some() {
             batch.opening.settle(outcome.clone());
         }
@@ -608,6 +672,12 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.set_starved(false);
+    }
+}
+
 /// Fills the last block of a run up with zeros.
 fn pad(run: &mut Run, block: u32) {
     let (start, len) = (run.start(), run.len());
@@ -616,10 +686,14 @@ fn pad(run: &mut Run, block: u32) {
 }
 
 #[cold]
-fn full(env: &LogEnv) -> Error {
+fn full(env: &LogEnv, why: Option<&Error>) -> Error {
     let usage = env.segments.usage();
     let what = format!("{} is full: {} of {} bytes are needed", env.disk.info().path.display(), usage.live, usage.capacity);
-    Error::new(ErrorKind::Unavailable, what).remedy("delete objects, or format a larger store")
+    match why {
+        None => Error::new(ErrorKind::Unavailable, what).remedy("delete objects, or format a larger store"),
+        // With its remedy.
+        Some(why) => Error::new(ErrorKind::Unavailable, format!("{what}, and the device does not let room be made for more: {why:#}")),
+    }
 }
 
 #[cfg(test)]

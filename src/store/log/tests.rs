@@ -7,8 +7,8 @@ use crate::reactor::Core;
 use crate::store::draft::Kind;
 use crate::store::scan::Scan;
 use crate::store::testing::{SEGMENT, SEGMENTS, World, disk_config};
-use crate::wire::store::UNIT;
 use crate::wire::store::item::Head;
+use crate::wire::store::{SEGMENTS_AT, UNIT};
 use std::collections::BTreeMap;
 
 const WRITERS: u32 = 4;
@@ -23,7 +23,7 @@ fn start(world: &World, env: &LogEnv, seed: u64) -> Log {
     drop(world.core.spawn(async move {
         while !hopeless.is_closed() {
             hopeless.wants_room().await;
-            if hopeless.is_starved() {
+            if hopeless.env().segments.are_wanted() {
                 hopeless.give_up();
             }
         }
@@ -234,4 +234,21 @@ fn a_copy_of_what_holds_no_more_is_left_out() {
     };
     let live = world.core.run(main).unwrap();
     assert_eq!(segments.usage().live, live);
+}
+
+#[test]
+fn a_delete_waits_for_no_put_while_a_segment_of_copies_is_open() {
+    let Some(world) = World::new(512, Image::default(), 4) else { return };
+    let env = world.log_env();
+    let log = start(&world, &env, 4);
+    let core = world.core.clone();
+    let main = async move {
+        let copy = log.append_copy(1, draft(1), Vec::new(), |_| true).await.unwrap().expect("it holds");
+        let deleted = core.timeout(Nanos::from_secs(5), log.append(Purpose::Delete, draft(2), Vec::new())).await;
+        let deleted = deleted.expect("segments are free").unwrap();
+        let segment = |at: Written| (at.address - SEGMENTS_AT) / u64::from(SEGMENT);
+        assert_ne!(segment(copy.at), segment(deleted.at), "what is kept for copies is not taken by others");
+        log.close();
+    };
+    world.core.run(main).unwrap();
 }

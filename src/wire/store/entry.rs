@@ -65,10 +65,18 @@ mod tests {
         let extents = [ExtentRef::new(7, 5, false), ExtentRef::new(8, 6, false)];
         let fields = Fields { size: 11, etag: [7; 16], crc: 9, has_opaque_etag: true, ..Fields::default() };
         let object = Object { fields, extents: &extents };
-        let whats = [What::Object(object), What::Extent, What::Tombstone(Class::Object), What::Bucket, What::Upload, What::Part(object)];
+        let whats = [
+            What::Object(object),
+            What::Extent,
+            What::Tombstone(Class::Object),
+            What::Bucket,
+            What::Upload,
+            What::Part(object),
+            What::Tags,
+        ];
         let entries: Vec<Entry> = whats
             .into_iter()
-            .zip([&b"a"[..], b"", b"name", b"a longer name", b"12345678", b"x"])
+            .zip([&b"a"[..], b"", b"name", b"a longer name", b"12345678", b"x", b"tagged"])
             .map(|(what, name)| {
                 let item = Item { what, shard: 5, sequence: 77, time_ms: 4, bucket: 8, number: 3, name, properties: &[] };
                 Entry { address: 0x1234_5678_9a40, item_bytes: 640, head_bytes: 104, item }

@@ -51,7 +51,8 @@ struct ObjectLayout {
     crc: U64,
     extents: U16,
     part: U16,
-    zero: U32,
+    tag_bytes: U16,
+    zero: U16,
     upload: U64,
 }
 
@@ -124,6 +125,8 @@ pub struct Fields {
     pub crc: u64,
     /// Of an object the parts it was made of, or 0; of a part its number.
     pub part: u16,
+    /// Of an object how many of its properties' bytes, the last of them, are the tags it was put with. Entries say 0.
+    pub tag_bytes: u16,
     /// The upload that an object completes, or 0; of a part the upload it is of.
     pub upload: u64,
     /// It says that the name has no object any more.
@@ -156,6 +159,7 @@ impl ObjectLayout {
             crc: fields.crc.into(),
             extents: U16::new(u16::try_from(extents.len()).expect("extents fit their count")),
             part: fields.part.into(),
+            tag_bytes: fields.tag_bytes.into(),
             zero: 0.into(),
             upload: fields.upload.into(),
         }
@@ -167,6 +171,7 @@ impl ObjectLayout {
             etag: self.etag,
             crc: self.crc.get(),
             part: self.part.get(),
+            tag_bytes: self.tag_bytes.get(),
             upload: self.upload.get(),
             is_delete_marker: flags & FLAG_DELETE_MARKER != 0,
             has_opaque_etag: flags & FLAG_OPAQUE_ETAG != 0,
@@ -210,6 +215,8 @@ pub enum What<'a> {
     Part(Object<'a>),
     /// Part of a checkpoint: so many entries.
     Checkpoint(u32),
+    /// The tags that a version of an object has, in place of those it was put with or was given before.
+    Tags,
 }
 
 const KIND_OBJECT: u8 = 1;
@@ -219,13 +226,14 @@ const KIND_BUCKET: u8 = 4;
 const KIND_UPLOAD: u8 = 5;
 const KIND_PART: u8 = 6;
 const KIND_CHECKPOINT: u8 = 7;
+const KIND_TAGS: u8 = 8;
 
 /// Bytes of the fields of a kind.
 fn field_bytes(kind: u8) -> Result<usize, Malformed> {
     Ok(match kind {
         KIND_OBJECT | KIND_PART => size_of::<ObjectLayout>(),
         KIND_TOMBSTONE => size_of::<TombstoneLayout>(),
-        KIND_EXTENT | KIND_BUCKET | KIND_UPLOAD => 0,
+        KIND_EXTENT | KIND_BUCKET | KIND_UPLOAD | KIND_TAGS => 0,
         KIND_CHECKPOINT => size_of::<ListLayout>(),
         _ => return Err(Malformed::Opcode),
     })
@@ -245,6 +253,7 @@ impl What<'_> {
             What::Upload => KIND_UPLOAD,
             What::Part(_) => KIND_PART,
             What::Checkpoint(_) => KIND_CHECKPOINT,
+            What::Tags => KIND_TAGS,
         }
     }
 
@@ -276,11 +285,11 @@ pub struct Item<'a> {
     pub time_ms: u64,
     /// The bucket's identifier.
     pub bucket: u32,
-    /// The version of an object, 0 for the null version; the identifier of an upload.
+    /// The version of an object, 0 for the null version; the identifier of an upload; of tags the sequence number of their version.
     pub number: u64,
     /// The name of the object or bucket, at most 65,535 bytes.
     pub name: &'a [u8],
-    /// What belongs to it, in the words of the layer above, at most 65,535 bytes.
+    /// What belongs to it, in the words of the layer above, and behind that the tags an object was put with: at most 65,535 bytes.
     pub properties: &'a [u8],
 }
 
@@ -335,7 +344,7 @@ impl Out<'_> {
             What::Checkpoint(entries) => {
                 self.put(ListLayout { entries: U32::new(*entries), zero: 0.into() }.as_bytes());
             }
-            What::Extent | What::Bucket | What::Upload => {}
+            What::Extent | What::Bucket | What::Upload | What::Tags => {}
         }
     }
 }
@@ -355,6 +364,17 @@ struct ListedLayout {
     zero_too: U16,
     number: U64,
     zero_as_well: U32,
+}
+
+impl<'a> Item<'a> {
+    /// Its properties, and the tags an object was put with.
+    pub fn properties_and_tags(&self) -> (&'a [u8], &'a [u8]) {
+        let tags = match self.what {
+            What::Object(object) => object.fields.tag_bytes.into(),
+            _ => 0,
+        };
+        self.properties.split_at(self.properties.len().saturating_sub(tags))
+    }
 }
 
 impl Item<'_> {
@@ -525,6 +545,9 @@ impl<'a> Head<'a> {
         let name = rest.bytes(layout.name_bytes.get().into())?;
         let properties = rest.bytes(layout.property_bytes.get().into())?;
         let what = rest.what(layout.kind, layout.flags, fields)?;
+        if matches!(what, What::Object(object) if usize::from(object.fields.tag_bytes) > properties.len()) {
+            return Err(Malformed::Length);
+        }
         let checksums = rest.bytes(checksum_count(place.data_bytes) as usize * 8)?;
         let checksums = <[U64]>::ref_from_bytes(checksums).map_err(|_| Malformed::Length)?;
         if !rest.0.is_empty() {
@@ -572,6 +595,7 @@ impl<'a> Rest<'a> {
             KIND_TOMBSTONE => read::<TombstoneLayout>(fields)?.read()?,
             KIND_BUCKET => What::Bucket,
             KIND_UPLOAD => What::Upload,
+            KIND_TAGS => What::Tags,
             KIND_CHECKPOINT => What::Checkpoint(read::<ListLayout>(fields)?.entries.get()),
             _ => return Err(Malformed::Opcode),
         })
@@ -599,6 +623,7 @@ mod tests {
             etag: *b"0123456789abcdef",
             crc: 0x1122_3344_5566_7788,
             part: 3,
+            tag_bytes: 2,
             upload: 42,
             is_delete_marker: false,
             has_opaque_etag: true,
@@ -643,6 +668,7 @@ mod tests {
             What::Bucket,
             What::Upload,
             What::Checkpoint(4),
+            What::Tags,
         ];
         let data: Vec<u8> = (0..9_000u32).map(|at| at as u8).collect();
         for what in kinds {
@@ -652,6 +678,8 @@ mod tests {
                     let (bytes, place) = written(&item, data, align);
                     let head = Head::parse(&bytes, SALT, ADDRESS).unwrap();
                     assert_eq!((head.item, head.place), (item, place));
+                    let wanted = if matches!(what, What::Object(_)) { (&b"type"[..], &b"=x"[..]) } else { (&b"type=x"[..], &b""[..]) };
+                    assert_eq!(head.item.properties_and_tags(), wanted);
                     assert!(head.verifies(0, &bytes[place.data_offset as usize..][..data.len()]));
                     assert_eq!(head.checksums.len(), data.len().div_ceil(DATA_BLOCK as usize));
                 }
@@ -709,5 +737,8 @@ mod tests {
             }
         }
         assert!(refused > 50, "{refused}");
+        let fields = Fields { tag_bytes: 7, ..object(&[]).fields };
+        let (bytes, _) = written(&item(What::Object(Object { fields, extents: &[] })), &[], UNIT);
+        assert_eq!(Head::parse(&bytes, SALT, ADDRESS).unwrap_err(), Malformed::Length, "more tags than there are bytes");
     }
 }

@@ -126,6 +126,11 @@ impl Superblock {
         SEGMENTS_AT + u64::from(segment) * u64::from(self.segment_bytes)
     }
 
+    /// The segment that byte `address` of the device is in.
+    pub fn segment_of(&self, address: u64) -> u32 {
+        ((address - SEGMENTS_AT) / u64::from(self.segment_bytes)) as u32
+    }
+
     /// Writes it to the first [`BYTES`] bytes of `to`.
     pub fn emit(&self, to: &mut [u8]) {
         let checkpoint = self.checkpoint.unwrap_or(Checkpoint { id: 0, pieces: 0, horizon: 0 });

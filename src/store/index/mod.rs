@@ -2,10 +2,14 @@
 //!
 //! A record is 64 bytes. Beside it an object costs its name, some six bytes of the ordered tree and some nine of the hash table.
 
+mod listing;
+
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
+
+pub use listing::{After, Behind, Line, Query, VersionLine, VersionQuery};
 
 use super::names::Names;
 use super::pool::Pool;
@@ -14,8 +18,6 @@ use crate::wire::store::UNIT;
 
 /// Hash tables, of which one is made larger at a time: 40,000 names move and not ten million.
 const TABLES: usize = 256;
-/// Versions of one name a list steps over before it looks for the next name in the tree.
-const STEPS_MAX: usize = 8;
 
 /// Bits of a length in units: 1 MiB of data and the longest head.
 const LENGTH_BITS: u32 = 16;
@@ -181,41 +183,6 @@ pub enum Put {
     Stale,
 }
 
-/// Where a page of a list begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After<'a> {
-    /// With the first.
-    Nothing,
-    /// Behind this name.
-    Name(&'a [u8]),
-    /// Behind all that begins with this.
-    Prefix(&'a [u8]),
-}
-
-/// What is to be listed.
-#[derive(Clone, Copy, Debug)]
-pub struct Query<'a> {
-    /// The bucket's identifier.
-    pub bucket: u32,
-    /// What the names begin with.
-    pub prefix: &'a [u8],
-    /// Names that have this behind the prefix are told as one, up to its end.
-    pub delimiter: &'a [u8],
-    /// Where the page begins.
-    pub after: After<'a>,
-    /// Lines at most.
-    pub limit: usize,
-}
-
-/// A line of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
-    /// An object: its newest version.
-    Object(Box<[u8]>, Version),
-    /// All names that begin with this.
-    Prefix(Box<[u8]>),
-}
-
 impl Index {
     /// Versions of objects in it.
     pub fn len(&self) -> u64 {
@@ -378,104 +345,13 @@ impl Index {
             None => drop(found.remove()),
         }
     }
-
-    /// A page of a list: objects by their newest version, and prefixes. Delete markers are left out. Costs by the page, however much
-    /// lies below a prefix.
-    pub fn list(&self, query: &Query) -> Vec<Line> {
-        let Query { bucket, prefix, delimiter, after, limit } = *query;
-        let mut lines = Vec::new();
-        let from = |name: &[u8], rank| self.seek(&Key { bucket, name, rank });
-        let behind = |prefix: &[u8]| successor(prefix).map(|next| from(&next, 0));
-        let start = match after {
-            After::Name(name) if name >= prefix => Some(from(name, u64::MAX)),
-            After::Prefix(before) if before >= prefix || prefix.starts_with(before) => behind(before),
-            _ => Some(from(prefix, 0)),
-        };
-        let mut at = start;
-        while lines.len() < limit {
-            let Some(cursor) = at else { break };
-            let Some(id) = self.order.get(cursor) else { break };
-            let record = &self.records[id];
-            let name = name_of(&self.names, record);
-            if record.bucket != bucket || !name.starts_with(prefix) {
-                break;
-            }
-            let common = find(&name[prefix.len()..], delimiter).map(|end| &name[..prefix.len() + end]);
-            at = match common {
-                Some(common) => {
-                    // A prefix whose objects are all gone is not told.
-                    if self.has_object(bucket, common, cursor) {
-                        lines.push(Line::Prefix(common.into()));
-                    }
-                    behind(common)
-                }
-                None => {
-                    let newest = &self.records[self.newest_in_order(bucket, name).expect("this one at least")];
-                    if newest.flags & DELETE_MARKER == 0 {
-                        lines.push(Line::Object(name.into(), newest.version()));
-                    }
-                    Some(self.next_name(cursor, bucket, name))
-                }
-            };
-        }
-        lines
-    }
-
-    /// Whether any name from `cursor` on that begins with `prefix` has an object.
-    fn has_object(&self, bucket: u32, prefix: &[u8], cursor: Cursor) -> bool {
-        let mut cursor = cursor;
-        while let Some(id) = self.order.get(cursor) {
-            let record = &self.records[id];
-            let name = name_of(&self.names, record);
-            if record.bucket != bucket || !name.starts_with(prefix) {
-                return false;
-            }
-            let newest = self.newest_in_order(bucket, name).expect("this one at least");
-            if self.records[newest].flags & DELETE_MARKER == 0 {
-                return true;
-            }
-            cursor = self.next_name(cursor, bucket, name);
-        }
-        false
-    }
-
-    /// Behind all versions of a name.
-    fn next_name(&self, cursor: Cursor, bucket: u32, name: &[u8]) -> Cursor {
-        let mut cursor = cursor;
-        for _ in 0..STEPS_MAX {
-            cursor = self.order.next(cursor);
-            if self.order.get(cursor).is_none_or(|id| !self.is_of(id, bucket, name)) {
-                return cursor;
-            }
-        }
-        self.seek(&Key { bucket, name, rank: u64::MAX })
-    }
-}
-
-/// Where the first `delimiter` in `name` ends; an empty one is nowhere.
-fn find(name: &[u8], delimiter: &[u8]) -> Option<usize> {
-    let length = delimiter.len();
-    if length == 0 {
-        return None;
-    }
-    name.windows(length).position(|part| part == delimiter).map(|at| at + length)
-}
-
-/// The first name behind all that begin with `prefix`; `None` when there can be none.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
-    let mut next = prefix[..=last].to_vec();
-    next[last] += 1;
-    Some(next)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
 
-    fn version(sequence: u64, is_null: bool) -> Version {
+    pub(in crate::store::index) fn version(sequence: u64, is_null: bool) -> Version {
         Version {
             address: sequence * 64 + (1 << 20),
             item_bytes: 640,
@@ -531,64 +407,5 @@ mod tests {
         assert_eq!((newest(&index), index.version(1, b"n", false, 6)), (Some(6), Some(version(6, false))));
         assert_eq!(index.end(1, b"n", false, 6, 6), Some(version(6, false)));
         assert_eq!((newest(&index), index.len()), (None, 0));
-    }
-
-    /// A list by looking at everything.
-    fn naive(model: &BTreeMap<(u32, Vec<u8>), u64>, query: &Query) -> Vec<(Vec<u8>, Option<u64>)> {
-        let mut lines: Vec<(Vec<u8>, Option<u64>)> = Vec::new();
-        for ((bucket, name), &sequence) in model {
-            if *bucket != query.bucket || !name.starts_with(query.prefix) {
-                continue;
-            }
-            let line = match find(&name[query.prefix.len()..], query.delimiter) {
-                Some(end) => (name[..query.prefix.len() + end].to_vec(), None),
-                None => (name.clone(), Some(sequence)),
-            };
-            let is_behind = match query.after {
-                After::Nothing => true,
-                After::Name(after) => name.as_slice() > after,
-                After::Prefix(after) => name.as_slice() > after && !name.starts_with(after),
-            };
-            if is_behind && lines.last() != Some(&line) && lines.len() < query.limit {
-                lines.push(line);
-            }
-        }
-        lines
-    }
-
-    proptest! {
-        #[test]
-        fn as_a_map(
-            steps in prop::collection::vec((any::<bool>(), 1u32..3, "[ab/\u{ff}]{0,5}"), 1..300),
-            prefix in "[ab/]{0,2}", delimiter in "/?", after in "[ab/]{0,3}", how in 0..3, limit in 1usize..20,
-        ) {
-            let (mut index, mut model) = (Index::default(), BTreeMap::new());
-            for (sequence, (is_put, bucket, name)) in steps.into_iter().enumerate() {
-                let (sequence, name) = (sequence as u64 + 1, name.into_bytes());
-                if is_put {
-                    let before = model.insert((bucket, name.clone()), sequence);
-                    let before = before.map(|sequence| version(sequence, true));
-                    prop_assert_eq!(index.put(bucket, &name, &version(sequence, true)), Put::Taken(before));
-                } else {
-                    let gone = index.end(bucket, &name, true, 0, u64::MAX).map(|version| version.sequence);
-                    prop_assert_eq!(gone, model.remove(&(bucket, name)));
-                }
-            }
-            prop_assert_eq!(index.len(), model.len() as u64);
-            for ((bucket, name), &sequence) in &model {
-                prop_assert_eq!(index.newest(*bucket, name), Some(version(sequence, true)));
-            }
-            let after = match how {
-                0 => After::Nothing,
-                1 => After::Name(after.as_bytes()),
-                _ => After::Prefix(after.as_bytes()),
-            };
-            let query = Query { bucket: 1, prefix: prefix.as_bytes(), delimiter: delimiter.as_bytes(), after, limit };
-            let lines: Vec<(Vec<u8>, Option<u64>)> = index.list(&query).into_iter().map(|line| match line {
-                Line::Object(name, version) => (name.into(), Some(version.sequence)),
-                Line::Prefix(prefix) => (prefix.into(), None),
-            }).collect();
-            prop_assert_eq!(lines, naive(&model, &query));
-        }
     }
 }

@@ -1,0 +1,314 @@
+//! A medium that cannot give back some of what it has, and freed segments that are discarded.
+
+use std::rc::Rc;
+
+use super::engine::{Engine, Expect, Which};
+use super::failure::Failure;
+use super::format::{FormatConfig, format};
+use super::history::{attributes, byte};
+use super::open::Store;
+use super::survey::{Reader, SegmentIs};
+use super::testing::{SEGMENT, SEGMENTS, World};
+use crate::base::error::ErrorKind;
+use crate::base::{Lba, Nanos, Result, Rng};
+use crate::device::sim::disk::Image;
+use crate::mem::Ledger;
+use crate::wire::store::SEGMENTS_AT;
+use crate::wire::store::segment;
+use crate::wire::store::superblock::Superblock;
+
+const SMALL: u64 = 9000;
+const LARGE: u64 = 3_000_000;
+
+async fn open(world: &World, is_read_only: bool) -> Result<Store> {
+    Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), is_read_only, Rng::seeded(5)).await
+}
+
+async fn make(world: &World) -> Store {
+    let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+    format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+    let store = open(world, false).await.unwrap();
+    store.engine().create_bucket(b"bucket", b"", 1).await.unwrap();
+    // The bucket has a segment of its own.
+    store.engine().inner.log.roll();
+    store
+}
+
+fn bucket(engine: &Engine) -> u32 {
+    engine.bucket(b"bucket").expect("it was made").0
+}
+
+/// Puts an object; what says that it is there goes into a segment of its own, if `is_apart`.
+async fn put(engine: &Engine, name: &str, number: u64, size: u64, is_apart: bool) -> super::failure::Outcome<()> {
+    let mut put = engine.put(bucket(engine), name.as_bytes())?;
+    let mut at = 0;
+    while at < size {
+        let len = (size - at).min(500_000) as u32;
+        let mut run = engine.slab().run(len)?;
+        run.as_mut_slice().iter_mut().enumerate().for_each(|(index, to)| *to = byte(number, at + index as u64));
+        at += u64::from(len);
+        put.write(run).await?;
+    }
+    if is_apart {
+        // Its extents are written by then.
+        engine.inner.core.sleep(Nanos::from_millis(20)).await;
+        engine.inner.log.roll();
+    }
+    put.finish(attributes(number, number, size)).await.map(drop)
+}
+
+/// Whether an object is there, with the bytes it was put with.
+async fn is_there(engine: &Engine, name: &str, number: u64, size: u64) -> bool {
+    let mut get = match engine.get(bucket(engine), name.as_bytes(), Which::Newest, 0..u64::MAX).await {
+        Ok(get) => get,
+        Err(Failure::NoSuchObject(_)) => return false,
+        Err(other) => panic!("{name}: {other}"),
+    };
+    let mut at = 0;
+    while let Some(part) = get.next().await.unwrap_or_else(|failure| panic!("{name}: {failure}")) {
+        for &is in part.as_slice() {
+            assert_eq!(is, byte(number, at), "{name}: byte {at}");
+            at += 1;
+        }
+    }
+    assert_eq!(at, size, "{name}");
+    true
+}
+
+fn address(engine: &Engine, name: &str) -> u64 {
+    engine.version(bucket(engine), name.as_bytes(), Which::Newest).expect("it was put").address
+}
+
+fn segment_of(address: u64) -> u32 {
+    ((address - SEGMENTS_AT) / u64::from(SEGMENT)) as u32
+}
+
+fn spoil(world: &World, address: u64) {
+    let lba = Lba(address / u64::from(world.disk.info().block_bytes));
+    world.disk.sim().expect("it is simulated").borrow_mut().make_unreadable(lba);
+}
+
+/// Writes a few objects over until the disk was written three times, and empties every segment that can be.
+async fn churn(engine: &Engine) {
+    for number in 0..3 * u64::from(SEGMENTS) * 2 {
+        put(engine, &format!("churn {}", number % 4), number, 1_000_000, false).await.unwrap();
+    }
+    for segment in 0..SEGMENTS {
+        engine.compact_this(segment).await;
+    }
+}
+
+/// A store whose segments with an object, with what says that a large object is there, and so on, cannot be read for one life.
+async fn lose_headers(world: &World) -> (Image, Vec<u32>) {
+    let store = make(world).await;
+    let engine = store.engine();
+    put(engine, "deleted", 1, SMALL, false).await.unwrap();
+    put(engine, "kept", 2, SMALL, false).await.unwrap();
+    engine.inner.log.roll();
+    put(engine, "large", 3, LARGE, true).await.unwrap();
+    engine.inner.log.roll();
+    engine.delete(bucket(engine), b"deleted", Which::Newest, Expect::Anything, 1).await.unwrap();
+    engine.inner.log.roll();
+    put(engine, "other", 4, SMALL, false).await.unwrap();
+    let lost = vec![segment_of(address(engine, "kept")), segment_of(address(engine, "large"))];
+    assert!(lost[0] != lost[1] && !lost.contains(&segment_of(address(engine, "other"))));
+    engine.close().await;
+    let (epoch, newest) = (store.superblock().epoch, engine.segments().newest_generation());
+    drop(store);
+    for &segment in &lost {
+        spoil(world, SEGMENTS_AT + u64::from(segment) * u64::from(SEGMENT));
+    }
+
+    let store = open(world, false).await.unwrap();
+    let engine = store.engine();
+    assert_eq!((store.census.unreadable, engine.segments().unreadable()), (2 * u64::from(SEGMENT), lost.clone()));
+    assert!(store.superblock().epoch > epoch + 1 && engine.segments().newest_generation() > newest + 2);
+    for (name, number, size, is) in
+        [("kept", 2, SMALL, false), ("large", 3, LARGE, false), ("deleted", 1, SMALL, false), ("other", 4, SMALL, true)]
+    {
+        assert_eq!(is_there(engine, name, number, size).await, is, "{name}");
+    }
+    let refused = engine.checkpoint().await.unwrap_err().to_string();
+    assert!(refused.contains("cannot be read"), "{refused}");
+    churn(engine).await;
+    assert!(engine.compacted().segments > 20, "{:?}", engine.compacted());
+    store.close().await.unwrap();
+    let image = world.disk.sim().expect("it is simulated").borrow_mut().power_cut();
+    (image, lost)
+}
+
+#[test]
+fn a_header_that_cannot_be_read_for_a_while_loses_nothing_for_good() {
+    for block_bytes in [512, 4096] {
+        let Some(world) = World::new(block_bytes, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let (image, _) = core.run(async move { lose_headers(&world).await }).unwrap();
+        // The medium gives everything back again.
+        let Some(world) = World::new(block_bytes, image, 2) else { return };
+        let core = world.core.clone();
+        core.run(async move {
+            let store = open(&world, false).await.unwrap();
+            let engine = store.engine();
+            assert_eq!((store.census.unreadable, store.missing.len(), engine.segments().unreadable().len()), (0, 0, 0));
+            for (name, number, size, is) in
+                [("kept", 2, SMALL, true), ("large", 3, LARGE, true), ("deleted", 1, SMALL, false), ("other", 4, SMALL, true)]
+            {
+                assert_eq!(is_there(engine, name, number, size).await, is, "{name}");
+            }
+            assert_eq!(engine.check().await.unwrap().damaged, [""; 0]);
+            churn(engine).await;
+            store.close().await.unwrap();
+            let store = open(&world, true).await.unwrap();
+            assert!(store.census.entries > 0 && !store.census.is_checkpoint_lost, "{:?}", store.census);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn bytes_that_cannot_be_read_are_told_and_the_rest_is_there() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        for number in 0..40 {
+            put(engine, &format!("name {number}"), number, SMALL, false).await.unwrap();
+        }
+        let (head, data) = (address(engine, "name 10"), address(engine, "name 20"));
+        engine.close().await;
+        drop(store);
+        spoil(&world, head);
+        spoil(&world, data + SMALL - 1000);
+        let store = open(&world, false).await.unwrap();
+        let engine = store.engine();
+        assert_eq!((store.census.unreadable_items, engine.segments().unreadable()), (1, vec![segment_of(head)]));
+        // Told to 4096 bytes, and the beginning of an item is told with it.
+        assert!((512..=8192).contains(&store.census.unreadable), "{:?}", store.census);
+        for number in (0..40).filter(|number| ![10, 20].contains(number)) {
+            let name = format!("name {number}");
+            // The item in front of it and the one behind share blocks with it.
+            assert!(is_there(engine, &name, number, SMALL).await || [9, 11].contains(&number), "{name}");
+        }
+        assert!(!is_there(engine, "name 10", 10, SMALL).await);
+        let failed = engine.get(bucket(engine), b"name 20", Which::Newest, 0..u64::MAX).await.err().expect("it cannot be read");
+        assert!(matches!(&failed, Failure::Failed(error) if error.errno() == Some(libc::EIO)), "{failed}");
+        let checked = engine.check().await.unwrap();
+        assert!(checked.objects.iter().any(|(_, name)| **name == *b"name 20"), "{checked:?}");
+        assert!(checked.damaged.iter().any(|line| line.contains("'name 20'") && line.contains("cannot be read")), "{checked:?}");
+        engine.close().await;
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_device_that_fails_is_opened_for_reading_only() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        put(store.engine(), "name", 1, SMALL, false).await.unwrap();
+        let of_it = segment_of(address(store.engine(), "name"));
+        store.engine().close().await;
+        drop(store);
+        for segment in (0..SEGMENTS).filter(|&segment| segment != of_it && segment > 2).take(3) {
+            spoil(&world, SEGMENTS_AT + u64::from(segment) * u64::from(SEGMENT));
+        }
+        let refused = open(&world, false).await.err().expect("three of nineteen");
+        let text = refused.to_string();
+        assert!(refused.kind() == ErrorKind::Failed && text.contains("3 of 19 segments") && text.contains("dump sim"), "{text}");
+        let store = open(&world, true).await.unwrap();
+        assert!(is_there(store.engine(), "name", 1, SMALL).await);
+    })
+    .unwrap();
+}
+
+async fn discard(world: &World, is_on: bool) -> usize {
+    let store = make(world).await;
+    let engine = store.engine();
+    engine.set_discard(is_on);
+    churn(engine).await;
+    churn(engine).await;
+    let (usage, block) = (engine.segments().usage(), u64::from(world.disk.info().block_bytes));
+    let discarded = engine.compacted().discarded;
+    assert_eq!(discarded > 0, is_on, "{:?}", engine.compacted());
+    let sim = world.disk.sim().expect("it is simulated");
+    let written = sim.borrow().written_blocks(0..world.disk.info().blocks());
+    let most = (SEGMENTS_AT + usage.capacity - usage.free + u64::from(SEGMENTS * segment::BYTES)) / block;
+    assert_eq!(written as u64 <= most, is_on, "{written} blocks are taken on the device, and {most} at most are in use");
+    for number in 0..4 {
+        assert!(engine.version(bucket(engine), format!("churn {number}").as_bytes(), Which::Newest).is_some());
+    }
+    assert_eq!(engine.check().await.unwrap().damaged, [""; 0]);
+    // The header of a free segment has its generation.
+    let superblock: Superblock = store.superblock();
+    let reader = Reader { disk: world.disk.clone(), slab: world.slab.clone(), superblock };
+    for segment in (0..SEGMENTS).filter(|&segment| engine.segments().generation(segment) > 0) {
+        let SegmentIs::Header(header) = reader.header(segment).await.unwrap() else { panic!("segment {segment} has lost its header") };
+        assert_eq!(header.generation, engine.segments().generation(segment));
+    }
+    store.close().await.unwrap();
+    written
+}
+
+#[test]
+fn freed_segments_are_discarded_but_for_their_headers() {
+    let [with, without] = [true, false].map(|is_on| {
+        let world = World::new(512, Image::default(), 1)?;
+        let core = world.core.clone();
+        Some(core.run(async move { discard(&world, is_on).await }).unwrap())
+    });
+    let (Some(with), Some(without)) = (with, without) else { return };
+    assert!(with < without, "{with} and {without} blocks");
+}
+
+#[test]
+fn a_scrub_keeps_to_its_rate_and_goes_on_where_it_ended() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let world = Rc::new(world);
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        for number in 0..12 {
+            put(engine, &format!("name {number}"), number, 1_000_000, false).await.unwrap();
+        }
+        let all = engine.check().await.unwrap();
+        assert!(all.items > 12 && all.bytes > 12_000_000 && all.next.is_none(), "{all:?}");
+        let began = world.core.now();
+        let slow = engine.scrub(&super::check::Scrub { rate: 40 << 20, from: 0 }, |_| true).await.unwrap();
+        let took = world.core.now().since(began);
+        assert_eq!(slow, all);
+        // The slack and the last item come without waiting.
+        let least = all.bytes * 1000 / (40 << 20) - 60;
+        assert!(took >= Nanos::from_millis(least), "{} bytes in {took:?}", all.bytes);
+        let (mut from, mut items, mut pieces) = (0, 0, 0);
+        loop {
+            let mut looks = 0;
+            let goes_on = |_: &super::check::Progress| {
+                looks += 1;
+                looks < 6
+            };
+            let part = engine.scrub(&super::check::Scrub { rate: 0, from }, goes_on).await.unwrap();
+            assert!(part.damaged.is_empty());
+            (items, pieces) = (items + part.items, pieces + 1);
+            let Some(next) = part.next else { break };
+            assert!(next > from, "it goes on at {next}");
+            from = next;
+        }
+        assert!(pieces > 2 && items >= all.items, "{items} of {} in {pieces} pieces", all.items);
+        // Beside changes and compaction, nothing is told that is not damaged.
+        let scrubs = world.core.spawn({
+            let engine = engine.clone();
+            async move {
+                for _ in 0..30 {
+                    assert_eq!(engine.check().await.unwrap().damaged, [""; 0]);
+                }
+            }
+        });
+        churn(engine).await;
+        scrubs.await.unwrap();
+        engine.close().await;
+    })
+    .unwrap();
+}

@@ -1,0 +1,93 @@
+//! A store on several cores of one process: memory for each, one disk, and the same function on all of them.
+
+use std::future::Future;
+
+use super::crew::Letter;
+use super::open::{Place, Store};
+use crate::base::{Result, Rng};
+use crate::device::block::{Disk, DiskConfig};
+use crate::mem::{Ledger, Region, RegionConfig, Slab};
+use crate::reactor::{Core, CoreConfig, Mailboxes, launch};
+
+/// Bytes of a chunk: the largest block of a disk.
+const CHUNK_BYTES: u32 = 4096;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The cores.
+    pub cores: Vec<CoreConfig>,
+    /// Bytes of memory for each of them.
+    pub region_bytes: u64,
+    /// Of those, bytes of what was read and is kept; 0: nothing is.
+    pub cache_bytes: u64,
+    /// The disk.
+    pub disk: DiskConfig,
+    /// Nothing is changed.
+    pub is_read_only: bool,
+}
+
+/// Opens the store and runs `main` on every core, each of which closes the store when it is done. What each gave, in order.
+///
+/// ```no_run
+/// use basin::device::block::DiskConfig;
+/// use basin::reactor::CoreConfig;
+/// use basin::store::launch::{Launch, run};
+/// let launch = Launch {
+///     cores: vec![CoreConfig::default(); 2],
+///     region_bytes: 64 << 20,
+///     cache_bytes: 16 << 20,
+///     disk: DiskConfig::new("/dev/nvme0n1"),
+///     is_read_only: true,
+/// };
+/// let buckets = run(&launch, async |_core, store| {
+///     let count = store.buckets().len();
+///     store.close().await.map(|()| count)
+/// });
+/// ```
+///
+/// # Errors
+/// No memory, the disk, or the store: as [`Store::open`]; and the first that `main` gave.
+pub fn run<T, F, R>(options: &Launch, main: F) -> Result<Vec<T>>
+where
+    T: Send + 'static,
+    F: Fn(Core, Store) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<T>> + 'static,
+{
+    let cores = options.cores.len().max(1) as u64;
+    let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, ..RegionConfig::new(options.region_bytes * cores) })?;
+    let chunks = (u64::from(region.chunks()) / cores) as u32;
+    let done = launch(options.cores.clone(), |_, core, mail: Mailboxes<Letter>| {
+        let (options, region, main) = (options.clone(), region.clone(), main.clone());
+        async move {
+            let of_cache = (options.cache_bytes / u64::from(CHUNK_BYTES)) as u32;
+            let slab = Slab::new(&region, chunks.saturating_sub(of_cache))?;
+            core.adopt_slab(&slab);
+            // Without enough locked memory the disk works all the same.
+            let _ = core.uring().register_region(&region);
+            let place = Place { core: core.clone(), slab, ledger: Ledger::new() };
+            let store = match mail.index() {
+                0 => {
+                    let disk = Disk::open(
+                        core.uring(),
+                        core.ops(),
+                        &DiskConfig { as_store: true, read_only: options.is_read_only, ..options.disk },
+                    );
+                    let disk = Store::or_not_opened(&mail, disk)?;
+                    if let Some(queue) = disk.queue() {
+                        core.attach(queue);
+                    }
+                    Store::lead(&place, mail, &disk, options.is_read_only, Rng::from_kernel()).await?
+                }
+                _ => Store::join(&place, mail).await?,
+            };
+            if of_cache > 0 {
+                let slab = Slab::new(&region, of_cache)?;
+                core.adopt_slab(&slab);
+                store.cache_in(slab);
+            }
+            main(core, store).await
+        }
+    })?;
+    done.into_iter().collect()
+}

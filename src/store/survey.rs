@@ -1,0 +1,304 @@
+//! What lies in the segments of a device: headers, items, checkpoints, and what the medium cannot give back.
+
+use std::collections::BTreeSet;
+
+use super::catalog::Catalog;
+use super::log::Written;
+use super::recover::{Telling, lba};
+use super::scan::Scan;
+use crate::base::Result;
+use crate::device::Status;
+use crate::device::block::Disk;
+use crate::mem::{Run, Slab};
+use crate::wire::nvme::CommandStatus;
+use crate::wire::store::entry::Entry;
+use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head, What};
+use crate::wire::store::segment::{self, Header, Kind};
+use crate::wire::store::superblock::{Checkpoint, Superblock};
+use crate::wire::store::{DATA_BLOCK, SEGMENTS_AT, UNIT};
+
+/// Bytes read at once: a head of any length with its block.
+const WINDOW: u32 = 1 << 20;
+/// Bytes read at once where the medium fails: what it loses is told to this.
+const LEAST: u32 = 4096;
+/// After a failure that much less is read at once, and after a success that much more.
+const STEP: u32 = 16;
+
+const _: () = assert!(WINDOW >= 2 * HEAD_MAX);
+
+/// The header of a segment, as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentIs {
+    /// It says what the segment is.
+    Header(Header),
+    /// There is none: the segment was never in use, or its header has rotted.
+    Nothing,
+    /// The medium cannot give it back.
+    Unreadable,
+}
+
+/// An item's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// As it was written.
+    Whole,
+    /// Other than it was written: torn by a power cut, or rotten.
+    Torn,
+    /// The medium cannot give it back.
+    Unreadable,
+}
+
+/// What is found in a segment.
+pub enum Seen<'a, 'b> {
+    /// So many bytes were read.
+    Read(u64),
+    /// An item at a byte of the device.
+    Item(u64, &'a Head<'b>, Data),
+    /// From this byte of the device on so many cannot be read, and items may begin there.
+    Unreadable(u64, u32),
+}
+
+/// Reads `bytes` from byte `address` of the device on, both whole blocks; nothing where the medium cannot give them back.
+async fn try_read(disk: &Disk, slab: &Slab, address: u64, bytes: u32) -> Result<Option<Run>> {
+    let lba = lba(disk, address);
+    match disk.read(lba, slab.run(bytes)?).await {
+        Ok(run) => Ok(Some(run)),
+        Err(failed) if is_mediums(failed.outcome.status) => Ok(None),
+        Err(failed) => Err(disk.explain("reading the store:", lba, failed)),
+    }
+}
+
+/// Whether it is these blocks that cannot be read, and not the device that is gone, or we who ask for what cannot be.
+fn is_mediums(status: Status) -> bool {
+    match status {
+        // What the block layer makes of medium, target and protection errors.
+        Status::Os(errno) => matches!(errno, libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ),
+        // Media and data integrity errors; an internal error of the device.
+        Status::Nvme(status) => matches!((CommandStatus(status).kind(), CommandStatus(status).code()), (2, _) | (0, 0x06)),
+        _ => false,
+    }
+}
+
+/// Reads what lies on a store's device.
+#[derive(Clone)]
+pub struct Reader {
+    /// The store's disk.
+    pub disk: Disk,
+    /// Memory to read to.
+    pub slab: Slab,
+    /// The superblock in force.
+    pub superblock: Superblock,
+}
+
+impl Reader {
+    /// The whole blocks with `bytes` bytes at `address`, and where in them those are; nothing where the medium cannot give them back.
+    async fn blocks(&self, address: u64, bytes: u32) -> Result<Option<(Run, usize)>> {
+        let block = u64::from(self.superblock.block_bytes);
+        let from = address / block * block;
+        let to = (address + u64::from(bytes)).next_multiple_of(block);
+        let run = try_read(&self.disk, &self.slab, from, (to - from) as u32).await?;
+        Ok(run.map(|run| (run, (address - from) as usize)))
+    }
+
+    /// The header of a segment.
+    ///
+    /// # Errors
+    /// The device's, but for those of the medium; no memory.
+    pub async fn header(&self, segment: u32) -> Result<SegmentIs> {
+        // The block that says it all: those behind it are zeros, and may fail.
+        let Some((run, _)) = self.blocks(self.superblock.segment_at(segment), 1).await? else { return Ok(SegmentIs::Unreadable) };
+        let header = Header::parse(run.as_slice(), &self.superblock.id, segment);
+        Ok(header.map_or(SegmentIs::Nothing, SegmentIs::Header))
+    }
+
+    /// Goes through what lies in a segment, from its front to its end.
+    ///
+    /// # Errors
+    /// As for [`Reader::header`].
+    pub async fn walk(&self, header: &Header, mut see: impl FnMut(Seen)) -> Result<()> {
+        let base = self.superblock.segment_at(header.segment);
+        let end = base + u64::from(self.superblock.segment_bytes);
+        let most = WINDOW - self.superblock.block_bytes;
+        let (mut at, mut step) = (base + u64::from(segment::BYTES), most);
+        // A head that reaches out of a window that was made smaller.
+        let mut head_bytes = None;
+        while at < end {
+            let to_step = at / u64::from(LEAST) * u64::from(LEAST) + u64::from(step);
+            let bytes = head_bytes.unwrap_or((if step == most { at + u64::from(most) } else { to_step }.min(end) - at) as u32);
+            let Some((run, skip)) = self.blocks(at, bytes).await? else {
+                let lost = match head_bytes.take() {
+                    Some(_) => UNIT,
+                    None if step > LEAST => {
+                        step = (step / STEP).next_multiple_of(LEAST);
+                        continue;
+                    }
+                    None => bytes,
+                };
+                see(Seen::Unreadable(at, lost));
+                at += u64::from(lost);
+                continue;
+            };
+            let window = &run.as_slice()[skip..];
+            see(Seen::Read(window.len() as u64));
+            let mut scan = Scan::new(window, at, header.salt, end);
+            for (address, head) in scan.by_ref() {
+                let data = self.verify(&head, address, window, at, &mut see).await?;
+                see(Seen::Item(address, &head, data));
+            }
+            let (seen, next) = (at + window.len() as u64, scan.next_address());
+            head_bytes = None;
+            if seen >= end {
+                break;
+            }
+            if next == at {
+                head_bytes = Head::len(window).ok();
+            } else {
+                step = step.saturating_mul(STEP).min(most);
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// What an item's data is. `window` was read from `at` on and has the head; what is behind it is read.
+    async fn verify(&self, head: &Head<'_>, address: u64, window: &[u8], at: u64, see: &mut impl FnMut(Seen)) -> Result<Data> {
+        let data_at = address + u64::from(head.place.data_offset);
+        let data_bytes = head.place.data_bytes;
+        let from = (data_at - at) as usize;
+        let is = |verifies| if verifies { Data::Whole } else { Data::Torn };
+        if let Some(data) = window.get(from..from + data_bytes as usize) {
+            return Ok(is(head.verifies(0, data)));
+        }
+        // Whole blocks of checksums, of which as many as fit in a window.
+        const STEP: u32 = WINDOW - 2 * DATA_BLOCK;
+        let mut done = 0;
+        while done < data_bytes {
+            let bytes = STEP.min(data_bytes - done);
+            let Some((run, skip)) = self.blocks(data_at + u64::from(done), bytes).await? else { return Ok(Data::Unreadable) };
+            see(Seen::Read(bytes.into()));
+            if !head.verifies(done, &run.as_slice()[skip..skip + bytes as usize]) {
+                return Ok(Data::Torn);
+            }
+            done += bytes;
+        }
+        Ok(Data::Whole)
+    }
+
+    /// Reads the lists of extents that objects name, and those that these name; those that are not as they were written come back.
+    ///
+    /// # Errors
+    /// As for [`Reader::header`].
+    pub async fn read_lists(&self, catalog: &mut Catalog) -> Result<Vec<u64>> {
+        let mut rotten = Vec::new();
+        loop {
+            let unread: Vec<Written> = catalog.unread_lists().into_iter().filter(|at| !rotten.contains(&at.sequence)).collect();
+            if unread.is_empty() {
+                return Ok(rotten);
+            }
+            for at in unread {
+                let item = self.item(at).await?;
+                let list = item.as_ref().and_then(|item| ExtentRef::list(item.parse()?.1).ok());
+                match list {
+                    Some(list) => catalog.list(at.sequence, list),
+                    None => rotten.push(at.sequence),
+                }
+            }
+        }
+    }
+
+    /// Tells what a checkpoint lists; `None` where a piece of it is missing or not as it was written. Its segments come back too.
+    pub(super) async fn load(&self, checkpoint: &Checkpoint, headers: &[Header], mut telling: Telling) -> Option<(Telling, Vec<u32>)> {
+        let of_it = headers.iter().filter(|header| header.kind == Kind::Checkpoint && header.generation >= checkpoint.id);
+        let (mut pieces, mut segments) = (BTreeSet::new(), Vec::new());
+        let mut buckets = Vec::new();
+        for header in of_it {
+            let (base, mut at) = (self.superblock.segment_at(header.segment), u64::from(segment::BYTES));
+            // Pieces follow one another without gaps, and behind the last there is none.
+            while at < self.superblock.segment_bytes.into() {
+                let Some(piece) = self.item_at(base + at, header.salt).await.ok()? else { break };
+                let (head, data) = piece.parse()?;
+                let What::Checkpoint(count) = head.item.what else { return None };
+                if head.item.number != checkpoint.id {
+                    break;
+                }
+                let mut rest = data;
+                for _ in 0..count {
+                    let (entry, behind) = Entry::parse(rest).ok()?;
+                    self.is_in_segments(entry.address, entry.item_bytes).then_some(())?;
+                    telling.tell_entry(&entry);
+                    if entry.item.what == What::Bucket {
+                        buckets.push(Written {
+                            sequence: entry.item.sequence,
+                            address: entry.address,
+                            item_bytes: entry.item_bytes,
+                            head_bytes: entry.head_bytes,
+                        });
+                    }
+                    rest = behind;
+                }
+                telling.census.bytes += u64::from(head.place.item_bytes);
+                pieces.insert(head.item.bucket);
+                segments.extend((segments.last() != Some(&header.segment)).then_some(header.segment));
+                at += u64::from(head.place.item_bytes);
+            }
+        }
+        // What belongs to a bucket is in its item only. One that is not there any more was moved, and the log has it.
+        for at in buckets {
+            if let Some(item) = self.item(at).await.ok()?
+                && let Some((head, _)) = item.parse()
+            {
+                telling.tell(&head, at.address);
+            }
+        }
+        (pieces.len() == checkpoint.pieces as usize).then_some((telling, segments))
+    }
+
+    /// Whether an item may be there.
+    fn is_in_segments(&self, address: u64, bytes: u32) -> bool {
+        let all = u64::from(self.superblock.segments) * u64::from(self.superblock.segment_bytes);
+        let end = address.checked_add(bytes.into());
+        address >= SEGMENTS_AT && address.is_multiple_of(UNIT.into()) && end.is_some_and(|end| end <= SEGMENTS_AT + all)
+    }
+
+    /// The item that is to be at `at`, if it is as it was written.
+    async fn item(&self, at: Written) -> Result<Option<Whole>> {
+        let segment = ((at.address - SEGMENTS_AT) / u64::from(self.superblock.segment_bytes)) as u32;
+        let SegmentIs::Header(header) = self.header(segment).await? else { return Ok(None) };
+        let item = self.item_at(at.address, header.salt).await?;
+        Ok(item.filter(|item| item.parse().is_some_and(|(head, _)| head.item.sequence == at.sequence)))
+    }
+
+    /// The item at `address` in a segment with `salt`, if there is one as it was written.
+    async fn item_at(&self, address: u64, salt: u64) -> Result<Option<Whole>> {
+        let block = self.superblock.block_bytes;
+        let Some((first, skip)) = self.blocks(address, block - (address % u64::from(block)) as u32).await? else { return Ok(None) };
+        let Ok(item_bytes) = Head::item_bytes(&first.as_slice()[skip..]) else { return Ok(None) };
+        if !self.is_in_segments(address, item_bytes) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(item_bytes as usize);
+        while bytes.len() < item_bytes as usize {
+            let most = (item_bytes as usize - bytes.len()).min((WINDOW - 2 * DATA_BLOCK) as usize) as u32;
+            let Some((run, skip)) = self.blocks(address + bytes.len() as u64, most).await? else { return Ok(None) };
+            bytes.extend_from_slice(&run.as_slice()[skip..skip + most as usize]);
+        }
+        let whole = Whole { bytes, salt, address };
+        let verifies = whole.parse().is_some_and(|(head, data)| head.verifies(0, data));
+        Ok(verifies.then_some(whole))
+    }
+}
+
+/// An item that was read with its data, and verified.
+struct Whole {
+    bytes: Vec<u8>,
+    salt: u64,
+    address: u64,
+}
+
+impl Whole {
+    fn parse(&self) -> Option<(Head<'_>, &[u8])> {
+        let head = Head::parse(&self.bytes, self.salt, self.address).ok()?;
+        let data = self.bytes.get(head.place.data_offset as usize..)?.get(..head.place.data_bytes as usize)?;
+        Some((head, data))
+    }
+}
