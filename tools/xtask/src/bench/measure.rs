@@ -4,6 +4,7 @@ use crate::child::{Ended, run_lines, shown};
 use crate::packages::how;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +38,7 @@ fn children_ns() -> Result<f64, String> {
 }
 
 /// The JSON object in what a program printed; lines before it (warnings) are left out.
-pub fn json(run: &Run) -> Result<serde_json::Value, String> {
+pub fn json(run: &Run) -> Result<Value, String> {
     let start = run.stdout.lines().position(|line| line.starts_with('{')).ok_or_else(|| format!("no JSON in:\n{}", run.stdout))?;
     let text: Vec<&str> = run.stdout.lines().skip(start).collect();
     serde_json::Deserializer::from_str(&text.join("\n"))
@@ -45,6 +46,19 @@ pub fn json(run: &Run) -> Result<serde_json::Value, String> {
         .next()
         .and_then(Result::ok)
         .ok_or_else(|| format!("broken JSON in:\n{}", run.stdout))
+}
+
+/// The number at `key`, a JSON pointer.
+pub fn number(value: &Value, key: &str) -> Result<f64, String> {
+    value.pointer(key).and_then(Value::as_f64).ok_or_else(|| format!("no number at {key} in {value}"))
+}
+
+/// A command on the last core, away from where interrupts usually land.
+pub fn pinned(program: &Path) -> Command {
+    let core = std::thread::available_parallelism().map_or(0, |cores| cores.get() - 1);
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(program);
+    command
 }
 
 /// How instructions can be counted here.
@@ -94,5 +108,23 @@ impl Counter {
             Counter::Callgrind => text.lines().rev().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok()),
         };
         count.map(|count| (run, count)).ok_or_else(|| format!("{} counted nothing", self.name()))
+    }
+
+    /// Instructions for each operation of `command`, which takes the seconds it is to run; `operations` reads from its report how many it
+    /// did. Of a longer run less a shorter one, so that the start and the end of the program do not count.
+    pub fn per_operation(
+        self,
+        command: &dyn Fn(u32) -> Command,
+        operations: fn(&Value) -> Result<f64, String>,
+        seconds: u32,
+        scratch: &Path,
+        limit: Duration,
+    ) -> Result<f64, String> {
+        let count = |seconds: u32| -> Result<(f64, f64), String> {
+            let (run, count) = self.count(&mut command(seconds), scratch, limit * 4)?;
+            Ok((count, operations(&json(&run)?)?))
+        };
+        let (short, long) = (count(seconds)?, count(seconds * 3)?);
+        Ok((long.0 - short.0) / (long.1 - short.1))
     }
 }

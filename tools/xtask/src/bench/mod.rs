@@ -1,10 +1,11 @@
 //! `cargo xtask bench`: Basin beside named peers, in one run, on the same machine and the same file.
 //!
 //! Absolute times on a shared machine move by a factor of two from run to run, so nothing here is compared across runs: both sides take
-//! turns (ours, theirs, ours, theirs …), and what counts is the median of the ratios of the pairs. A new comparison is a file beside
-//! this one and a line in [`COMPARISONS`].
+//! turns (ours, theirs, ours, theirs …; of the store ours, theirs, theirs, ours …), and what counts is the median of the ratios of the
+//! pairs. A new comparison is a file beside this one and a line in [`COMPARISONS`].
 
 mod block;
+mod fio;
 mod guests;
 mod lab;
 mod machine;
@@ -12,6 +13,7 @@ mod measure;
 mod network;
 mod pairs;
 mod rdma;
+mod store;
 mod veth;
 
 use crate::child::output;
@@ -27,17 +29,21 @@ pub struct Options {
     /// Pairs of runs in each comparison.
     #[arg(long, default_value_t = 20)]
     pairs: u32,
-    /// Seconds of one run: 3 for block and 2 for net without it.
+    /// Seconds of one run: 3 for block and store and 2 for net without it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Block: the file or block device to read and write, made 1 GiB large if it does not exist; one below target/ without it. Its
-    /// content is lost.
+    /// content is lost. Store: a file of 3 GiB at least, made if it does not exist; fio's is beside it, with `.fio` at the end of its name.
+    /// What is in both is lost.
     #[arg(long)]
     file: Option<PathBuf>,
     /// Rdma: the device, as in IFNAME:RDMA_DEV, whose port reaches itself.
     #[arg(long)]
     device: Option<String>,
-    /// Block, passthrough, rdma: count user-space instructions too, by perf or else by valgrind.
+    /// Store: only the case of this name; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Block, passthrough, store, rdma: count user-space instructions too, by perf or else by valgrind.
     #[arg(long)]
     instructions: bool,
     /// Net: thousands of packets offered a second.
@@ -53,6 +59,7 @@ type Comparison = (&'static str, &'static str, fn(&Path, &Options) -> Result<boo
 
 const COMPARISONS: &[Comparison] = &[
     ("block", "4 KiB O_DIRECT random read and write, depth 32, one core: Basin beside fio (io_uring)", block::run),
+    ("store", "Puts and gets of 4 KiB and 1 MiB on one core, durable: the store beside fio (io_uring, O_DSYNC)", store::run),
     ("passthrough", "As block on an NVMe namespace, in the VM lab without --file: beside fio by io_uring_cmd", block::passthrough),
     ("rdma", "WRITE, READ and SEND of 64 KiB and 4 KiB by verbs: Basin beside perftest, in the VM lab without --device", rdma::run),
     ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),

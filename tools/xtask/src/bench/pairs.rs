@@ -69,6 +69,39 @@ pub fn interleave(
     Ok((0..metrics).map(|metric| turns.iter().map(|turn| turn[metric]).collect()).collect())
 }
 
+/// One side of a comparison: a value for every metric.
+pub type Side<'a> = &'a dyn Fn() -> Result<Vec<f64>, String>;
+
+/// Runs all sides `count` times, each time in the opposite order (AB, BA, AB …): the values of each round and side.
+pub fn rounds(count: u32, sides: &[Side]) -> Result<Vec<Vec<Vec<f64>>>, String> {
+    let live = std::io::stderr().is_terminal();
+    let mut rounds = Vec::new();
+    for round in 1..=count {
+        if live {
+            eprint!("\r\u{1b}[K  round {round} of {count}");
+        }
+        let is_forward = round % 2 == 1;
+        let mut values = Vec::new();
+        for turn in 0..sides.len() {
+            values.push(sides[if is_forward { turn } else { sides.len() - 1 - turn }]()?);
+        }
+        if !is_forward {
+            values.reverse();
+        }
+        rounds.push(values);
+    }
+    if live {
+        eprint!("\r\u{1b}[K");
+    }
+    Ok(rounds)
+}
+
+/// Of [`rounds`] the pairs of two sides, as [`interleave`] gives them.
+pub fn pairs(rounds: &[Vec<Vec<f64>>], ours: usize, theirs: usize) -> Vec<Vec<(f64, f64)>> {
+    let metrics = rounds.first().map_or(0, |round| round[ours].len());
+    (0..metrics).map(|metric| rounds.iter().map(|round| (round[ours][metric], round[theirs][metric])).collect()).collect()
+}
+
 /// How a bound came out, for people.
 pub fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "**missed**" }
@@ -97,6 +130,22 @@ pub fn table(names: (&str, &str), metrics: &[Metric], pairs: &[Vec<(f64, f64)>])
         let _ = writeln!(out, "| {} | {} | {} | {} | {wanted} |", metric.name, side(|pair| pair.0), side(|pair| pair.1), ratio.show(3));
     }
     (out, all)
+}
+
+/// A Markdown table of one side alone, with a lower bound for its first metric; and whether that was met.
+pub fn alone(name: &str, metrics: &[Metric], bound: f64, rounds: &[Vec<f64>]) -> (String, bool) {
+    let mut out = format!("| median (min – max) | {name} | wanted |\n| --- | ---: | --- |\n");
+    let mut met = true;
+    for (at, metric) in metrics.iter().enumerate() {
+        let spread = Spread::of(&rounds.iter().map(|round| round[at]).collect::<Vec<_>>());
+        let mut wanted = String::new();
+        if at == 0 {
+            met = spread.median >= bound;
+            wanted = format!("≥ {bound}: {}", verdict(met));
+        }
+        let _ = writeln!(out, "| {} | {} | {wanted} |", metric.name, spread.show(metric.digits));
+    }
+    (out, met)
 }
 
 #[cfg(test)]
@@ -133,5 +182,30 @@ mod tests {
         assert!(met && text.contains("| 1.000 (0.500 – 2.000) | ≥ 1.00: met |"), "{text}");
         let (text, met) = table(("ours", "theirs"), &metric(Wanted::AtMost(0.9)), &pairs);
         assert!(!met && text.contains("≤ 0.90: **missed**"), "{text}");
+    }
+
+    #[test]
+    fn rounds_go_there_and_back() {
+        let order = std::cell::RefCell::new(String::new());
+        let side = |name: char| {
+            let order = &order;
+            move || {
+                order.borrow_mut().push(name);
+                Ok(vec![f64::from(u32::from(name)), order.borrow().len() as f64])
+            }
+        };
+        let (a, b, c) = (side('a'), side('b'), side('c'));
+        let rounds = rounds(3, &[&a, &b, &c]).expect("all sides answer");
+        assert_eq!(order.borrow().as_str(), "abccbaabc");
+        assert_eq!(pairs(&rounds, 0, 2), [[(97.0, 99.0); 3], [(1.0, 3.0), (6.0, 4.0), (7.0, 9.0)]]);
+    }
+
+    #[test]
+    fn one_side_has_a_bound_of_its_own() {
+        let metrics = ["gets a second", "ns"].map(|name| Metric { name, digits: 0, wanted: Wanted::Nothing });
+        let rounds = [vec![900.0, 5.0], vec![1200.0, 6.0], vec![1000.0, 7.0]];
+        let (text, met) = alone("basin", &metrics, 1e3, &rounds);
+        assert!(met && text.contains("| gets a second | 1000 (900 – 1200) | ≥ 1000: met |\n| ns | 6 (5 – 7) |  |"), "{text}");
+        assert!(!alone("basin", &metrics, 1001.0, &rounds).1);
     }
 }
