@@ -15,7 +15,7 @@ use crate::base::Nanos;
 use crate::wire::store::item::Class;
 
 /// The lock of everything that makes or ends a bucket: no bucket has this identifier.
-const LOCK: u32 = 0;
+pub(super) const LOCK: u32 = 0;
 /// The longest name of a bucket, in bytes: S3's.
 pub const BUCKET_NAME_MAX: usize = 63;
 /// How often a bucket that is to be deleted is looked at while there are changes in it.

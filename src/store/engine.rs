@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::buckets::{Buckets, Entered};
+use super::buckets::{Buckets, Entered, LOCK};
 use super::cache::Cache;
 use super::catalog::{Bucket, Catalog, Gone};
 use super::compact::{Compacted, may_discard};
@@ -19,6 +19,7 @@ use super::index::{Line, Query, Version, VersionLine, VersionQuery};
 use super::locks::{Guard, Locks};
 use super::log::{Appended, Log, LogEnv, Traffic, Written};
 use super::read::{Found, Read, Reader};
+use super::recover::core_of;
 use super::segments::{Purpose, Segments};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Rng};
@@ -333,8 +334,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The lock of a name.
+    /// The lock of a name of this core's. No name is changed without it.
+    ///
+    /// # Panics
+    /// For a name that another core has: it would be told to the wrong catalog.
     pub(super) async fn lock(&self, bucket: u32, name: &[u8]) -> Guard {
+        let owner = core_of(shard(bucket, name), self.inner.crew.cores());
+        assert!(bucket == LOCK || owner == self.inner.crew.index(), "core {owner} has '{}': ask the store", shown(name));
         self.inner.locks.lock(name_crc(bucket, name)).await
     }
 

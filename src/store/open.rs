@@ -230,12 +230,12 @@ impl Store {
         Ok(())
     }
 
-    /// This core's part.
+    /// This core's part: of names that other cores have it knows nothing, and changes none.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The superblock in force, as core 0 knows it.
+    /// The superblock in force, on core 0; on the others that of the opening.
     pub fn superblock(&self) -> Superblock {
         self.engine.inner.superblock.get()
     }
