@@ -242,3 +242,50 @@ fn a_full_store_says_so_on_every_core_and_has_room_again() {
     println!("{first} objects fit, and {second} when those were deleted");
     assert!(first > 10 && second + 2 * CORES as u64 >= first, "{done:?}");
 }
+
+/// Objects that one core puts, whose segments have items of all cores afterwards.
+const MIXED: u64 = 850;
+
+#[test]
+fn segments_with_items_of_all_cores_are_emptied_by_all_of_them() {
+    let scratch = Scratch::new("cores-mixed");
+    let path = scratch.0.join("disk");
+    make(&path);
+    let object = |number: u64, round: u64| bytes(number + round * MIXED, 40_000);
+    let machine = Machine::new(&path);
+    let core = machine.core.clone();
+    core.run(async move {
+        let store = machine.open(1).await;
+        let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+        for number in 0..MIXED {
+            put(&store, bucket, &name(0, number), &object(number, 0), attributes(1)).await.unwrap();
+        }
+        store.close().await.unwrap();
+    })
+    .unwrap();
+    // There is no room for the half that is overwritten but where it was, between the other half.
+    let done = run(&launch(&path, CORES), move |_, store| async move {
+        let bucket = store.bucket(b"bucket").expect("it was made").0;
+        for round in 1..3 {
+            for number in (0..MIXED).filter(|number| number % 2 == 0 && number / 2 % CORES as u64 == store.core() as u64) {
+                put(&store, bucket, &name(0, number), &object(number, round), attributes(1)).await?;
+            }
+        }
+        let emptied = store.compacted().await?.segments;
+        store.close().await?;
+        Ok(emptied)
+    });
+    let emptied: u64 = done.unwrap().iter().sum();
+    assert!(emptied > 0);
+    let machine = Machine::new(&path);
+    let core = machine.core.clone();
+    core.run(async move {
+        let store = machine.open(2).await;
+        let bucket = store.bucket(b"bucket").unwrap().0;
+        for number in 0..MIXED {
+            holds(&store, bucket, &name(0, number), &object(number, if number % 2 == 0 { 2 } else { 0 })).await;
+        }
+        store.close().await.unwrap();
+    })
+    .unwrap();
+}
