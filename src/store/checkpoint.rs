@@ -208,7 +208,11 @@ impl Engine {
             let mut page = None;
             loop {
                 let Sheet { parcel, bytes, count, next } = self.at(core, async move |engine: Engine| engine.sheet(page)).await?;
-                writer.piece(Entries { run: self.welcome(parcel), bytes, count }).await?;
+                let entries = Entries { run: self.welcome(parcel), bytes, count };
+                // A core may have nothing at all.
+                if count > 0 {
+                    writer.piece(entries).await?;
+                }
                 page = next;
                 if page.is_none() {
                     break;
@@ -248,7 +252,8 @@ mod tests {
     use crate::mem::Ledger;
     use crate::store::engine::{Attributes, Expect, Which};
     use crate::store::format::{FormatConfig, format};
-    use crate::store::open::Store;
+    use crate::store::open::{self, Store};
+    use crate::store::recover::Options;
     use crate::store::testing::{SEGMENT, SEGMENTS, World};
 
     /// Puts an object into a segment of its own, which comes back.
@@ -257,6 +262,33 @@ mod tests {
         let put = engine.put(bucket, name).unwrap();
         let version = put.finish(Attributes::default()).await.unwrap();
         engine.inner.superblock.get().segment_of(version.address)
+    }
+
+    #[test]
+    fn cores_that_have_nothing_have_nothing_to_list() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+            format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let place = open::Place { core: core.clone(), slab: slab.clone(), ledger: Ledger::new() };
+            for lists in [0, 1] {
+                let options = Options { cores: 3, is_read_only: false };
+                let stores = Store::open_on_one_thread(&place, disk, options, Rng::seeded(2)).await.unwrap();
+                let census = &stores[0].census;
+                assert!(!census.is_checkpoint_lost && census.entries == lists && census.items == 0, "{census:?}");
+                stores[0].engine().checkpoint().await.unwrap();
+                assert!(stores[0].superblock().checkpoint.is_some());
+                if lists == 0 {
+                    stores[0].engine().create_bucket(b"bucket", b"", 1).await.unwrap();
+                }
+                stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
+                stores[0].clone().close().await.unwrap();
+                stores.iter().for_each(|store| store.engine().inner.crew.clear());
+            }
+        };
+        core.run(run).unwrap();
     }
 
     /// A tombstone that had served when the power was cut, and that the checkpoint in force lists where it once was.

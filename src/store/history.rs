@@ -525,8 +525,8 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
         let compacted = store.compacted().await.expect("no core ends");
         drop((client, there));
         stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
-        drop(stores);
         store.close().await.expect("the disk works");
+        drop(stores);
         let image = sim.borrow_mut().power_cut();
         return (image, compacted);
     }

@@ -317,8 +317,12 @@ impl Store {
     }
 
     async fn write_end(&self) -> Result<()> {
-        // Without room for one the log is read at the next opening.
-        let _ = self.engine.checkpoint_now().await;
+        if let Err(failure) = self.engine.checkpoint_now().await
+            && failure.leaves_open()
+        {
+            return Err(failure.into());
+        }
+        // Without room for a checkpoint the log is read at the next opening.
         let (env, superblock) = (&self.engine.inner.env, self.superblock());
         let closed = Superblock { number: superblock.number + 1, state: State::Closed, ..superblock };
         write_superblock(&env.disk, &env.slab, &closed).await
