@@ -16,8 +16,11 @@ pub const FIXED_BUFFERS_MAX: u32 = 1 << 14;
 /// bytes of the kernel's and 256 of our own head room.
 pub const PACKET_CHUNKS_MAX: usize = 3;
 
-/// The largest single I/O of the runtime: one contiguous run, one device command before splitting.
+/// The largest contiguous run of the runtime.
 pub const IO_MAX_BYTES: u32 = 1 << 20;
+
+/// The most bytes in one gather: the largest run, and what belongs in front of it. A device may take less with a command.
+pub const GATHER_MAX_BYTES: u32 = IO_MAX_BYTES + (64 << 10);
 
 /// Chunks in the largest run, at the smaller chunk size.
 pub const RUN_MAX_CHUNKS: u32 = IO_MAX_BYTES / CHUNK_SIZES[0];

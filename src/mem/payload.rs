@@ -116,18 +116,23 @@ struct Pieces {
 impl Gather {
     /// Room for the longest gather, [`limits::GATHER_MAX`] pieces.
     pub fn new() -> Gather {
-        let (runs, table) = (Vec::with_capacity(limits::GATHER_MAX), Vec::with_capacity(limits::GATHER_MAX));
-        Gather { pieces: Box::new(Pieces { runs, table, len_bytes: 0 }) }
+        Gather::with_room(limits::GATHER_MAX)
+    }
+
+    /// Room for so many pieces, and for more when they come.
+    pub fn with_room(pieces: usize) -> Gather {
+        Gather { pieces: Box::new(Pieces { runs: Vec::with_capacity(pieces), table: Vec::with_capacity(pieces), len_bytes: 0 }) }
     }
 
     /// Adds a run's view at the end, merging it into the last piece where the memory follows on without a gap.
     ///
     /// # Errors
-    /// The run itself, when the gather is full or would pass [`limits::IO_MAX_BYTES`].
+    /// The run itself, when the gather is full or would pass [`limits::GATHER_MAX_BYTES`].
     pub fn push(&mut self, run: impl Into<Run>) -> Result<(), Run> {
         let run = run.into();
         let (address, len) = (run.address(), run.len() as usize);
-        if self.pieces.runs.len() == limits::GATHER_MAX || u64::from(self.pieces.len_bytes) + len as u64 > u64::from(limits::IO_MAX_BYTES) {
+        let bytes = u64::from(self.pieces.len_bytes) + len as u64;
+        if self.pieces.runs.len() == limits::GATHER_MAX || bytes > u64::from(limits::GATHER_MAX_BYTES) {
             return Err(run);
         }
         match self.pieces.table.last_mut() {

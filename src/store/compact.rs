@@ -31,6 +31,11 @@ const COPIES: usize = 16;
 /// What could not be emptied is tried again after this, where somebody waits for room: what was written there may not have been told yet.
 const PAUSE: Nanos = Nanos::from_millis(1);
 
+/// What is needed of the segments that are emptied side by side takes this part of one at most; that of a single one may be more.
+const SIDE_BY_SIDE_PART: u64 = 2;
+/// The shortest piece of a segment that is looked for items: where they are long, little but their heads is read.
+const WINDOW_MIN: u32 = 16 << 10;
+
 /// What compaction did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
@@ -44,9 +49,9 @@ pub struct Compacted {
     pub discarded: u64,
 }
 
-/// Whether segments are to be emptied.
-fn is_low(segments: &Segments) -> bool {
-    segments.free_for_puts() < (segments.count() / LOW_PART).max(LOW_MIN)
+/// How many segments are to be emptied for there to be enough free ones.
+fn lacking(segments: &Segments) -> u32 {
+    (segments.count() / LOW_PART).max(LOW_MIN).saturating_sub(segments.free_for_puts())
 }
 
 /// Segments that could not be read or written, one after another, before a round ends.
@@ -79,7 +84,7 @@ impl Full {
 }
 
 /// What became of a try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Try {
     /// A segment is free.
     Emptied,
@@ -87,8 +92,6 @@ enum Try {
     Kept,
     /// The same, and the device failed.
     Failed,
-    /// None is worth it.
-    Nothing,
 }
 
 impl Engine {
@@ -126,9 +129,12 @@ impl Engine {
         // What could not be emptied may be another time: there was no memory, or no segment for copies, or the device failed.
         let mut is_sure = true;
         let (mut best, mut in_vain) = (segments.free_and_taken(), 0);
-        while !self.inner.is_closing.get() && (is_low(segments) || segments.are_wanted()) {
-            match self.compact().await {
-                Try::Emptied => {
+        while !self.inner.is_closing.get() && (lacking(segments) > 0 || segments.are_wanted()) {
+            let tries = self.compact().await;
+            // One that is free is worth more than those that are not.
+            is_sure &= tries.iter().all(|&done| done == Try::Emptied);
+            match tries.into_iter().min() {
+                Some(Try::Emptied) => {
                     failures = 0;
                     let now = segments.free_and_taken();
                     if now.0 > best.0 || now.1 > best.1 {
@@ -142,13 +148,13 @@ impl Engine {
                     // Others have their turn.
                     core.yield_now().await;
                 }
-                Try::Kept => (failures, is_sure) = (0, false),
-                Try::Failed if failures < FAILURES => (failures, is_sure) = (failures + 1, false),
-                Try::Failed => return (has_gained, false),
-                // Only who waits has a reason to try again what was kept.
-                Try::Nothing if is_second => return (has_gained, is_sure),
-                Try::Nothing if !segments.are_wanted() => return (has_gained, false),
-                Try::Nothing => {
+                Some(Try::Kept) => failures = 0,
+                Some(Try::Failed) if failures < FAILURES => failures += 1,
+                Some(Try::Failed) => return (has_gained, false),
+                // None is worth it. Only who waits has a reason to try again what was kept.
+                None if is_second => return (has_gained, is_sure),
+                None if !segments.are_wanted() => return (has_gained, false),
+                None => {
                     is_second = true;
                     core.sleep(PAUSE).await;
                     segments.reconsider();
@@ -172,13 +178,29 @@ impl Engine {
         }
     }
 
-    /// Empties the segment whose emptying pays best.
-    async fn compact(&self) -> Try {
+    /// Empties the segments whose emptying pays best, side by side: as many as are lacking, of which not much is needed.
+    async fn compact(&self) -> Vec<Try> {
         let segments = &self.inner.env.segments;
-        match segments.leave(segments.segment_bytes() / LEAST_PART) {
-            Some(segment) => self.compact_left(segment).await,
-            None => Try::Nothing,
+        let (mut left, mut live) = (Vec::new(), 0);
+        while left.len() < lacking(segments).max(1) as usize {
+            let Some(segment) = segments.leave(segments.segment_bytes() / LEAST_PART) else { break };
+            live += segments.live(segment);
+            if !left.is_empty() && live > u64::from(segments.segment_bytes()) / SIDE_BY_SIDE_PART {
+                segments.stay(segment);
+                break;
+            }
+            left.push(segment);
         }
+        let emptying = left.into_iter().map(|segment| {
+            let engine = self.clone();
+            self.inner.core.spawn(async move { engine.compact_left(segment).await })
+        });
+        let mut tries = Vec::new();
+        for task in emptying.collect::<Vec<_>>() {
+            // A task's panic was told where it happened.
+            tries.push(task.await.unwrap_or(Try::Failed));
+        }
+        tries
     }
 
     /// Empties this segment, if it is full.
@@ -235,11 +257,11 @@ impl Engine {
         let env = &self.inner.env;
         let base = env.superblock.segment_at(segment);
         let (end, block) = (base + u64::from(env.superblock.segment_bytes), u64::from(env.superblock.block_bytes));
-        let mut at = base + u64::from(segment::BYTES);
+        let (mut at, mut window_bytes) = (base + u64::from(segment::BYTES), WINDOW_MIN);
         let mut copies = std::collections::VecDeque::new();
-        while at < end {
+        while at < end && !env.segments.is_empty(segment) {
             let from = at / block * block;
-            let window = read(&env.disk, &env.slab, from, (end - from).min(limits::IO_MAX_BYTES.into()) as u32).await?;
+            let window = read(&env.disk, &env.slab, from, (end - from).min(window_bytes.into()) as u32).await?;
             let mut scan = Scan::new(&window.as_slice()[(at - from) as usize..], at, env.segments.salt(at), end);
             for (address, head) in scan.by_ref() {
                 let Some(draft) = Draft::of(&head.item).filter(|_| self.inner.catalog.borrow().is_at(&head.item, address)) else {
@@ -254,6 +276,8 @@ impl Engine {
             }
             let seen = from + u64::from(window.len());
             at = if seen >= end { end } else { scan.next_address() };
+            // Behind a long item only the head of the next one is of interest; a head that is not whole needs a longer piece.
+            window_bytes = if at > seen { WINDOW_MIN } else { (2 * window_bytes).min(limits::IO_MAX_BYTES) };
         }
         for copy in copies {
             ended(copy).await?;

@@ -560,9 +560,11 @@ fn run(seed: u64) -> Option<Compacted> {
         all.segments += compacted.segments;
         all.kept += compacted.kept;
         all.bytes += compacted.bytes;
-        drop((world, core));
+        drop(world);
         let census = slab.census();
         assert!(census.balances() && census.owned == 0 && census.in_flight == 0, "seed {seed}, life {life}: {census}");
+        // What has tasks of its own goes, or the core stays and there are too many of them one day.
+        core.shut_down(Nanos::ZERO);
     }
     Some(all)
 }
@@ -576,7 +578,10 @@ fn every_history_of_a_store_is_possible() {
     let seeds = std::env::var("BASIN_SEEDS").map_or(40, |seeds| seeds.parse().expect("BASIN_SEEDS is a number"));
     let mut emptied = 0;
     for seed in 0..seeds {
-        let Some(compacted) = run(seed) else { return };
+        let Some(compacted) = run(seed) else {
+            assert_eq!(seed, 0, "there was io_uring before");
+            return;
+        };
         emptied += compacted.segments;
         println!("seed {seed}: {compacted:?}");
     }

@@ -10,7 +10,7 @@ use super::log::Written;
 use super::segments::Segments;
 use crate::base::{Lba, Result, limits};
 use crate::device::block::Disk;
-use crate::mem::{Run, Slab};
+use crate::mem::{Gather, Run, Slab};
 use crate::wire::store::item::{Fields, Head, What};
 use crate::wire::store::{DATA_BLOCK, checksums_of_parts};
 
@@ -96,18 +96,36 @@ impl Reader {
         let block = u64::from(self.disk.info().block_bytes);
         let from = address / block * block;
         let whole = (address + u64::from(bytes)).next_multiple_of(block) - from;
-        let (mut at, mut reads) = (0, Vec::new());
-        while at < whole {
-            let len = (whole - at).min(limits::IO_MAX_BYTES.into());
-            let lba = Lba((from + at) / block);
-            reads.push((self.disk.read(lba, self.slab.run(len as u32)?), lba));
-            at += len;
+        let lba = Lba(from / block);
+        let runs = if whole <= limits::IO_MAX_BYTES.into() {
+            let read = self.disk.read(lba, self.slab.run(whole as u32)?).await;
+            vec![read.map_err(|failed| self.disk.explain("reading the store:", lba, failed))?]
+        } else {
+            self.long(lba, whole).await?
+        };
+        Ok(cut(Blocks { runs }, (address - from) as u32, bytes))
+    }
+
+    /// More than fits into a run.
+    async fn long(&self, lba: Lba, bytes: u64) -> Result<Vec<Run>> {
+        let (block, mut at, mut reads) = (u64::from(self.disk.info().block_bytes), 0, Vec::new());
+        while at < bytes {
+            let lba = Lba(lba.0 + at / block);
+            let mut gather = Gather::with_room(2);
+            let most = (bytes - at).min(limits::GATHER_MAX_BYTES.into()) as u32;
+            while gather.len_bytes() < most {
+                let run = self.slab.run((most - gather.len_bytes()).min(limits::IO_MAX_BYTES))?;
+                gather.push(run).unwrap_or_else(|_| unreachable!("it is within the bounds of a gather"));
+            }
+            reads.push((self.disk.read_gather(lba, gather), lba));
+            at += u64::from(most);
         }
         let mut runs = Vec::new();
         for (read, lba) in reads {
-            runs.push(read.await.map_err(|failed| self.disk.explain("reading the store:", lba, failed))?);
+            let mut gather = read.await.map_err(|failed| self.disk.explain("reading the store:", lba, failed))?;
+            runs.extend(gather.drain());
         }
-        Ok(cut(Blocks { runs }, (address - from) as u32, bytes))
+        Ok(runs)
     }
 }
 

@@ -195,6 +195,11 @@ impl Segments {
         self.live[segment as usize].load(Ordering::Acquire) == 0
     }
 
+    /// Bytes of a segment that are needed.
+    pub fn live(&self, segment: u32) -> u64 {
+        u64::from(self.live[segment as usize].load(Ordering::Acquire)) * u64::from(UNIT)
+    }
+
     /// Takes a free one into use with a salt, which is random; `None` when those left are kept for others.
     pub fn take(&self, purpose: Purpose, salt: u64) -> Option<Taken> {
         let mut table = self.table();
@@ -259,6 +264,11 @@ impl Segments {
         assert_eq!(live, 0, "segment {segment} is released, and {live} units of it are needed");
         self.change(segment, &[Use::Leaving, Use::Checkpoint], Use::Free);
         self.table().free.push_back(segment);
+    }
+
+    /// It is not emptied after all.
+    pub fn stay(&self, segment: u32) {
+        self.change(segment, &[Use::Leaving], Use::Full);
     }
 
     /// It could not be emptied: it is left alone until [`Segments::reconsider`].
@@ -347,7 +357,7 @@ impl Segments {
         let newest = table.generation;
         let full = table.slots.iter().enumerate().filter(|(_, slot)| slot.used == Use::Full);
         let worth = full.filter_map(|(segment, slot)| {
-            let live = u64::from(self.live[segment].load(Ordering::Acquire)) * u64::from(UNIT);
+            let live = self.live(segment as u32);
             let dead = u64::from(self.segment_bytes).saturating_sub(live);
             let age = (newest - slot.generation + 1) as f64;
             (dead >= u64::from(least)).then(|| (segment, dead as f64 * age / (u64::from(self.segment_bytes) + live) as f64))

@@ -31,7 +31,7 @@ impl Limits {
     /// `region` registered, the rest as large as the runtime ever asks.
     pub fn of(region: Option<&Region>) -> Limits {
         Limits {
-            max_bytes: limits::IO_MAX_BYTES,
+            max_bytes: limits::GATHER_MAX_BYTES,
             max_pieces: limits::GATHER_MAX as u32,
             fixed: region.map(|region| (region.base() as u64, region.bytes())),
             boundary: 1,

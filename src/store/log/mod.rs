@@ -593,7 +593,7 @@ impl Inner {
         let mut at = batch.address;
         let mut writes = Vec::new();
         while !order.is_empty() {
-            let (mut gather, mut whose) = (Gather::new(), Vec::new());
+            let (mut gather, mut whose) = (Gather::with_room(order.len().min(limits::GATHER_MAX)), Vec::new());
             while let Some((owner, run)) = order.pop_front() {
                 match gather.push(run) {
                     Ok(()) => whose.push(owner),

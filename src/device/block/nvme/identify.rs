@@ -164,7 +164,7 @@ fn transfer_limits(controller: &Controller, region: Option<&Region>, queue: &dyn
         controller.max_transfer_bytes(PAGE_BYTES).unwrap_or(u64::MAX),
         queue("max_hw_sectors_kb").map_or(u64::MAX, |kib| kib * 1024),
         by_segments,
-        u64::from(limits::IO_MAX_BYTES),
+        u64::from(limits::GATHER_MAX_BYTES),
     ];
     let max_bytes = bytes.into_iter().min().expect("four of them") as u32 / limits::BLOCK_MAX_BYTES * limits::BLOCK_MAX_BYTES;
     Limits {
