@@ -27,8 +27,9 @@ const ASKED_FOR_MAIN: u8 = 2;
 /// What is taken out to make room for one item, at most. Chunks that somebody still reads are free only later.
 const TRIES: u32 = 64;
 
-/// Pieces that an item is read in, at most.
-const PIECES_MAX: usize = (item::HEAD_MAX + DATA_MAX).div_ceil(limits::IO_MAX_BYTES) as usize + 1;
+/// Runs that an item is read to, at most: two in each operation, and one in the last.
+pub(super) const PIECES_MAX: usize =
+    2 * (item::HEAD_MAX + DATA_MAX + 2 * limits::BLOCK_MAX_BYTES).div_ceil(limits::GATHER_MAX_BYTES) as usize - 1;
 
 /// An item that is kept.
 #[derive(Debug)]

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::cache::{Cache, CacheStats, Hot};
+use arrayvec::ArrayVec;
+
+use super::cache::{Cache, CacheStats, Hot, PIECES_MAX};
 use super::catalog::Catalog;
 use super::engine::{Attributes, Engine, Which, corrupt, ended};
 use super::failure::{Failure, Outcome, shown};
@@ -26,28 +28,34 @@ const AHEAD: usize = 4;
 /// An object being read.
 pub struct Get {
     pub(super) engine: Engine,
-    pub(super) name: Box<[u8]>,
     /// The version.
     pub version: Version,
     /// What belongs to it.
     pub properties: Box<[u8]>,
     /// The tags it was put with.
     pub(super) tags_of_put: Box<[u8]>,
-    /// Where those are that it was given since, when the get began.
-    pub(super) tags_at: Option<Written>,
+    /// Where those are that it was given since, when the get began, with the name.
+    pub(super) tags_at: Option<(Written, Box<[u8]>)>,
     /// What its item says of it.
     pub fields: Fields,
     /// The bytes that are given: those asked for, as far as the object goes.
     pub range: Range<u64>,
     /// What was read.
-    ready: VecDeque<Shared>,
-    /// Extents on their way, in order.
+    ready: ArrayVec<Shared, PIECES_MAX>,
+    /// Of an object that has some.
+    extents: Option<Box<Extents>>,
+}
+
+/// The extents of an object being read.
+struct Extents {
+    bucket: u32,
+    name: Box<[u8]>,
+    /// Keeps them.
+    held: Held,
+    /// Those on their way, in order.
     reading: VecDeque<Task<Outcome<Vec<Shared>>>>,
     /// And those to come.
     left: VecDeque<Piece>,
-    /// Keeps the extents, of an object that has some.
-    held: Option<Held>,
-    bucket: u32,
 }
 
 impl Engine {
@@ -59,48 +67,31 @@ impl Engine {
         loop {
             let version = self.version(bucket, name, which).filter(|version| !version.is_delete_marker);
             let version = version.ok_or_else(|| Failure::NoSuchObject(shown(name)))?;
-            let tags_at = self.inner.catalog.borrow().tags(version.sequence);
+            let tags_at = self.inner.catalog.borrow().tags(version.sequence).map(|at| (at, name.into()));
             let end = range.end.min(version.size);
             let range = range.start.min(end)..end;
             if version.has_extents {
                 let held = Held::new(self);
                 let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
                 held.join(&extents);
-                let (found, Read { properties, tags, fields, .. }) = self.item(&self.inner.reader, bucket, name, which, 0..0).await?;
-                if found.sequence != version.sequence {
+                let (version, read) = match self.item(&self.inner.reader, bucket, name, which, 0..0).await? {
+                    (found, read) if found.sequence == version.sequence => (found, read),
                     // Overwritten between the look and the read.
-                    continue;
-                }
+                    _ => continue,
+                };
                 let left = pieces(&self.inner.catalog.borrow(), &extents, &range);
                 let left = left.ok_or_else(|| corrupt(name, version.address))?;
-                let get = Get { left, held: Some(held), ..self.begun(found, tags_at, range) };
-                return Ok(Get { bucket, name: name.into(), properties, tags_of_put: tags, fields, ..get });
+                let extents = Extents { bucket, name: name.into(), held, reading: VecDeque::new(), left };
+                let Read { properties, tags: tags_of_put, fields, .. } = read;
+                let (engine, ready, extents) = (self.clone(), ArrayVec::new(), Some(Box::new(extents)));
+                return Ok(Get { engine, version, properties, tags_of_put, tags_at, fields, range, ready, extents });
             }
             // Data in the item itself is at most a mebibyte.
             let part = range.start as u32..range.end as u32;
-            let Some((found, hot)) = self.hot(bucket, name, which, &version, &range).await? else { continue };
+            let Some((version, hot)) = self.hot(bucket, name, which, &version, &range).await? else { continue };
             let (properties, tags_of_put, fields) = (hot.properties.clone(), hot.tags.clone(), hot.fields);
-            let get = Get { ready: hot.part(part).collect(), ..self.begun(found, tags_at, range) };
-            return Ok(Get { bucket, name: name.into(), properties, tags_of_put, fields, ..get });
-        }
-    }
-
-    /// A get of which nothing was read.
-    fn begun(&self, version: Version, tags_at: Option<Written>, range: Range<u64>) -> Get {
-        Get {
-            engine: self.clone(),
-            name: Box::default(),
-            version,
-            properties: Box::default(),
-            tags_of_put: Box::default(),
-            tags_at,
-            fields: Fields::default(),
-            range,
-            ready: VecDeque::new(),
-            reading: VecDeque::new(),
-            left: VecDeque::new(),
-            held: None,
-            bucket: 0,
+            let (engine, ready) = (self.clone(), hot.part(part).collect());
+            return Ok(Get { engine, version, properties, tags_of_put, tags_at, fields, range, ready, extents: None });
         }
     }
 
@@ -180,7 +171,8 @@ fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Optio
 impl Get {
     /// Whether all was given.
     pub(super) fn is_at_end(&self) -> bool {
-        self.ready.is_empty() && self.reading.is_empty() && self.left.is_empty()
+        let is_read = |extents: &Extents| extents.reading.is_empty() && extents.left.is_empty();
+        self.ready.is_empty() && self.extents.as_deref().is_none_or(is_read)
     }
 
     /// The next bytes; nothing at the end.
@@ -189,37 +181,44 @@ impl Get {
     /// `Corrupt`, or the device's: what was given before is what was written.
     pub async fn next(&mut self) -> Outcome<Option<Shared>> {
         loop {
-            if let Some(ready) = self.ready.pop_front() {
+            if let Some(ready) = self.ready.pop_at(0) {
                 return Ok(Some(ready));
             }
-            while self.reading.len() < AHEAD
-                && !self.left.is_empty()
-                && let Some(permit) = self.engine.inner.read_permits.try_lock(0)
-            {
-                let piece = self.left.pop_front().expect("it was looked at");
-                let (engine, name) = (self.engine.clone(), self.name.clone());
-                let core = engine.inner.core.clone();
-                self.reading.push_back(core.spawn(async move {
-                    let read = engine.extent(&name, &piece).await;
-                    drop(permit);
-                    read
-                }));
+            let Some(extents) = &mut self.extents else { return Ok(None) };
+            match extents.next(&self.engine).await? {
+                Some(runs) => self.ready.extend(runs),
+                None => return Ok(None),
             }
-            // Taken out only when it is there: who gives up waiting may ask again.
-            let runs = if let Some(next) = self.reading.front_mut() {
-                let runs = ended(next).await;
-                self.reading.pop_front();
-                runs?
-            } else if let Some(piece) = self.left.front() {
-                // Many others read ahead: this one does not.
-                let runs = self.engine.extent(&self.name, piece).await?;
-                self.left.pop_front();
-                runs
-            } else {
-                return Ok(None);
-            };
-            self.ready.extend(runs);
         }
+    }
+}
+
+impl Extents {
+    /// What was asked for of the next one.
+    async fn next(&mut self, engine: &Engine) -> Outcome<Option<Vec<Shared>>> {
+        while self.reading.len() < AHEAD
+            && !self.left.is_empty()
+            && let Some(permit) = engine.inner.read_permits.try_lock(0)
+        {
+            let piece = self.left.pop_front().expect("it was looked at");
+            let (reader, name) = (engine.clone(), self.name.clone());
+            self.reading.push_back(engine.inner.core.spawn(async move {
+                let read = reader.extent(&name, &piece).await;
+                drop(permit);
+                read
+            }));
+        }
+        // Taken out only when it is there: who gives up waiting may ask again.
+        if let Some(next) = self.reading.front_mut() {
+            let runs = ended(next).await;
+            self.reading.pop_front();
+            return runs.map(Some);
+        }
+        // Many others read ahead: this one does not.
+        let Some(piece) = self.left.front() else { return Ok(None) };
+        let runs = engine.extent(&self.name, piece).await?;
+        self.left.pop_front();
+        Ok(Some(runs))
     }
 }
 
@@ -230,12 +229,11 @@ impl Get {
     /// # Errors
     /// As for a put.
     pub async fn copy_to(&self, bucket: u32, name: &[u8], attributes: Attributes) -> Outcome<Option<Version>> {
-        if !self.version.has_extents || shard(self.bucket, &self.name) != shard(bucket, name) {
-            return Ok(None);
-        }
+        let of_shard = |extents: &&Extents| shard(extents.bucket, &extents.name) == shard(bucket, name);
+        let Some(extents) = self.extents.as_deref().filter(of_shard) else { return Ok(None) };
         let (engine, name) = (self.engine.clone(), Box::<[u8]>::from(name));
         let held = Held::new(&engine);
-        held.join(&self.held.as_ref().expect("it has extents").extents());
+        held.join(&extents.held.extents());
         let fields = Fields { upload: 0, ..self.fields };
         let attributes = Attributes { etag: attributes.etag.or(Some(fields.etag)), ..attributes };
         let commit = self.engine.change(async move {

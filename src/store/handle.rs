@@ -41,7 +41,10 @@ impl Store {
 
     /// The core that has a name.
     fn owner(&self, bucket: u32, name: &[u8]) -> usize {
-        core_of(shard(bucket, name), self.engine.inner.crew.cores())
+        match self.engine.inner.crew.cores() {
+            1 => 0,
+            cores => core_of(shard(bucket, name), cores),
+        }
     }
 
     fn is_here(&self, core: usize) -> bool {

@@ -74,8 +74,10 @@ pub(super) struct Delivery {
 
 /// Reads a store, and deals it to so many cores.
 async fn deal(place: &Place, disk: &Disk, options: Options, rng: &mut Rng) -> Result<Vec<Part>> {
+    let began = place.core.now();
     let found = recover(&place.core, disk, &place.slab, options).await?;
-    let Recovered { superblock, segments, mut checkpoint, sequences, catalogs, settled, census } = found;
+    let Recovered { superblock, segments, mut checkpoint, sequences, catalogs, settled, mut census } = found;
+    census.took = place.core.now().since(began);
     let buckets: BTreeMap<u32, Bucket> = catalogs[0].buckets().clone();
     let missing: Arc<[u64]> = settled.iter().flat_map(|settled| settled.missing.iter().copied()).collect();
     let (segments, sequences) = (Arc::new(segments), Arc::new(sequences));

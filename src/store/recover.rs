@@ -13,7 +13,7 @@ use super::read::at_of;
 use super::segments::{Found, Reserve, Segments};
 use super::survey::{Data, Reader, Seen, SegmentIs};
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Lba, Result};
+use crate::base::{Error, Lba, Nanos, Result};
 use crate::device::block::header::{self, Header as DiskHeader};
 use crate::device::block::{Disk, Durability};
 use crate::mem::{Run, Slab};
@@ -50,6 +50,8 @@ pub struct Census {
     pub bytes: u64,
     /// Bytes that the medium cannot give back, where items may have begun; of a segment without a header all.
     pub unreadable: u64,
+    /// How long it took.
+    pub took: Nanos,
     /// Items whose head was read, and whose data the medium cannot give back. They are there: reading them is an error.
     pub unreadable_items: u64,
 }
@@ -122,7 +124,7 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     let (log, others): (Vec<Header>, Vec<Header>) = headers.into_iter().partition(|header| header.kind == Kind::Log);
     let new = || Telling { catalogs: (0..options.cores).map(|_| Catalog::default()).collect(), newest, ..Telling::default() };
     let loaded = match superblock.checkpoint {
-        Some(checkpoint) => reader.load(&checkpoint, &others, new()).await,
+        Some(checkpoint) => reader.load(core, &checkpoint, &others, new()).await,
         None => None,
     };
     let horizon = loaded.as_ref().and(superblock.checkpoint).map_or(0, |checkpoint| checkpoint.horizon);
@@ -361,6 +363,17 @@ pub(super) struct Telling {
 }
 
 impl Telling {
+    /// So many entries are about to be told.
+    pub fn expect(&mut self, entries: u64) {
+        let cores = self.catalogs.len() as u64;
+        self.catalogs.iter_mut().for_each(|catalog| catalog.expect((entries / cores) as usize));
+    }
+
+    /// What was expected was told.
+    pub fn has_all(&mut self) {
+        self.catalogs.iter_mut().for_each(Catalog::has_all);
+    }
+
     pub fn tell(&mut self, head: &Head, address: u64) {
         let cores = self.catalogs.len();
         let at = at_of(head, address);
@@ -370,9 +383,9 @@ impl Telling {
 
     pub fn tell_entry(&mut self, entry: &Entry) {
         let cores = self.catalogs.len();
-        let Entry { address, item_bytes, head_bytes, item } = *entry;
-        let at = Written { sequence: item.sequence, address, item_bytes, head_bytes };
-        self.catalogs[core_of(item.shard, cores)].apply(&item, at, self.newest, &mut self.gone);
+        let Entry { address, item_bytes, head_bytes, item } = entry;
+        let at = Written { sequence: item.sequence, address: *address, item_bytes: *item_bytes, head_bytes: *head_bytes };
+        self.catalogs[core_of(item.shard, cores)].apply(item, at, self.newest, &mut self.gone);
         self.gone.clear();
         self.census.entries += 1;
     }
@@ -381,7 +394,7 @@ impl Telling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Nanos, Rng};
+    use crate::base::Rng;
     use crate::device::sim::disk::Image;
     use crate::mem::Ledger;
     use crate::store::draft::{Draft, Kind};

@@ -10,12 +10,13 @@ use crate::base::Result;
 use crate::device::Status;
 use crate::device::block::Disk;
 use crate::mem::{Run, Slab};
+use crate::reactor::Core;
 use crate::wire::nvme::CommandStatus;
 use crate::wire::store::entry::Entry;
 use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head, What};
 use crate::wire::store::segment::{self, Header, Kind};
 use crate::wire::store::superblock::{Checkpoint, Superblock};
-use crate::wire::store::{DATA_BLOCK, SEGMENTS_AT, UNIT};
+use crate::wire::store::{DATA_BLOCK, DATA_MAX, SEGMENTS_AT, UNIT};
 
 /// Bytes read at once: a head of any length with its block.
 const WINDOW: u32 = 1 << 20;
@@ -23,6 +24,9 @@ const WINDOW: u32 = 1 << 20;
 const LEAST: u32 = 4096;
 /// After a failure that much less is read at once, and after a success that much more.
 const STEP: u32 = 16;
+
+/// What a full piece of a checkpoint takes, with its head, which is short.
+const PIECE_BYTES: u32 = DATA_MAX + DATA_BLOCK;
 
 const _: () = assert!(WINDOW >= 2 * HEAD_MAX);
 
@@ -58,13 +62,18 @@ pub enum Seen<'a, 'b> {
     Unreadable(u64, u32),
 }
 
-/// Reads `bytes` from byte `address` of the device on, both whole blocks; nothing where the medium cannot give them back.
-async fn try_read(disk: &Disk, slab: &Slab, address: u64, bytes: u32) -> Result<Option<Run>> {
+/// Reads `bytes` from byte `address` of the device on, both whole blocks; nothing where the medium cannot give them back. Begins at once.
+fn try_read(disk: &Disk, slab: &Slab, address: u64, bytes: u32) -> impl Future<Output = Result<Option<Run>>> + use<> {
     let lba = lba(disk, address);
-    match disk.read(lba, slab.run(bytes)?).await {
-        Ok(run) => Ok(Some(run)),
-        Err(failed) if is_mediums(failed.outcome.status) => Ok(None),
-        Err(failed) => Err(disk.explain("reading the store:", lba, failed)),
+    // Begun here, and not when it is waited for.
+    let read = slab.run(bytes).map(|run| disk.read(lba, run));
+    let disk = disk.clone();
+    async move {
+        match read?.await {
+            Ok(run) => Ok(Some(run)),
+            Err(failed) if is_mediums(failed.outcome.status) => Ok(None),
+            Err(failed) => Err(disk.explain("reading the store:", lba, failed)),
+        }
     }
 }
 
@@ -92,12 +101,12 @@ pub struct Reader {
 
 impl Reader {
     /// The whole blocks with `bytes` bytes at `address`, and where in them those are; nothing where the medium cannot give them back.
-    async fn blocks(&self, address: u64, bytes: u32) -> Result<Option<(Run, usize)>> {
+    fn blocks(&self, address: u64, bytes: u32) -> impl Future<Output = Result<Option<(Run, usize)>>> + use<> {
         let block = u64::from(self.superblock.block_bytes);
         let from = address / block * block;
         let to = (address + u64::from(bytes)).next_multiple_of(block);
-        let run = try_read(&self.disk, &self.slab, from, (to - from) as u32).await?;
-        Ok(run.map(|run| (run, (address - from) as usize)))
+        let read = try_read(&self.disk, &self.slab, from, (to - from) as u32);
+        async move { Ok(read.await?.map(|run| (run, (address - from) as usize))) }
     }
 
     /// The header of a segment.
@@ -207,19 +216,42 @@ impl Reader {
     }
 
     /// Tells what a checkpoint lists; `None` where a piece of it is missing or not as it was written. Its segments come back too.
-    pub(super) async fn load(&self, checkpoint: &Checkpoint, headers: &[Header], mut telling: Telling) -> Option<(Telling, Vec<u32>)> {
-        let of_it = headers.iter().filter(|header| header.kind == Kind::Checkpoint && header.generation >= checkpoint.id);
+    pub(super) async fn load(
+        &self,
+        core: &Core,
+        checkpoint: &Checkpoint,
+        headers: &[Header],
+        mut telling: Telling,
+    ) -> Option<(Telling, Vec<u32>)> {
+        let is_of_it = |header: &&Header| header.kind == Kind::Checkpoint && header.generation >= checkpoint.id;
+        let mut of_it: Vec<&Header> = headers.iter().filter(is_of_it).collect();
+        // As they were written, which is in the order of the names.
+        of_it.sort_unstable_by_key(|header| header.generation);
+        let most = of_it.len() as u64 * u64::from(self.superblock.segment_bytes) / u64::from(UNIT);
         let (mut pieces, mut segments) = (BTreeSet::new(), Vec::new());
         let mut buckets = Vec::new();
         for header in of_it {
             let (base, mut at) = (self.superblock.segment_at(header.segment), u64::from(segment::BYTES));
+            let read = |at: u64| {
+                let (reader, salt, end) = (self.clone(), header.salt, u64::from(self.superblock.segment_bytes));
+                let expected = (end - at).min(PIECE_BYTES.into()) as u32;
+                core.spawn(async move { reader.item_at(base + at, salt, expected).await })
+            };
+            let mut next = Some(read(at));
             // Pieces follow one another without gaps, and behind the last there is none.
-            while at < self.superblock.segment_bytes.into() {
-                let Some(piece) = self.item_at(base + at, header.salt).await.ok()? else { break };
+            while let Some(piece) = next.take() {
+                let Some(piece) = piece.await.ok()?.ok()? else { break };
                 let (head, data) = piece.parse()?;
                 let What::Checkpoint(count) = head.item.what else { return None };
                 if head.item.number != checkpoint.id {
                     break;
+                }
+                at += u64::from(head.place.item_bytes);
+                // It is read while this one is told.
+                next = (at + u64::from(UNIT) < self.superblock.segment_bytes.into()).then(|| read(at));
+                core.yield_now().await;
+                if pieces.is_empty() {
+                    telling.expect((u64::from(count) * u64::from(checkpoint.pieces)).min(most));
                 }
                 let mut rest = data;
                 for _ in 0..count {
@@ -227,21 +259,17 @@ impl Reader {
                     self.is_in_segments(entry.address, entry.item_bytes).then_some(())?;
                     telling.tell_entry(&entry);
                     if entry.item.what == What::Bucket {
-                        buckets.push(Written {
-                            sequence: entry.item.sequence,
-                            address: entry.address,
-                            item_bytes: entry.item_bytes,
-                            head_bytes: entry.head_bytes,
-                        });
+                        let Entry { address, item_bytes, head_bytes, item } = entry;
+                        buckets.push(Written { sequence: item.sequence, address, item_bytes, head_bytes });
                     }
                     rest = behind;
                 }
                 telling.census.bytes += u64::from(head.place.item_bytes);
                 pieces.insert(head.item.bucket);
                 segments.extend((segments.last() != Some(&header.segment)).then_some(header.segment));
-                at += u64::from(head.place.item_bytes);
             }
         }
+        telling.has_all();
         // What belongs to a bucket is in its item only. One that is not there any more was moved, and the log has it.
         for at in buckets {
             if let Some(item) = self.item(at).await.ok()?
@@ -264,21 +292,32 @@ impl Reader {
     async fn item(&self, at: Written) -> Result<Option<Whole>> {
         let segment = ((at.address - SEGMENTS_AT) / u64::from(self.superblock.segment_bytes)) as u32;
         let SegmentIs::Header(header) = self.header(segment).await? else { return Ok(None) };
-        let item = self.item_at(at.address, header.salt).await?;
+        let item = self.item_at(at.address, header.salt, at.item_bytes).await?;
         Ok(item.filter(|item| item.parse().is_some_and(|(head, _)| head.item.sequence == at.sequence)))
     }
 
-    /// The item at `address` in a segment with `salt`, if there is one as it was written.
-    async fn item_at(&self, address: u64, salt: u64) -> Result<Option<Whole>> {
+    /// The item at `address` in a segment with `salt`, of perhaps `expected` bytes, if there is one as it was written.
+    async fn item_at(&self, address: u64, salt: u64, expected: u32) -> Result<Option<Whole>> {
         let block = self.superblock.block_bytes;
-        let Some((first, skip)) = self.blocks(address, block - (address % u64::from(block)) as u32).await? else { return Ok(None) };
-        let Ok(item_bytes) = Head::item_bytes(&first.as_slice()[skip..]) else { return Ok(None) };
+        let most = WINDOW - 2 * DATA_BLOCK;
+        let first = expected.clamp(block - (address % u64::from(block)) as u32, most);
+        // Both are on their way at once.
+        let rest = expected.saturating_sub(first).min(most);
+        let (read, read_rest) = (self.blocks(address, first), (rest > 0).then(|| self.blocks(address + u64::from(first), rest)));
+        let Some((run, skip)) = read.await? else { return Ok(None) };
+        let Ok(item_bytes) = Head::item_bytes(&run.as_slice()[skip..]) else { return Ok(None) };
         if !self.is_in_segments(address, item_bytes) {
             return Ok(None);
         }
         let mut bytes = Vec::with_capacity(item_bytes as usize);
+        bytes.extend_from_slice(&run.as_slice()[skip..][..first.min(item_bytes) as usize]);
+        drop(run);
+        if let Some(read) = read_rest.filter(|_| item_bytes > first) {
+            let Some((run, skip)) = read.await? else { return Ok(None) };
+            bytes.extend_from_slice(&run.as_slice()[skip..][..rest.min(item_bytes - first) as usize]);
+        }
         while bytes.len() < item_bytes as usize {
-            let most = (item_bytes as usize - bytes.len()).min((WINDOW - 2 * DATA_BLOCK) as usize) as u32;
+            let most = (item_bytes as usize - bytes.len()).min(most as usize) as u32;
             let Some((run, skip)) = self.blocks(address + bytes.len() as u64, most).await? else { return Ok(None) };
             bytes.extend_from_slice(&run.as_slice()[skip..skip + most as usize]);
         }

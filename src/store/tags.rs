@@ -80,14 +80,15 @@ impl Get {
     /// # Errors
     /// `NoSuchObject`: they have gone with the version, which was overwritten or deleted meanwhile. `Corrupt`, or the device's.
     pub async fn tags(&self) -> Outcome<Box<[u8]>> {
-        let Some(mut at) = self.tags_at else { return Ok(self.tags_of_put.clone()) };
+        let Some((at, name)) = &self.tags_at else { return Ok(self.tags_of_put.clone()) };
+        let mut at = *at;
         let mut before = None;
         loop {
-            if let Some(tags) = self.engine.read_tags(&self.name, at, &mut before).await? {
+            if let Some(tags) = self.engine.read_tags(name, at, &mut before).await? {
                 return Ok(tags);
             }
             let now = self.engine.inner.catalog.borrow().tags(self.version.sequence);
-            at = now.ok_or_else(|| Failure::NoSuchObject(shown(&self.name)))?;
+            at = now.ok_or_else(|| Failure::NoSuchObject(shown(name)))?;
         }
     }
 }

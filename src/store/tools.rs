@@ -141,6 +141,8 @@ pub struct Stat {
     pub index_bytes: usize,
     /// Entries read from the checkpoint.
     pub checkpoint_entries: u64,
+    /// How long opening it took, in seconds.
+    pub open_seconds: f64,
     /// Segments of the log read behind it.
     pub log_segments: u32,
     /// Items read in them.
@@ -167,7 +169,7 @@ pub fn stat(path: impl Into<PathBuf>) -> Result<Stat> {
     Place::with_store(path, |store| async move {
         let (superblock, engine) = (store.superblock(), store.engine());
         let usage = engine.segments().usage();
-        let Census { segments, items, torn, entries, unreadable, unreadable_items, .. } = store.census;
+        let Census { segments, items, torn, entries, unreadable, unreadable_items, took, .. } = store.census;
         let catalog = engine.inner.catalog.borrow();
         Ok(Stat {
             id: superblock.id.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -188,6 +190,7 @@ pub fn stat(path: impl Into<PathBuf>) -> Result<Stat> {
             versions: catalog.index().len(),
             index_bytes: catalog.index().bytes(),
             checkpoint_entries: entries,
+            open_seconds: took.as_secs_f64(),
             log_segments: segments,
             log_items: items,
             torn_items: torn,
@@ -229,8 +232,8 @@ impl Stat {
         line(
             "read",
             format!(
-                "{} entries of a checkpoint, {} items of {} segments behind it",
-                self.checkpoint_entries, self.log_items, self.log_segments
+                "{} entries of a checkpoint, {} items of {} segments behind it, in {:.2} s",
+                self.checkpoint_entries, self.log_items, self.log_segments, self.open_seconds
             ),
         );
         if self.torn_items > 0 {

@@ -124,6 +124,16 @@ impl Tree {
         self.settle(Cursor { leaf: node, at: leaf.ids().partition_point(|&id| order(id) == Ordering::Less) as u8 })
     }
 
+    /// The last number.
+    pub fn last(&self) -> Option<u32> {
+        let mut node = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inner[node];
+            node = inner.children[usize::from(inner.len) - 1];
+        }
+        self.leaves[node].ids().last().copied()
+    }
+
     /// The number at a cursor, `None` behind the last.
     pub fn get(&self, cursor: Cursor) -> Option<u32> {
         self.leaves[cursor.leaf].ids().get(usize::from(cursor.at)).copied()

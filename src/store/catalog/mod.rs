@@ -180,6 +180,16 @@ impl Catalog {
         &self.buckets
     }
 
+    /// About so many object versions are told next, in order.
+    pub fn expect(&mut self, versions: usize) {
+        self.index.begin_bulk(versions);
+    }
+
+    /// What was expected was told.
+    pub fn has_all(&mut self) {
+        self.index.end_bulk();
+    }
+
     /// An item is stable at `at`, or was found there. `limit` is the highest generation of a segment so far. What nobody needs any more, of
     /// what was told before or of this one itself, goes to `gone`.
     ///
@@ -397,6 +407,9 @@ impl Catalog {
     }
 
     fn is_ended(&mut self, class: Class, item: &Item) -> bool {
+        if self.tombstones.is_empty() {
+            return false;
+        }
         let tombstone = self.tombstones.get_mut(&ended(class, item)).filter(|tombstone| tombstone.sequence >= item.sequence);
         tombstone.map(|tombstone| tombstone.has_worked = true).is_some()
     }

@@ -119,7 +119,7 @@ impl Index {
                     behind(common)
                 }
                 None => {
-                    let newest = &self.records[self.newest_in_order(bucket, name).expect("this one at least")];
+                    let newest = &self.records[self.newest_from(cursor, bucket, name).expect("this one at least")];
                     if newest.flags & DELETE_MARKER == 0 {
                         lines.push(Line::Object(name.into(), newest.version()));
                     }
@@ -139,7 +139,7 @@ impl Index {
             if record.bucket != bucket || !name.starts_with(prefix) {
                 return false;
             }
-            let newest = self.newest_in_order(bucket, name).expect("this one at least");
+            let newest = self.newest_from(cursor, bucket, name).expect("this one at least");
             if self.records[newest].flags & DELETE_MARKER == 0 {
                 return true;
             }
@@ -200,7 +200,7 @@ impl Index {
     /// Tells the versions of a name with sequence numbers below one, the newest first, until there are `limit` lines. `cursor` is at the
     /// name's first in order. Gives where the next name begins, if all were told.
     fn versions_of(&self, cursor: Cursor, bucket: u32, name: &[u8], below: u64, limit: usize, lines: &mut Vec<VersionLine>) -> Cursor {
-        let newest = self.newest_in_order(bucket, name).map(|id| self.records[id].sequence);
+        let newest = self.newest_from(cursor, bucket, name).map(|id| self.records[id].sequence);
         let mut tell = |version: Version| {
             let is_latest = newest == Some(version.sequence);
             lines.push(VersionLine::Version { name: name.into(), version, is_latest });

@@ -145,11 +145,13 @@ pub struct Index {
 struct Points {
     tables: Vec<HashTable<u32>>,
     hasher: DefaultHashBuilder,
+    /// By table, names with their hashes that are not in it yet: between [`Index::begin_bulk`] and [`Index::end_bulk`].
+    bulk: Option<Vec<Vec<(u64, u32)>>>,
 }
 
 impl Default for Points {
     fn default() -> Points {
-        Points { tables: (0..TABLES).map(|_| HashTable::new()).collect(), hasher: DefaultHashBuilder::default() }
+        Points { tables: (0..TABLES).map(|_| HashTable::new()).collect(), hasher: DefaultHashBuilder::default(), bulk: None }
     }
 }
 
@@ -240,6 +242,7 @@ impl Index {
     }
 
     fn point(&self, bucket: u32, name: &[u8]) -> Option<u32> {
+        debug_assert!(self.points.bulk.is_none(), "names that came in bulk are not found yet");
         let hash = self.points.hash(bucket, name);
         self.points.tables[table(hash)].find(hash, |&id| self.is_of(id, bucket, name)).copied()
     }
@@ -258,9 +261,60 @@ impl Index {
         self.order.seek(|id| compare(&self.records, &self.names, id, key))
     }
 
+    /// About so many names come next, in order. Nothing is looked up until [`Index::end_bulk`].
+    ///
+    /// Each name would cost two waits for memory somewhere in the hash tables. These are filled one after the other in the end, when each
+    /// is in the processor's cache.
+    pub fn begin_bulk(&mut self, names: usize) {
+        let each = names / TABLES;
+        self.points.bulk = Some((0..TABLES).map(|_| Vec::with_capacity(each + each / 16)).collect());
+    }
+
+    /// All that came in order is there.
+    pub fn end_bulk(&mut self) {
+        let Index { records, names, points, .. } = self;
+        let hasher = &points.hasher;
+        let rehash = |id: u32| hasher.hash_one((records[id].bucket, name_of(names, &records[id])));
+        for (table, new) in points.tables.iter_mut().zip(points.bulk.take().into_iter().flatten()) {
+            table.reserve(new.len(), |&id| rehash(id));
+            for (hash, id) in new {
+                table.insert_unique(hash, id, |&id| rehash(id));
+            }
+        }
+    }
+
+    /// Puts a version behind all that are there, in bulk; false where it has its place among them.
+    fn put_behind(&mut self, key: &Key, version: &Version) -> bool {
+        let Index { records, names, order, points } = self;
+        let Some(bulk) = &mut points.bulk else { return false };
+        let (bucket, name) = (key.bucket, key.name);
+        let last = order.last();
+        if last.is_some_and(|last| compare(records, names, last, key) != Ordering::Less) {
+            return false;
+        }
+        let is_of_last = last.map(|last| &records[last]).is_some_and(|last| last.bucket == bucket && name_of(names, last) == name);
+        let slot = names.put(name);
+        let id = records.put(Record::new(version, bucket, slot, name.len() as u16));
+        order.insert(id, |_| Ordering::Less).expect("it is behind all others");
+        let hash = points.hasher.hash_one((bucket, name));
+        let new = &mut bulk[table(hash)];
+        match new.last_mut().filter(|_| is_of_last) {
+            // Only the null version is in front of one that is newer.
+            Some((_, newest)) if records[*newest].sequence < version.sequence => *newest = id,
+            Some(_) => {}
+            None => new.push((hash, id)),
+        }
+        true
+    }
+
     /// Puts a version, in place of what has its identity.
     pub fn put(&mut self, bucket: u32, name: &[u8], version: &Version) -> Put {
         let key = Key { bucket, name, rank: rank(version.is_null, version.sequence) };
+        if self.put_behind(&key, version) {
+            return Put::Taken(None);
+        }
+        // Out of order: from here on as always.
+        self.end_bulk();
         let newest = self.point(bucket, name);
         // Nearly always a name has one version, or none.
         let there = newest.and_then(|newest| if self.records[newest].rank() == key.rank { Some(newest) } else { self.find(&key) });
@@ -294,6 +348,7 @@ impl Index {
 
     /// Takes a version out, unless its sequence number is higher than `up_to`.
     pub fn end(&mut self, bucket: u32, name: &[u8], is_null: bool, sequence: u64, up_to: u64) -> Option<Version> {
+        self.end_bulk();
         let key = Key { bucket, name, rank: rank(is_null, sequence) };
         let id = self.find(&key).filter(|&id| self.records[id].sequence <= up_to)?;
         let (records, names) = (&self.records, &self.names);
@@ -317,9 +372,13 @@ impl Index {
         true
     }
 
-    /// The number of the newest version of a name, by the tree: of the null version and the first behind it.
+    /// The number of the newest version of a name, by the tree.
     fn newest_in_order(&self, bucket: u32, name: &[u8]) -> Option<u32> {
-        let first = self.seek(&Key { bucket, name, rank: 0 });
+        self.newest_from(self.seek(&Key { bucket, name, rank: 0 }), bucket, name)
+    }
+
+    /// The same, where `first` is the first of that name, if it has one: of the null version and the first behind it.
+    fn newest_from(&self, first: Cursor, bucket: u32, name: &[u8]) -> Option<u32> {
         let at = |cursor| self.order.get(cursor).filter(|&id| self.is_of(id, bucket, name));
         let id = at(first)?;
         match at(self.order.next(first)) {
@@ -390,6 +449,44 @@ mod tests {
         assert_eq!(index.newest(8, b"large"), None);
         assert!(index.moved(7, b"large", true, large.sequence, 4096) && !index.moved(7, b"large", true, 1, 64));
         assert_eq!(index.newest(7, b"large").unwrap(), Version { address: 4096, ..large });
+    }
+
+    #[test]
+    fn what_comes_in_bulk_is_found_as_what_comes_one_by_one() {
+        // Null and numbered versions of some names, in order; the last ones, in some runs, out of order.
+        for seed in 0..40 {
+            let mut rng = crate::base::Rng::seeded(seed);
+            let mut all: Vec<(u32, Vec<u8>, Version)> = Vec::new();
+            for number in 0..300u64 {
+                let (bucket, name) = (number as u32 / 100, format!("name {:03}", number % 100).into_bytes());
+                let versions = 1 + rng.below(3);
+                let mut sequences: Vec<u64> = (0..versions).map(|at| 10 * number + at + 1).collect();
+                let null = (rng.below(2) == 0).then(|| sequences.swap_remove(rng.below(versions) as usize));
+                sequences.sort_unstable_by_key(|&sequence| std::cmp::Reverse(sequence));
+                all.extend(null.map(|sequence| (bucket, name.clone(), version(sequence, true))));
+                all.extend(sequences.into_iter().map(|sequence| (bucket, name.clone(), version(sequence, false))));
+            }
+            if seed % 2 == 1 {
+                let (one, other) = (rng.below(all.len() as u64) as usize, rng.below(all.len() as u64) as usize);
+                all.swap(one, other);
+            }
+            let (mut bulk, mut one_by_one) = (Index::default(), Index::default());
+            bulk.begin_bulk(rng.below(1000) as usize);
+            for (bucket, name, version) in &all {
+                assert_eq!(bulk.put(*bucket, name, version), one_by_one.put(*bucket, name, version));
+            }
+            bulk.end_bulk();
+            assert!(bulk.versions().eq(one_by_one.versions()), "seed {seed}");
+            for (bucket, name, _) in &all {
+                let newest = bulk.newest(*bucket, name);
+                assert!(newest.is_some() && newest == one_by_one.newest(*bucket, name), "seed {seed}: {name:?}");
+            }
+            // And again, over what is there.
+            for (bucket, name, version) in &all {
+                assert_eq!(bulk.put(*bucket, name, version), Put::Taken(Some(*version)), "seed {seed}: {name:?}");
+            }
+            assert_eq!(bulk.len(), all.len() as u64);
+        }
     }
 
     #[test]

@@ -582,15 +582,15 @@ struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     /// What a kind with these fields says; its extents come next.
+    #[inline]
     fn what(&mut self, kind: u8, flags: u8, fields: &[u8]) -> Result<What<'a>, Malformed> {
-        let mut object = || -> Result<Object<'a>, Malformed> {
-            let layout: ObjectLayout = read(fields)?;
-            let extents = self.bytes(usize::from(layout.extents.get()) * size_of::<ExtentRef>())?;
-            Ok(Object { fields: layout.fields(flags), extents: ExtentRef::list(extents)? })
-        };
         Ok(match kind {
-            KIND_OBJECT => What::Object(object()?),
-            KIND_PART => What::Part(object()?),
+            KIND_OBJECT | KIND_PART => {
+                let layout = ObjectLayout::ref_from_bytes(fields).map_err(|_| Malformed::Length)?;
+                let extents = self.bytes(usize::from(layout.extents.get()) * size_of::<ExtentRef>())?;
+                let object = Object { fields: layout.fields(flags), extents: ExtentRef::list(extents)? };
+                if kind == KIND_OBJECT { What::Object(object) } else { What::Part(object) }
+            }
             KIND_EXTENT => What::Extent,
             KIND_TOMBSTONE => read::<TombstoneLayout>(fields)?.read()?,
             KIND_BUCKET => What::Bucket,
