@@ -561,6 +561,8 @@ fn run(seed: u64) -> Option<Compacted> {
         all.kept += compacted.kept;
         all.bytes += compacted.bytes;
         drop(world);
+        // What somebody gave up waiting for may be under way still. No task has a chunk any more, though.
+        core.drain(core.now().saturating_add(Nanos::from_secs(1)));
         let census = slab.census();
         assert!(census.balances() && census.owned == 0 && census.in_flight == 0, "seed {seed}, life {life}: {census}");
         // What has tasks of its own goes, or the core stays and there are too many of them one day.
