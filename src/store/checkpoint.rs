@@ -291,6 +291,36 @@ mod tests {
         core.run(run).unwrap();
     }
 
+    #[test]
+    fn pieces_of_any_length_are_read_again() {
+        for block in [512, 4096] {
+            let Some(world) = World::new(block, Image::default(), 1) else { return };
+            let core = world.core.clone();
+            let run = async move {
+                let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
+                let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+                format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
+                let store = Store::open(core, disk, slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+                let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+                let name = |number: u64| format!("{:01000}", number * 7919 % 2000).into_bytes();
+                for number in 0..2000 {
+                    store.put(bucket, &name(number)).unwrap().finish(Attributes::default()).await.unwrap();
+                }
+                store.close().await.unwrap();
+                let store = Store::open(core, disk, slab, &Ledger::new(), true, Rng::seeded(3)).await.unwrap();
+                let checkpoint = store.superblock().checkpoint.expect("it was closed");
+                // Two that are full, and the rest.
+                assert_eq!((checkpoint.pieces, store.census.entries, store.census.items), (3, 2001, 0));
+                assert!(!store.census.is_checkpoint_lost);
+                for number in 0..2000 {
+                    assert!(store.version(bucket, &name(number), Which::Newest).await.unwrap().is_some(), "{number}");
+                }
+                store.close().await.unwrap();
+            };
+            core.run(run).unwrap();
+        }
+    }
+
     /// A tombstone that had served when the power was cut, and that the checkpoint in force lists where it once was.
     #[test]
     fn what_a_checkpoint_lists_and_nobody_needs_any_more_is_not_looked_for() {

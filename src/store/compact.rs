@@ -338,9 +338,8 @@ impl Engine {
         }
     }
 
-    /// Whether the device is told of freed segments. It is where it is a device with a discard; of a file, whose space would go back to the
-    /// file system and might not be there when it is needed, it is not.
-    pub fn set_discard(&self, is_on: bool) {
+    /// Whether the device is told of freed segments, where it has a discard.
+    pub(super) fn set_discard(&self, is_on: bool) {
         let info = self.inner.env.disk.info();
         self.inner.discards.set(is_on && may_discard(info));
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::cache::{Cache, CacheStats};
 use super::catalog::{Bucket, Upload, UploadKey};
-use super::check::Checked;
+use super::check::{Checked, Scrub};
 use super::compact::Compacted;
 use super::crew::{Remote, Reply};
 use super::engine::{Attributes, Engine, Expect, Which};
@@ -343,12 +343,30 @@ impl Store {
         }))
     }
 
+    /// Whether the device is told of freed segments. It is where it is a device with a discard; of a file, whose space would go back to
+    /// the file system and might not be there when it is needed, it is not.
+    ///
+    /// # Errors
+    /// Core 0 has ended.
+    pub async fn set_discard(&self, is_on: bool) -> Outcome<()> {
+        self.engine.at(0, async move |engine: Engine| Ok(engine.set_discard(is_on))).await
+    }
+
     /// Reads everything that is needed, and compares it.
     ///
     /// # Errors
     /// No memory, or a core has ended; what the device cannot read is damage, and told.
     pub async fn check(&self) -> Outcome<Checked> {
-        let checked = self.engine.all(async |engine: Engine| engine.check().await).await?;
+        self.scrub(&Scrub { rate: 0, from: 0 }).await
+    }
+
+    /// Reads everything that is needed from a segment on, at a bounded rate, of which each core has its part, and compares it.
+    ///
+    /// # Errors
+    /// As for [`Store::check`].
+    pub async fn scrub(&self, scrub: &Scrub) -> Outcome<Checked> {
+        let each = Scrub { rate: scrub.rate.div_ceil(self.cores() as u64), ..*scrub };
+        let checked = self.engine.all(async move |engine: Engine| engine.scrub(&each, |_| true).await).await?;
         Ok(checked.into_iter().fold(Checked::default(), |mut one, next| {
             one.items += next.items;
             one.bytes += next.bytes;

@@ -1,6 +1,7 @@
 //! A store on several cores of one process: memory for each, one disk, and the same function on all of them.
 
 use std::future::Future;
+use std::sync::{Arc, OnceLock};
 
 use super::crew::Letter;
 use super::open::{Place, Store};
@@ -47,7 +48,8 @@ pub struct Launch {
 /// ```
 ///
 /// # Errors
-/// No memory, the disk, or the store: as [`Store::open`]; and the first that `main` gave.
+/// No memory, the disk, or the store: as [`Store::open`]; and what `main` gave first. Then the other cores are asked to stop
+/// ([`Core::stopping`]), and what they ask of the one that has ended fails.
 pub fn run<T, F, R>(options: &Launch, main: F) -> Result<Vec<T>>
 where
     T: Send + 'static,
@@ -57,9 +59,10 @@ where
     let cores = options.cores.len().max(1) as u64;
     let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, ..RegionConfig::new(options.region_bytes * cores) })?;
     let chunks = (u64::from(region.chunks()) / cores) as u32;
+    let first_error = Arc::new(OnceLock::new());
     let done = launch(options.cores.clone(), |_, core, mail: Mailboxes<Letter>| {
-        let (options, region, main) = (options.clone(), region.clone(), main.clone());
-        async move {
+        let (options, region, main, first_error) = (options.clone(), region.clone(), main.clone(), first_error.clone());
+        let of_core = async move |core: Core| {
             let of_cache = (options.cache_bytes / u64::from(CHUNK_BYTES)) as u32;
             let slab = Slab::new(&region, chunks.saturating_sub(of_cache))?;
             core.adopt_slab(&slab);
@@ -86,8 +89,27 @@ where
                 core.adopt_slab(&slab);
                 store.cache_in(slab);
             }
+            // However it ends, the others are not to wait for it.
+            let _leaving = Leaving(store.clone());
             main(core, store).await
+        };
+        async move {
+            let outcome: Result<T> = of_core(core.clone()).await;
+            // What the others fail with because of it comes later.
+            outcome.inspect_err(|error| {
+                first_error.get_or_init(|| error.clone());
+                core.stop();
+            })
         }
     })?;
-    done.into_iter().collect()
+    done.into_iter().collect::<Result<Vec<T>>>().map_err(|error| first_error.get().cloned().unwrap_or(error))
+}
+
+/// A core's work on a store.
+struct Leaving(Store);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }

@@ -265,10 +265,17 @@ impl Store {
             while serving.mail.is_waiting() {
                 inner.core.yield_now().await;
             }
+        }
+        self.leave();
+        closed
+    }
+
+    /// Nothing is done for the other cores any more, and what is kept for them goes: they find out that this core has ended.
+    pub(super) fn leave(&self) {
+        if let Some(serving) = &self.serving {
             serving.tasks.borrow().iter().for_each(Task::abort);
         }
-        inner.crew.clear();
-        closed
+        self.engine.inner.crew.clear();
     }
 
     async fn close_all(&self) -> Result<()> {

@@ -1,9 +1,11 @@
 //! A store on several cores: each asks all of them for everything, and what one put the others have.
 
 use super::{Machine, Scratch, attributes, bytes, put, write};
-use basin::base::{Nanos, Result, Rng};
+use basin::base::error::ErrorKind;
+use basin::base::{Error, Nanos, Result, Rng};
 use basin::device::block::DiskConfig;
 use basin::reactor::{Core, CoreConfig};
+use basin::store::check::Scrub;
 use basin::store::engine::{Attributes, Expect, Which};
 use basin::store::failure::{Failure, Outcome};
 use basin::store::format::{FormatConfig, format};
@@ -14,6 +16,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 const CORES: usize = 3;
 /// Objects of each core.
@@ -141,7 +144,9 @@ async fn work(core: Core, store: Store, meeting: Meeting) -> Outcome<usize> {
     store.checkpoint().await?;
     meeting.wait(&core, 4).await;
     assert_eq!(store.buckets().len(), 1);
-    assert_eq!(store.check().await?.damaged, [""; 0]);
+    let checked = store.check().await?;
+    assert!(checked.damaged.is_empty() && checked.items > 0, "{:?}", checked.damaged);
+    assert_eq!(store.scrub(&Scrub { rate: 1 << 30, from: 0 }).await?, checked);
     Ok(usize::from(is_first))
 }
 
@@ -286,6 +291,57 @@ fn segments_with_items_of_all_cores_are_emptied_by_all_of_them() {
             holds(&store, bucket, &name(0, number), &object(number, if number % 2 == 0 { 2 } else { 0 })).await;
         }
         store.close().await.unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_core_that_fails_is_not_waited_for() {
+    let scratch = Scratch::new("cores-fail");
+    let path = scratch.0.join("disk");
+    make(&path);
+    let began = Instant::now();
+    let failed = run(&launch(&path, CORES), async |core: Core, store: Store| {
+        let (mut number, mut told) = (0, Vec::new());
+        if store.core() == 0 {
+            store.create_bucket(b"bucket", b"", 1).await?;
+        }
+        let bucket = loop {
+            match store.bucket(b"bucket") {
+                Some((bucket, _)) => break bucket,
+                None => core.sleep(Nanos::from_millis(1)).await,
+            }
+        };
+        // It keeps something for this one, and this one something for it.
+        let mut under_way: Vec<_> = (0..50).map(|put| store.put(bucket, format!("under way {put}").as_bytes()).unwrap()).collect();
+        for put in &mut under_way {
+            write(put, store.slab(), b"piece").await?;
+        }
+        loop {
+            if store.core() == 1 && number == 20 {
+                return Err(Error::new(ErrorKind::Failed, "core 1 has had enough"));
+            }
+            number += 1;
+            match put(&store, bucket, &name(store.core(), number), &bytes(number, 1000), attributes(number)).await {
+                Ok(_) => told.push(number),
+                Err(failure) => break assert!(failure.to_string().contains("core 1 of the store"), "{failure}"),
+            }
+        }
+        drop(under_way);
+        assert!(!told.is_empty());
+        store.close().await
+    });
+    let said = failed.unwrap_err().to_string();
+    assert!(said.contains("had enough"), "what came first is told: {said}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // What was told to be there is there, for the next who opens it.
+    run(&launch(&path, 1), async |_: Core, store: Store| {
+        let bucket = store.bucket(b"bucket").expect("it was made").0;
+        for number in 1..=20 {
+            holds(&store, bucket, &name(1, number), &bytes(number, 1000)).await;
+        }
+        assert!(list(&store, bucket, b"").await.iter().all(|name| name.starts_with("core")));
+        store.close().await
     })
     .unwrap();
 }

@@ -103,7 +103,7 @@ async fn live(core: Core, disk: Disk, slab: Slab, journal: Rc<Journal>, device: 
     for life in 0..LIVES {
         let store = Store::open(&core, &disk, &slab, &Ledger::new(), false, Rng::from_kernel()).await.unwrap();
         // What a discard leaves is the device's own; the histories cut the power between those of a simulated disk.
-        store.engine().set_discard(false);
+        store.set_discard(false).await.unwrap();
         assert_eq!(*store.missing, [0; 0]);
         let clients: Vec<_> = (0u64..)
             .zip(models.drain(..))
