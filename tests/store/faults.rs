@@ -196,8 +196,12 @@ async fn shrink(machine: Machine, device: &Path, backing: &Path, checkpoints: us
         })
         .collect();
     machine.core.sleep(Nanos::from_millis(200)).await;
-    fs::File::options().write(true).open(backing).unwrap().set_len(4096).unwrap();
-    run("losetup", &["--set-capacity", device.to_str().unwrap()]).unwrap();
+    let size = Path::new("/sys/class/block").join(device.file_name().unwrap()).join("size");
+    // A write that is under way makes the file behind the device longer again.
+    while fs::read_to_string(&size).unwrap().trim() != "8" {
+        fs::File::options().write(true).open(backing).unwrap().set_len(4096).unwrap();
+        run("losetup", &["--set-capacity", device.to_str().unwrap()]).unwrap();
+    }
     let mut told = 0;
     for client in clients {
         let (done, failure) = client.await.unwrap();
