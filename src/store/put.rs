@@ -339,6 +339,25 @@ mod tests {
             let get = engine.get(bucket, &longest, Which::Newest, 0..1).await.unwrap();
             assert!(get.properties[..] == longest[..]);
             drop(get);
+            // With all the data that an item holds, too, and once it is moved.
+            let mut put = engine.put(bucket, &longest).unwrap();
+            let mut data = engine.slab().run(DATA_MAX).unwrap();
+            data.as_mut_slice().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 1000) as u8);
+            put.write(data).await.unwrap();
+            let before = put.finish(with(&longest)).await.unwrap().address;
+            engine.inner.log.roll();
+            // It is told to be full when its last write has ended.
+            world.core.sleep(Nanos::from_millis(10)).await;
+            engine.compact_this(engine.inner.superblock.get().segment_of(before)).await;
+            let mut get = engine.get(bucket, &longest, Which::Newest, 0..u64::MAX).await.unwrap();
+            assert!(get.version.address != before && get.properties[..] == longest[..]);
+            let mut at = 0;
+            while let Some(part) = get.next().await.unwrap() {
+                assert!(part.as_slice().iter().zip(at..).all(|(&byte, at)| byte == (at / 1000) as u8), "from byte {at} on");
+                at += part.len();
+            }
+            assert_eq!(at, DATA_MAX);
+            drop(get);
             store.close().await.unwrap();
         };
         core.run(run).unwrap();

@@ -177,6 +177,46 @@ fn what_was_acknowledged_survives_a_power_cut() {
 }
 
 #[test]
+fn nothing_is_answered_before_the_header_of_its_segment_is_stable() {
+    for seed in 0..32 {
+        // Writes that overtake one another.
+        let slow = SimDiskConfig { latency: (Nanos::from_micros(10), Nanos::from_millis(2)), ..disk_config(512) };
+        let Some(world) = World::with(slow, Image::default(), seed) else { return };
+        let env = world.log_env();
+        let (core, log, sim) = (world.core.clone(), start(&world, &env, seed), world.disk.sim().expect("it is simulated"));
+        let main = async move {
+            let first = Rc::new(RefCell::new(None));
+            let mut clients = Vec::new();
+            for number in 0..u64::from(WRITERS) {
+                let (log, sim, first) = (log.clone(), sim.clone(), first.clone());
+                clients.push(core.spawn(async move {
+                    let appended = log.append(Purpose::Put, draft(number), Vec::new()).await;
+                    // The power is cut as soon as one is answered.
+                    let is_first = first.borrow().is_none();
+                    if let (Ok(Appended { at, .. }), true) = (appended, is_first) {
+                        *first.borrow_mut() = Some((number, at, sim.borrow_mut().power_cut()));
+                    }
+                }));
+                // Each has a write of its own.
+                for _ in 0..3 {
+                    core.yield_now().await;
+                }
+            }
+            for client in clients {
+                client.await.expect("a client does not panic");
+            }
+            log.close();
+            first.take().expect("one was answered")
+        };
+        let (number, at, image) = world.core.run(main).unwrap();
+        let Some(after) = World::new(512, image, seed) else { return };
+        let env = after.log_env();
+        let found = after.core.run(async move { found(&env).await }).unwrap();
+        assert_eq!(found.get(&number), Some(&at), "seed {seed}: item {number} was answered");
+    }
+}
+
+#[test]
 fn a_full_store_and_a_broken_disk_are_errors() {
     let Some(world) = World::new(4096, Image::default(), 1) else { return };
     let env = world.log_env();
