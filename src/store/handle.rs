@@ -349,7 +349,11 @@ impl Store {
     /// # Errors
     /// Core 0 has ended.
     pub async fn set_discard(&self, is_on: bool) -> Outcome<()> {
-        self.engine.at(0, async move |engine: Engine| Ok(engine.set_discard(is_on))).await
+        let set = async move |engine: Engine| {
+            engine.set_discard(is_on);
+            Ok(())
+        };
+        self.engine.at(0, set).await
     }
 
     /// Reads everything that is needed, and compares it.
