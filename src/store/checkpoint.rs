@@ -315,6 +315,14 @@ mod tests {
                 for number in 0..2000 {
                     assert!(store.version(bucket, &name(number), Which::Newest).await.unwrap().is_some(), "{number}");
                 }
+                // What the medium cannot give back behind the last piece is none of it.
+                for &segment in store.engine().inner.checkpoint_segments.borrow().iter() {
+                    let end = store.superblock().segment_at(segment + 1) / u64::from(block);
+                    disk.sim().expect("it is simulated").borrow_mut().make_unreadable(Lba(end - 1));
+                }
+                store.close().await.unwrap();
+                let store = Store::open(core, disk, slab, &Ledger::new(), true, Rng::seeded(4)).await.unwrap();
+                assert!(!store.census.is_checkpoint_lost && store.census.entries == 2001);
                 store.close().await.unwrap();
             };
             core.run(run).unwrap();

@@ -304,7 +304,10 @@ impl Reader {
         // Both are on their way at once.
         let rest = expected.saturating_sub(first).min(most);
         let (read, read_rest) = (self.blocks(address, first), (rest > 0).then(|| self.blocks(address + u64::from(first), rest)));
-        let Some((run, skip)) = read.await? else { return Ok(None) };
+        let Some((run, skip)) = read.await? else {
+            // It may be behind the item that the medium fails.
+            return if expected > 0 { Box::pin(self.item_at(address, salt, 0)).await } else { Ok(None) };
+        };
         let Ok(item_bytes) = Head::item_bytes(&run.as_slice()[skip..]) else { return Ok(None) };
         if !self.is_in_segments(address, item_bytes) {
             return Ok(None);
