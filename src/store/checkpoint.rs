@@ -256,6 +256,17 @@ mod tests {
     use crate::store::recover::Options;
     use crate::store::testing::{SEGMENT, SEGMENTS, World};
 
+    async fn make(world: &World) {
+        let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+        format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+    }
+
+    /// A new store, open.
+    async fn made(world: &World) -> Store {
+        make(world).await;
+        Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap()
+    }
+
     /// Puts an object into a segment of its own, which comes back.
     async fn put_apart(engine: &Engine, bucket: u32, name: &[u8]) -> u32 {
         engine.inner.log.roll();
@@ -270,8 +281,7 @@ mod tests {
         let core = world.core.clone();
         let run = async move {
             let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
-            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
-            format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            make(&world).await;
             let place = open::Place { core: core.clone(), slab: slab.clone(), ledger: Ledger::new() };
             for lists in [0, 1] {
                 let options = Options { cores: 3, is_read_only: false };
@@ -298,9 +308,7 @@ mod tests {
             let core = world.core.clone();
             let run = async move {
                 let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
-                let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
-                format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
-                let store = Store::open(core, disk, slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+                let store = made(&world).await;
                 let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
                 let name = |number: u64| format!("{:01000}", number * 7919 % 2000).into_bytes();
                 for number in 0..2000 {
@@ -336,9 +344,7 @@ mod tests {
         let core = world.core.clone();
         let run = async move {
             let (core, disk, slab) = (&world.core, &world.disk, &world.slab);
-            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
-            format(disk, slab, &config, &mut Rng::seeded(1)).await.unwrap();
-            let store = Store::open(core, disk, slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+            let store = made(&world).await;
             let engine = store.engine().clone();
             let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
             let first = put_apart(&engine, bucket, b"gone").await;

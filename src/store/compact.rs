@@ -35,6 +35,8 @@ const PAUSE: Nanos = Nanos::from_millis(1);
 const SIDE_BY_SIDE_PART: u64 = 2;
 /// The shortest piece of a segment that is looked for items: where they are long, little but their heads is read.
 const WINDOW_MIN: u32 = 16 << 10;
+/// Of an item with so much more behind what was read the rest is not read. Of shorter ones many reads would take longer than one.
+const SKIPPED_MIN: u64 = 128 << 10;
 
 /// What compaction did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -277,7 +279,8 @@ impl Engine {
             let seen = from + u64::from(window.len());
             at = if seen >= end { end } else { scan.next_address() };
             // Behind a long item only the head of the next one is of interest; a head that is not whole needs a longer piece.
-            window_bytes = if at > seen { WINDOW_MIN } else { (2 * window_bytes).min(limits::IO_MAX_BYTES) };
+            let is_skipped = at >= seen + SKIPPED_MIN;
+            window_bytes = if is_skipped { WINDOW_MIN } else { (2 * window_bytes).min(limits::IO_MAX_BYTES) };
         }
         for copy in copies {
             ended(copy).await?;

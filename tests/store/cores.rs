@@ -301,36 +301,32 @@ fn a_core_that_fails_is_not_waited_for() {
     let path = scratch.0.join("disk");
     make(&path);
     let began = Instant::now();
-    let failed = run(&launch(&path, CORES), async |core: Core, store: Store| {
-        let (mut number, mut told) = (0, Vec::new());
+    let meeting = Meeting::default();
+    let fail = async |core: Core, store: Store, meeting: Meeting| {
         if store.core() == 0 {
             store.create_bucket(b"bucket", b"", 1).await?;
         }
-        let bucket = loop {
-            match store.bucket(b"bucket") {
-                Some((bucket, _)) => break bucket,
-                None => core.sleep(Nanos::from_millis(1)).await,
-            }
-        };
+        meeting.wait(&core, 1).await;
+        let bucket = store.bucket(b"bucket").expect("it was made").0;
         // Each keeps something for the others: long puts that are under way.
         let mut under_way: Vec<_> = (0..6).map(|put| store.put(bucket, format!("under way {put}").as_bytes()).unwrap()).collect();
         for put in &mut under_way {
             write(put, store.slab(), &bytes(1, 2_300_000)).await?;
         }
-        loop {
-            if store.core() == 1 && number == 20 {
+        meeting.wait(&core, 2).await;
+        for number in 1.. {
+            if store.core() == 1 && number > 20 {
                 return Err(Error::new(ErrorKind::Failed, "core 1 has had enough"));
             }
-            number += 1;
-            match put(&store, bucket, &name(store.core(), number), &bytes(number, 1000), attributes(number)).await {
-                Ok(_) => told.push(number),
-                Err(failure) => break assert!(failure.to_string().contains("core 1 of the store"), "{failure}"),
+            if let Err(failure) = put(&store, bucket, &name(store.core(), number), &bytes(number, 1000), attributes(number)).await {
+                assert!(failure.to_string().contains("core 1 of the store"), "{failure}");
+                break;
             }
         }
         drop(under_way);
-        assert!(!told.is_empty());
         store.close().await
-    });
+    };
+    let failed = run(&launch(&path, CORES), move |core, store| fail(core, store, meeting.clone()));
     let said = failed.unwrap_err().to_string();
     assert!(said.contains("had enough"), "what came first is told: {said}");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
