@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! base ← mem ← device ← reactor ← flow          base ← wire ← proto
-//! wire and proto may be used by device and flow
+//! reactor ← store ← s3
+//! wire and proto may be used by device, flow, store and s3
 //! ```
 //!
 //! | layer | what it is |
@@ -18,6 +19,7 @@
 //! | [`reactor`] | the loop of a core: poll, run tasks, sleep |
 //! | [`flow`] | the five flows, one file each |
 //! | [`store`] | objects on a block device |
+//! | [`s3`] | S3 on the store |
 //! | [`bench`] | the loops behind `basin bench` |
 //! | [`peer`] | the other end of stock RDMA test programs, behind `basin rdma-peer` |
 //! | [`selftest`] | kernel features checked by using them |
@@ -33,6 +35,7 @@ pub mod mem;
 pub mod peer;
 pub mod proto;
 pub mod reactor;
+pub mod s3;
 pub mod selftest;
 pub mod store;
 pub mod wire;

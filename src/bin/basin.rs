@@ -9,6 +9,8 @@ use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
 use basin::peer;
 use basin::reactor::PollMode;
+use basin::s3::config::{Bytes, Config};
+use basin::s3::serve::serve;
 use basin::selftest::{self, Devices};
 use basin::store::check::{Progress, Scrub};
 use basin::store::format::FormatConfig;
@@ -41,6 +43,33 @@ enum Command {
     /// Make and look at stores of objects
     #[command(subcommand)]
     Store(StoreTask),
+    /// Serve S3 on a store
+    Serve(Serve),
+}
+
+#[derive(Args)]
+struct Serve {
+    /// File or device with a store; a file that is not there is made. Without it ./basin-data/store.img
+    #[arg(value_name = "DEVICE")]
+    device: Option<PathBuf>,
+    /// A file of settings (TOML)
+    #[arg(long, value_name = "FILE", env = "BASIN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", env = "BASIN_HTTP_LISTEN")]
+    listen: Option<std::net::SocketAddr>,
+    /// Bytes of a file that is made
+    #[arg(long, value_parser = bytes, env = "BASIN_STORE_SIZE")]
+    size: Option<u64>,
+    /// Cores to work on
+    #[arg(long, env = "BASIN_STORE_CORES")]
+    cores: Option<usize>,
+    /// Bytes of memory for each core
+    #[arg(long, value_parser = bytes, env = "BASIN_STORE_MEMORY")]
+    memory: Option<u64>,
+    /// Bytes of it for objects that are read often
+    #[arg(long, value_parser = bytes, env = "BASIN_STORE_CACHE")]
+    cache: Option<u64>,
 }
 
 #[derive(Subcommand)]
@@ -349,6 +378,7 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Store(arguments)) => run_bench_store(arguments),
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
         Command::Store(task) => run_store(task),
+        Command::Serve(arguments) => run_serve(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -362,6 +392,20 @@ fn main() -> ExitCode {
 /// 2 for a request that is wrong in itself, 1 for one that failed.
 fn exit_code(error: &Error) -> u8 {
     if error.kind() == ErrorKind::Usage { 2 } else { 1 }
+}
+
+fn run_serve(arguments: Serve) -> Result<(), Error> {
+    let Serve { device, config, listen, size, cores, memory, cache } = arguments;
+    let mut config = config.map_or_else(|| Ok(Config::default()), |path| Config::read(&path))?;
+    config.store.device = device.or(config.store.device);
+    config.http.listen = listen.unwrap_or(config.http.listen);
+    config.store.size = size.map_or(config.store.size, Bytes);
+    config.store.cores = cores.unwrap_or(config.store.cores);
+    config.store.memory = memory.map_or(config.store.memory, Bytes);
+    config.store.cache = cache.map_or(config.store.cache, Bytes);
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    serve(&config, |line| print(format!("{line}\n")))
 }
 
 fn run_doctor(arguments: Doctor) -> Result<(), Error> {

@@ -92,6 +92,13 @@ impl Engine {
         by_id.get(&id).map(|entry| (id, entry.bucket.borrow().clone()))
     }
 
+    /// The bucket of a name: its identifier, and the sequence number it was made or last changed with.
+    pub fn bucket_at(&self, name: &[u8]) -> Option<(u32, u64)> {
+        let buckets = &self.inner.buckets;
+        let id = *buckets.by_name.borrow().get(name)?;
+        buckets.by_id.borrow().get(&id).map(|entry| (id, entry.bucket.borrow().at.sequence))
+    }
+
     /// All buckets, by name.
     pub fn buckets(&self) -> Vec<(u32, Bucket)> {
         let names: Vec<Box<[u8]>> = self.inner.buckets.by_name.borrow().keys().cloned().collect();
@@ -109,15 +116,15 @@ impl Engine {
         self.write_bucket(None, name, properties, time_ms).await
     }
 
-    /// Changes what belongs to a bucket.
+    /// Changes what belongs to a bucket, which is as it was made or changed with sequence number `since`.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `TooLong`, or the device's.
-    pub async fn change_bucket(&self, id: u32, properties: &[u8], time_ms: u64) -> Outcome<()> {
-        self.write_bucket(Some(id), b"", properties, time_ms).await.map(drop)
+    /// `Precondition`: it was changed meanwhile. `NoSuchBucket`, `TooLong`, or the device's.
+    pub async fn change_bucket(&self, id: u32, since: u64, properties: &[u8], time_ms: u64) -> Outcome<()> {
+        self.write_bucket(Some((id, since)), b"", properties, time_ms).await.map(drop)
     }
 
-    async fn write_bucket(&self, id: Option<u32>, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u32> {
+    async fn write_bucket(&self, id: Option<(u32, u64)>, name: &[u8], properties: &[u8], time_ms: u64) -> Outcome<u32> {
         check_lengths(b"bucket", properties)?;
         let (name, properties) = (Box::<[u8]>::from(name), Box::<[u8]>::from(properties));
         let write = async move |engine: Engine| {
@@ -127,14 +134,17 @@ impl Engine {
         self.at(0, write).await
     }
 
-    async fn write_bucket_here(&self, id: Option<u32>, name: Box<[u8]>, properties: Box<[u8]>, time_ms: u64) -> Outcome<u32> {
+    async fn write_bucket_here(&self, id: Option<(u32, u64)>, name: Box<[u8]>, properties: Box<[u8]>, time_ms: u64) -> Outcome<u32> {
         let _lock = self.lock(LOCK, b"").await;
         let buckets = &self.inner.buckets;
         let (id, name) = match id {
-            Some(id) => {
+            Some((id, since)) => {
                 let entered = buckets.enter(id)?;
-                let name = entered.0.bucket.borrow().name.clone();
-                (id, name)
+                let bucket = entered.0.bucket.borrow();
+                if bucket.at.sequence != since {
+                    return Err(Failure::Precondition(shown(&bucket.name)));
+                }
+                (id, bucket.name.clone())
             }
             None if self.bucket(&name).is_some() => return Err(Failure::BucketExists(shown(&name))),
             None => {

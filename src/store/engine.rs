@@ -48,7 +48,7 @@ pub enum Which {
     Sequence(u64),
 }
 
-/// What must be so when a change is made.
+/// What must be so of the version that a change is of, when it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expect {
     /// Nothing in particular.
@@ -60,6 +60,43 @@ pub enum Expect {
     AnObject,
     /// It has one with this ETag, of so many parts.
     Etag([u8; 16], u16),
+    /// It has none with this ETag, of so many parts.
+    NotEtag([u8; 16], u16),
+    /// It has one with what is named here.
+    Such {
+        /// Its ETag, and of how many parts.
+        etag: Option<([u8; 16], u16)>,
+        /// When it was put, in seconds since 1970 (UTC).
+        second: Option<u64>,
+        /// Its bytes.
+        size: Option<u64>,
+    },
+}
+
+impl Expect {
+    /// Whether it is so of what is there.
+    fn holds(self, there: Option<&Version>) -> bool {
+        // What is no MD5 may be told as of an object made of one part.
+        let parts_of = |there: &Version, parts| there.parts == parts || there.has_opaque_etag && there.parts.max(1) == parts;
+        let has = |(etag, parts): ([u8; 16], u16)| there.is_some_and(|there| there.etag == etag && parts_of(there, parts));
+        match self {
+            Expect::Anything => true,
+            Expect::NoObject => there.is_none(),
+            Expect::AnObject => there.is_some(),
+            Expect::Etag(etag, parts) => has((etag, parts)),
+            Expect::NotEtag(etag, parts) => !has((etag, parts)),
+            Expect::Such { etag, second, size } => {
+                etag.is_none_or(has)
+                    && there.is_some_and(|there| second.is_none_or(|second| there.time_ms / 1000 == second))
+                    && there.is_some_and(|there| size.is_none_or(|size| there.size == size))
+            }
+        }
+    }
+
+    /// Whether there must be an object.
+    fn wants_one(self) -> bool {
+        matches!(self, Expect::AnObject | Expect::Etag(..) | Expect::Such { .. })
+    }
 }
 
 /// What a put says beside its data.
@@ -376,19 +413,18 @@ impl Engine {
         self.forget(&gone);
     }
 
-    /// Whether a change may be made, under the lock of the name.
-    pub(super) fn judge(&self, bucket: u32, name: &[u8], expect: Expect) -> Outcome<Entered> {
+    /// Whether a change of a version may be made, under the lock of the name.
+    pub(super) fn judge(&self, bucket: u32, name: &[u8], which: Which, expect: Expect) -> Outcome<Entered> {
         let entered = self.inner.buckets.enter(bucket)?;
-        let object = || self.version(bucket, name, Which::Newest).filter(|version| !version.is_delete_marker);
-        let holds = match expect {
-            Expect::Anything => true,
-            Expect::NoObject => object().is_none(),
-            Expect::AnObject => object().is_some(),
-            // If-Match on what is not there is answered as that.
-            Expect::Etag(..) if object().is_none() => return Err(Failure::NoSuchObject(shown(name))),
-            Expect::Etag(etag, parts) => object().is_some_and(|there| (there.etag, there.parts) == (etag, parts)),
-        };
-        if holds { Ok(entered) } else { Err(Failure::Precondition(shown(name))) }
+        if expect == Expect::Anything {
+            return Ok(entered);
+        }
+        match self.version(bucket, name, which).filter(|version| !version.is_delete_marker) {
+            // A condition on what is not there is answered as that.
+            None if expect.wants_one() => Err(Failure::NoSuchObject(shown(name))),
+            there if expect.holds(there.as_ref()) => Ok(entered),
+            _ => Err(Failure::Precondition(shown(name))),
+        }
     }
 
     /// Commits a version of an object whose data is `data`, or in extents.
@@ -416,7 +452,7 @@ impl Engine {
         data: Vec<Run>,
     ) -> Outcome<(Version, Vec<Run>)> {
         attributes.check_lengths(&name)?;
-        let _entered = self.judge(bucket, &name, attributes.expect)?;
+        let _entered = self.judge(bucket, &name, Which::Newest, attributes.expect)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
         let fields = Fields { etag, has_opaque_etag, tag_bytes: attributes.tags.len() as u16, ..fields };
         let draft = Draft {
@@ -455,7 +491,7 @@ impl Engine {
         let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
         self.change(async move {
             let _lock = engine.lock(bucket, &name).await;
-            let _entered = engine.judge(bucket, &name, expect)?;
+            let _entered = engine.judge(bucket, &name, which, expect)?;
             let Some(version) = engine.version(bucket, &name, which) else { return Ok(None) };
             let number = if version.is_null { 0 } else { version.sequence };
             engine.end(Class::Object, bucket, name, number, time_ms).await?;

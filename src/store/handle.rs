@@ -80,6 +80,11 @@ impl Store {
         self.engine.bucket(name)
     }
 
+    /// The bucket of a name: its identifier, and the sequence number it was made or last changed with.
+    pub fn bucket_at(&self, name: &[u8]) -> Option<(u32, u64)> {
+        self.engine.bucket_at(name)
+    }
+
     /// All buckets, by name.
     pub fn buckets(&self) -> Vec<(u32, Bucket)> {
         self.engine.buckets()
@@ -93,12 +98,12 @@ impl Store {
         self.engine.create_bucket(name, properties, time_ms).await
     }
 
-    /// Changes what belongs to a bucket.
+    /// Changes what belongs to a bucket, which is as it was made or changed with sequence number `since`.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `TooLong`, or the device's.
-    pub async fn change_bucket(&self, id: u32, properties: &[u8], time_ms: u64) -> Outcome<()> {
-        self.engine.change_bucket(id, properties, time_ms).await
+    /// `Precondition`: it was changed meanwhile. `NoSuchBucket`, `TooLong`, or the device's.
+    pub async fn change_bucket(&self, id: u32, since: u64, properties: &[u8], time_ms: u64) -> Outcome<()> {
+        self.engine.change_bucket(id, since, properties, time_ms).await
     }
 
     /// Deletes a bucket in which there is nothing; uploads under way are aborted.
@@ -281,6 +286,25 @@ impl Store {
     pub async fn upload(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<Upload> {
         let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
         self.engine.at(owner, async move |engine: Engine| engine.upload(bucket, &name, id)).await
+    }
+
+    /// What belongs to an upload.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, `Corrupt`, or the device's.
+    pub async fn upload_properties(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<Box<[u8]>> {
+        let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
+        self.engine.at(owner, async move |engine: Engine| engine.upload_properties(bucket, &name, id).await).await
+    }
+
+    /// What belongs to parts of an upload, in the order asked for.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, `InvalidPart`, `Corrupt`, or the device's.
+    pub async fn part_properties(&self, bucket: u32, name: &[u8], id: u64, numbers: &[u16]) -> Outcome<Vec<Box<[u8]>>> {
+        let (owner, name, numbers) = (self.owner(bucket, name), Box::<[u8]>::from(name), numbers.to_vec());
+        let properties = async move |engine: Engine| engine.part_properties(bucket, &name, id, &numbers).await;
+        self.engine.at(owner, properties).await
     }
 
     /// Uploads of a bucket under way, in order of name and identifier, `most` of them behind this one.

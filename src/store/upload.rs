@@ -5,7 +5,7 @@ use super::draft::{Draft, Kind};
 use super::engine::{Attributes, Engine, Which};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
-use super::log::Appended;
+use super::log::{Appended, Written};
 use super::put::{Held, check_lengths};
 use super::segments::Purpose;
 use crate::wire::store::item::{Class, ExtentRef, Fields};
@@ -139,7 +139,7 @@ impl Engine {
         let size = parts.iter().map(|part| part.fields.size).sum();
         let crc = parts.iter().map(|part| part.fields).reduce(|one, next| Fields { crc: combined(one.crc, next.crc, next.size), ..one });
         let properties = match attributes.properties.is_empty() {
-            true => self.properties_of(&upload, &name).await?,
+            true => self.upload_properties(bucket, &name, id).await?,
             false => attributes.properties,
         };
         let fields = Fields { size, crc: crc.map_or(0, |fields| fields.crc), part: parts.len() as u16, upload: id, ..Fields::default() };
@@ -161,11 +161,46 @@ impl Engine {
         Ok((read.fields.upload == id).then_some(version))
     }
 
-    async fn properties_of(&self, upload: &Upload, name: &[u8]) -> Outcome<Box<[u8]>> {
-        let at = upload.at();
-        match self.inner.reader.item(&at, 0..0).await? {
-            super::read::Found::Item(read) => Ok(read.properties),
-            _ => Err(super::engine::corrupt(name, at.address)),
+    /// What belongs to an upload.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, `Corrupt`, or the device's.
+    pub async fn upload_properties(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<Box<[u8]>> {
+        let at = || {
+            let at = self.inner.catalog.borrow().upload(&(bucket, name.into(), id)).map(Upload::at);
+            at.ok_or_else(|| Failure::NoSuchUpload { name: shown(name), id })
+        };
+        self.properties_at(name, at).await
+    }
+
+    /// What belongs to parts of an upload, in the order asked for.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, `InvalidPart`, `Corrupt`, or the device's.
+    pub async fn part_properties(&self, bucket: u32, name: &[u8], id: u64, numbers: &[u16]) -> Outcome<Vec<Box<[u8]>>> {
+        let mut all = Vec::with_capacity(numbers.len());
+        for &number in numbers {
+            let at = || match self.inner.catalog.borrow().upload(&(bucket, name.into(), id)) {
+                Some(upload) => upload.parts.get(&number).map(|part| part.at).ok_or(Failure::InvalidPart(number)),
+                None => Err(Failure::NoSuchUpload { name: shown(name), id }),
+            };
+            all.push(self.properties_at(name, at).await?);
+        }
+        Ok(all)
+    }
+
+    /// The properties of an item that may be moved meanwhile.
+    async fn properties_at(&self, name: &[u8], place: impl Fn() -> Outcome<Written>) -> Outcome<Box<[u8]>> {
+        let mut before = None;
+        loop {
+            let at = place()?;
+            if before == Some(at) {
+                return Err(super::engine::corrupt(name, at.address));
+            }
+            match self.inner.reader.item(&at, 0..0).await? {
+                super::read::Found::Item(read) => return Ok(read.properties),
+                _ => before = Some(at),
+            }
         }
     }
 

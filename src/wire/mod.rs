@@ -1,4 +1,4 @@
-//! Codecs: bytes to meaning and back. No state, no allocation, no I/O.
+//! Codecs: bytes to meaning and back. No I/O, and but for [`http`] no state and no allocation.
 //!
 //! As in smoltcp a *view* (`Frame`, `Packet`) borrows bytes whose lengths have been checked, and a `Repr` is what they mean:
 //! `Repr::parse` judges, `Repr::emit` writes. Nothing here panics on input; an `emit` into a buffer
@@ -10,6 +10,7 @@
 //! | [`frame`] | the four together: a UDP datagram in an Ethernet frame, parsed and encapsulated |
 //! | [`roce`] | InfiniBand transport headers over UDP port 4791 |
 //! | [`cm`] | connection management: the datagrams of `rdma_cm` |
+//! | [`http`] | heads and bodies of HTTP, as S3 speaks it |
 //! | [`icrc`] | the invariant CRC that ends every RoCEv2 packet |
 //! | [`native`] | our own: test datagrams, the storage record, the `ibv_rc_pingpong` line |
 //! | [`nvme`] | NVMe commands, identify structures and statuses |
@@ -20,6 +21,7 @@ pub mod checksum;
 pub mod cm;
 pub mod ethernet;
 pub mod frame;
+pub mod http;
 pub mod icrc;
 pub mod ipv4;
 pub mod ipv6;

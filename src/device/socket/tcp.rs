@@ -1,22 +1,27 @@
 //! Listening, connecting, and messages on a byte stream: lines, and frames behind a 32-bit length.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::socket::ready;
 use crate::device::uring::Uring;
+use crate::mem::{Ledger, Run};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// What is read at once beyond what is asked for, so that a short message costs one call.
 const READ_AHEAD: usize = 4 << 10;
+
+/// Pieces of one write: a head, and the chunks of an object of a mebibyte.
+const PIECES_AT_ONCE: usize = 16;
 
 /// A socket that accepts connections.
 pub struct TcpListener {
@@ -31,8 +36,21 @@ impl TcpListener {
     /// # Errors
     /// The port is taken, or the address is not this machine's.
     pub fn bind(uring: &Uring, address: SocketAddr) -> Result<TcpListener> {
+        TcpListener::bind_as(uring, address, false)
+    }
+
+    /// Listens beside others of this user's on the same address: each connection is one of theirs.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::bind`].
+    pub fn bind_shared(uring: &Uring, address: SocketAddr) -> Result<TcpListener> {
+        TcpListener::bind_as(uring, address, true)
+    }
+
+    fn bind_as(uring: &Uring, address: SocketAddr, is_shared: bool) -> Result<TcpListener> {
         let bind = || -> io::Result<_> {
             let socket = stream_socket(address)?;
+            socket.set_reuse_port(is_shared)?;
             // Connections of a server that ended a moment ago do not keep the next one from the port.
             socket.set_reuse_address(true)?;
             if address.is_ipv6() {
@@ -251,27 +269,119 @@ impl TcpStream {
         self.socket.shutdown(Shutdown::Write).map_err(|error| self.explain("closing", &error))
     }
 
+    /// What has come and was not taken.
+    pub fn pending(&self) -> &[u8] {
+        &self.pending
+    }
+
+    /// Takes the first `count` bytes of [`TcpStream::pending`].
+    ///
+    /// # Panics
+    /// With more than there are.
+    pub fn consume(&mut self, count: usize) {
+        self.pending.drain(..count);
+    }
+
+    /// Waits for more bytes, adds them to [`TcpStream::pending`] and says how many: none at the end of the stream.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub async fn more(&mut self) -> Result<usize> {
+        self.more_of(READ_AHEAD).await
+    }
+
+    async fn more_of(&mut self, most: usize) -> Result<usize> {
+        let have = self.pending.len();
+        if have == 0 {
+            // A connection that waits for its peer has no memory.
+            self.pending = Vec::new();
+        }
+        loop {
+            // Always by way of the ring, so that a peer that never stops writing does not keep the core for itself.
+            ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await?;
+            self.pending.resize(have + most, 0);
+            let got = self.socket.read(&mut self.pending[have..]);
+            self.pending.truncate(have + *got.as_ref().unwrap_or(&0));
+            if let Some(count) = self.got(got)? {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Receives up to `most` bytes into the run's view from `at` on, and says how many: none at the end of the stream. What has come
+    /// already is copied; what comes is received where it is to lie. May be dropped half-way: what is not told has not been taken.
+    ///
+    /// # Errors
+    /// The connection failed.
+    ///
+    /// # Panics
+    /// When the view ends before `at` and `most`.
+    pub async fn receive(&mut self, run: &mut Run, at: u32, most: u32, ledger: &Ledger) -> Result<u32> {
+        let room = &mut run.as_mut_slice()[at as usize..(at + most) as usize];
+        if !self.pending.is_empty() {
+            let count = room.len().min(self.pending.len());
+            ledger.copy(&mut room[..count], &self.pending[..count]);
+            self.pending.drain(..count);
+            return Ok(count as u32);
+        }
+        loop {
+            let got = self.socket.read(room);
+            if let Some(count) = self.got(got)? {
+                return Ok(count as u32);
+            }
+            ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await?;
+        }
+    }
+
+    /// Whether a read gave bytes, and how many; nothing to be read yet is none.
+    fn got(&mut self, got: io::Result<usize>) -> Result<Option<usize>> {
+        match got {
+            Ok(count) => {
+                self.ended |= count == 0;
+                Ok(Some(count))
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(error) => {
+                self.ended = true;
+                Err(self.explain("reading from", &error))
+            }
+        }
+    }
+
+    /// Writes all pieces, one behind the other, with as few calls as the socket takes.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn write_pieces(&mut self, pieces: &[&[u8]]) -> Result<()> {
+        let (mut piece, mut at) = (0, 0);
+        while piece < pieces.len() {
+            let mut table: ArrayVec<IoSlice, PIECES_AT_ONCE> = ArrayVec::new();
+            table.push(IoSlice::new(&pieces[piece][at..]));
+            table.extend(pieces[piece + 1..].iter().take(PIECES_AT_ONCE - 1).map(|piece| IoSlice::new(piece)));
+            match self.socket.write_vectored(&table) {
+                Ok(mut sent) => {
+                    while piece < pieces.len() && sent >= pieces[piece].len() - at {
+                        sent -= pieces[piece].len() - at;
+                        (piece, at) = (piece + 1, 0);
+                    }
+                    at += sent;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready(&self.uring, self.socket.as_raw_fd(), libc::POLLOUT).await?
+                }
+                Err(error) => return Err(self.explain("writing to", &error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Reads until `wanted` bytes are pending.
     async fn fill(&mut self, wanted: usize) -> Result<()> {
         while self.pending.len() < wanted {
-            // Always by way of the ring, so that a peer that never stops writing does not keep the core for itself.
-            ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await?;
-            let have = self.pending.len();
-            self.pending.resize(wanted.max(have + READ_AHEAD), 0);
-            let got = self.socket.read(&mut self.pending[have..]);
-            self.pending.truncate(have + *got.as_ref().unwrap_or(&0));
-            match got {
-                Ok(0) => {
-                    self.ended = true;
-                    let what = format!("{} closed the connection{}", self.peer, if have == 0 { "" } else { " in the middle of a message" });
-                    return Err(Error::new(ErrorKind::Failed, what));
-                }
-                Ok(_) => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(error) => {
-                    self.ended = true;
-                    return Err(self.explain("reading from", &error));
-                }
+            if self.more_of((wanted - self.pending.len()).max(READ_AHEAD)).await? == 0 {
+                let middle = if self.pending.is_empty() { "" } else { " in the middle of a message" };
+                return Err(Error::new(ErrorKind::Failed, format!("{} closed the connection{middle}", self.peer)));
             }
         }
         Ok(())

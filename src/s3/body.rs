@@ -1,0 +1,386 @@
+//! The body of a request: received into chunks, and held against all that the request says of it.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use md5::{Digest as _, Md5};
+use sha2::Sha256;
+
+use super::auth::Payload;
+use super::checksum::{Algorithm, Digests, Kind};
+use super::error::{Code, S3Error};
+use super::http::stream::Stream;
+use super::meta::Checksum;
+use super::request::Request;
+use super::service::headers::{Said, checksum_of};
+use crate::base::Nanos;
+use crate::mem::{Run, Slab};
+use crate::reactor::Core;
+use crate::wire::http::aws_chunked::{Found, Mode, Signature};
+use crate::wire::http::body::{BadBody, Body as Decoder, Wants};
+use crate::wire::http::head::Framing;
+
+/// The most bytes of one piece: an extent of the store.
+const PIECE: u32 = 1 << 20;
+/// The bytes of a piece where it is not known how many come.
+const PIECE_OF_UNKNOWN: u32 = 256 << 10;
+/// How long a body waits for memory that others have, and how often it looks.
+const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
+const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
+/// Says that the body may come (RFC 9110, section 15.2.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A body that may come.
+pub struct Body<'a> {
+    core: Core,
+    stream: &'a mut Stream,
+    slab: Slab,
+    framing: Framing,
+    /// The client waits to be told that the body may come.
+    awaits_word: bool,
+    /// What it is made of, once that is known.
+    decoder: Option<Decoder>,
+    /// It cannot be told any more where it ends.
+    is_broken: bool,
+    payload: Payload,
+    /// The bytes it has, without its framing.
+    length: Option<u64>,
+    content_md5: Option<[u8; 16]>,
+    /// What the request says is to be its checksum; where it has no value that comes behind the body.
+    checksum: Option<(Algorithm, Option<Box<str>>)>,
+    /// The trailers that are to come, by name.
+    announced: Vec<Box<str>>,
+    digests: Digests,
+    /// Of the signed chunk that is being received.
+    chunk: Option<(Sha256, Signature)>,
+}
+
+/// What was computed of a body.
+pub struct Digested {
+    /// Its MD5, if that was wanted.
+    pub md5: Option<[u8; 16]>,
+    /// Its checksum, if one was.
+    pub checksum: Option<Checksum>,
+}
+
+impl<'a> Body<'a> {
+    /// A body that nothing is known of but its framing.
+    pub fn new(core: &Core, stream: &'a mut Stream, slab: &Slab, framing: Framing, awaits_word: bool) -> Body<'a> {
+        let length = match framing {
+            Framing::None => Some(0),
+            Framing::Length(length) => Some(length),
+            Framing::Chunked => None,
+        };
+        Body {
+            core: core.clone(),
+            stream,
+            slab: slab.clone(),
+            framing,
+            awaits_word,
+            decoder: None,
+            is_broken: false,
+            payload: Payload::Unsigned,
+            length,
+            content_md5: None,
+            checksum: None,
+            announced: Vec::new(),
+            digests: Digests::default(),
+            chunk: None,
+        }
+    }
+
+    /// What the request says of it is what it will be held against.
+    ///
+    /// # Errors
+    /// `InvalidDigest`, `InvalidRequest`, `MissingContentLength`: what it says cannot be.
+    pub fn hold_to(&mut self, request: &Request, payload: Payload) -> Result<(), S3Error> {
+        let mode = match &payload {
+            Payload::Unsigned | Payload::Sha256(_) => None,
+            Payload::SignedChunks(_) => Some(Mode::Signed),
+            Payload::SignedChunksTrailer(_) => Some(Mode::SignedTrailer),
+            Payload::UnsignedTrailer => Some(Mode::UnsignedTrailer),
+        };
+        self.payload = payload;
+        if mode.is_some() {
+            let told = request.text("x-amz-decoded-content-length").and_then(|length| length.parse().ok());
+            self.length = Some(told.ok_or_else(|| S3Error::new(Code::MissingContentLength))?);
+        }
+        if let Some(text) = request.text("content-md5") {
+            let md5 = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+            self.content_md5 = Some(md5.ok_or_else(|| S3Error::new(Code::InvalidDigest).field("Content-MD5", text))?);
+        }
+        self.checksum = checksum_of(&Said::of(request))?.map(|(algorithm, value)| (algorithm, value.map(Box::from)));
+        let announced = request.text("x-amz-trailer").unwrap_or_default().split(',').map(str::trim);
+        self.announced = announced.filter(|name| !name.is_empty()).map(Box::from).collect();
+        self.decoder = Some(Decoder::new(self.framing, mode).map_err(|bad| self.broken(bad))?);
+        Ok(())
+    }
+
+    /// The bytes it has, as far as that is told.
+    pub fn length(&self) -> Option<u64> {
+        match self.framing {
+            Framing::None if self.length == Some(0) => None,
+            _ => self.length,
+        }
+    }
+
+    /// Whether its framing tells its end as it comes.
+    pub fn is_chunked(&self) -> bool {
+        self.framing == Framing::Chunked
+    }
+
+    /// The checksum that the request names.
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        self.checksum.as_ref().map(|(algorithm, _)| *algorithm)
+    }
+
+    /// What is to be computed of it: an MD5, and where the request names no checksum, this one.
+    pub fn begin(&mut self, with_md5: bool, usual: Algorithm) {
+        self.digests.md5 = (with_md5 || self.content_md5.is_some()).then(Md5::new);
+        let (algorithm, _) = self.checksum.get_or_insert((usual, None));
+        self.digests.checksum = Some(algorithm.start());
+        if matches!(self.payload, Payload::Sha256(_)) {
+            self.digests.sha256 = Some(Sha256::new());
+        }
+    }
+
+    /// The next piece of it, and nothing at its end.
+    ///
+    /// # Errors
+    /// It is not what was said of it, or ends too early; no memory, or a client that is too slow.
+    pub async fn next(&mut self) -> Result<Option<Run>, S3Error> {
+        if std::mem::take(&mut self.awaits_word) {
+            self.stream.write(&[CONTINUE]).await.map_err(|_| S3Error::new(Code::IncompleteBody))?;
+        }
+        let taken = self.decoder.as_ref().map_or(0, Decoder::payload_bytes);
+        let size = match self.length {
+            Some(length) => length.saturating_sub(taken).min(u64::from(PIECE)) as u32,
+            None => PIECE_OF_UNKNOWN,
+        };
+        if size == 0 {
+            self.take(None, 0, 0).await?;
+            return Ok(None);
+        }
+        let mut run = self.memory(size).await?;
+        let filled = self.take(Some(&mut run), 0, size).await?;
+        if filled == 0 {
+            return Ok(None);
+        }
+        run.set_len(filled);
+        Ok(Some(run))
+    }
+
+    /// Receives until so many bytes are there, or the end is; without a place for payload there may be none.
+    async fn take(&mut self, mut run: Option<&mut Run>, mut filled: u32, size: u32) -> Result<u32, S3Error> {
+        loop {
+            let Some(decoder) = &mut self.decoder else { return Ok(0) };
+            match decoder.wants() {
+                Wants::End => return Ok(filled),
+                Wants::Data(_) if filled == size => match run {
+                    Some(_) => return Ok(filled),
+                    None => return Err(self.broken_with(Code::IncompleteBody)),
+                },
+                Wants::Data(most) => {
+                    let run = run.as_deref_mut().expect("there is room, so there is a run");
+                    let most = most.min(u64::from(size - filled)) as u32;
+                    let count = match self.stream.receive(run, filled, most).await {
+                        Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
+                        Ok(count) => count,
+                        Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
+                        Err(_) => return Err(self.broken_with(Code::IncompleteBody)),
+                    };
+                    decoder.data(u64::from(count));
+                    let bytes = &run.as_slice()[filled as usize..(filled + count) as usize];
+                    self.digests.update(bytes);
+                    if let Some((sha256, _)) = &mut self.chunk {
+                        sha256.update(bytes);
+                    }
+                    filled += count;
+                }
+                Wants::Line => {
+                    // Of what is there first; a line may be there in part.
+                    let step = decoder.framing(self.stream.pending()).map_err(|bad| self.broken(bad))?;
+                    self.stream.consume(step.used);
+                    match step.found {
+                        Some(found) => self.found(found)?,
+                        None if step.used == 0 => match self.stream.more().await {
+                            Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
+                            Ok(_) => {}
+                            Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
+                            Err(_) => return Err(self.broken_with(Code::IncompleteBody)),
+                        },
+                        None => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// A chunk begins or ends.
+    fn found(&mut self, found: Found) -> Result<(), S3Error> {
+        let (Payload::SignedChunks(signer) | Payload::SignedChunksTrailer(signer)) = &mut self.payload else { return Ok(()) };
+        match found {
+            Found::Chunk { signature: Some(signature), .. } => self.chunk = Some((Sha256::new(), signature)),
+            Found::ChunkEnd => {
+                let (sha256, signature) = self.chunk.take().ok_or_else(|| S3Error::new(Code::SignatureDoesNotMatch))?;
+                signer.verify(&sha256.finalize().into(), &signature)?;
+            }
+            Found::Last { signature: Some(signature), .. } => signer.verify(&Sha256::digest(b"").into(), &signature)?,
+            _ => return Err(self.broken_with(Code::SignatureDoesNotMatch)),
+        }
+        Ok(())
+    }
+
+    /// Memory for a piece. Others give theirs back when what they do is done.
+    async fn memory(&self, bytes: u32) -> Result<Run, S3Error> {
+        let until = self.core.now().saturating_add(MEMORY_PATIENCE);
+        loop {
+            match self.slab.run(bytes) {
+                Ok(run) => return Ok(run),
+                Err(_) if self.core.now() < until => self.core.sleep(MEMORY_LOOK).await,
+                Err(_) => return Err(Code::SlowDown.into()),
+            }
+        }
+    }
+
+    /// What was computed, now that all of it is there and is what the request says.
+    ///
+    /// # Errors
+    /// `XAmzContentSHA256Mismatch`, `BadDigest`, `IncompleteBody`, `SignatureDoesNotMatch`.
+    pub fn digested(&mut self) -> Result<Digested, S3Error> {
+        let decoder = self.decoder.as_ref().expect("a body is held to its request before it is received");
+        if self.length.is_some_and(|length| length != decoder.payload_bytes()) {
+            return Err(Code::IncompleteBody.into());
+        }
+        let trailers = decoder.trailers();
+        let trailer = |name: &str| trailers.and_then(|trailers| trailers.get(name));
+        if let Payload::SignedChunksTrailer(signer) = &mut self.payload {
+            let trailers = trailers.ok_or(Code::MalformedTrailerError)?;
+            let signature = trailers.signature().ok_or(Code::MalformedTrailerError)?;
+            signer.verify_trailer(trailers.as_signed(), signature)?;
+        }
+        let has_come = |name: &str| trailers.is_some_and(|trailers| trailers.iter().any(|(one, _)| one.eq_ignore_ascii_case(name)));
+        let is_announced = |name: &str| self.announced.iter().any(|one| one.eq_ignore_ascii_case(name));
+        let are_those = self.announced.iter().all(|name| has_come(name))
+            && trailers.is_none_or(|trailers| trailers.iter().all(|(name, _)| is_announced(name)));
+        if !are_those {
+            return Err(Code::MalformedTrailerError.into());
+        }
+        let digests = std::mem::take(&mut self.digests);
+        if let (Payload::Sha256(said), Some(sha256)) = (&self.payload, digests.sha256) {
+            let found: [u8; 32] = sha256.finalize().into();
+            if found != *said {
+                return Err(S3Error::new(Code::XAmzContentSha256Mismatch)
+                    .field("ClientComputedContentSHA256", hex(said))
+                    .field("S3ComputedContentSHA256", hex(&found)));
+            }
+        }
+        let md5: Option<[u8; 16]> = digests.md5.map(|md5| md5.finalize().into());
+        if let (Some(said), Some(found)) = (self.content_md5, md5)
+            && said != found
+        {
+            return Err(S3Error::new(Code::BadDigest)
+                .field("ExpectedDigest", BASE64_STANDARD.encode(said))
+                .field("CalculatedDigest", BASE64_STANDARD.encode(found)));
+        }
+        let checksum = match (&self.checksum, digests.checksum) {
+            (Some((algorithm, said)), Some(running)) => {
+                let value = running.finish();
+                let said = said.as_deref().or_else(|| trailer(algorithm.header()));
+                if said.is_some_and(|said| said != BASE64_STANDARD.encode(&value)) {
+                    let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+                    return Err(S3Error::with(Code::BadDigest, what));
+                }
+                Some(Checksum { algorithm: *algorithm, kind: Kind::FullObject, value: value.into() })
+            }
+            _ => None,
+        };
+        Ok(Digested { md5, checksum })
+    }
+
+    /// The checksum that the request names is of something else.
+    pub fn forget_checksum(&mut self) {
+        self.checksum = None;
+    }
+
+    /// All of it, which is a document of at most so many bytes.
+    ///
+    /// # Errors
+    /// As for [`Body::next`] and [`Body::digested`]; `MaxMessageLengthExceeded`.
+    pub async fn document(&mut self, most: usize) -> Result<Vec<u8>, S3Error> {
+        if self.length.is_some_and(|length| length > most as u64) {
+            return Err(Code::MaxMessageLengthExceeded.into());
+        }
+        self.begin(false, Algorithm::Crc64Nvme);
+        let mut document = Vec::new();
+        while let Some(run) = self.next().await? {
+            if document.len() + run.len() as usize > most {
+                return Err(Code::MaxMessageLengthExceeded.into());
+            }
+            document.extend_from_slice(run.as_slice());
+        }
+        self.digested()?;
+        Ok(document)
+    }
+
+    /// Takes what is left of it, up to so many bytes; whether its end was reached, so that another request can follow.
+    pub async fn skip(&mut self, most: u64) -> bool {
+        if self.decoder.is_none() {
+            self.decoder = Decoder::new(self.framing, None).ok();
+        }
+        loop {
+            let Some(decoder) = &mut self.decoder else { return false };
+            match decoder.wants() {
+                _ if self.is_broken => return false,
+                Wants::End => return true,
+                // Who waits for a word and gets an answer may send it all the same, or not.
+                _ if self.awaits_word => return false,
+                wants => {
+                    let pending = self.stream.pending().len();
+                    if decoder.payload_bytes() > most {
+                        return false;
+                    }
+                    if pending == 0 {
+                        if !matches!(self.stream.more().await, Ok(1..)) {
+                            return false;
+                        }
+                        continue;
+                    }
+                    match wants {
+                        Wants::Data(wanted) => {
+                            let count = wanted.min(pending as u64);
+                            self.stream.consume(count as usize);
+                            decoder.data(count);
+                        }
+                        _ => {
+                            let Ok(step) = decoder.framing(self.stream.pending()) else { return false };
+                            self.stream.consume(step.used);
+                            if step.used == 0 && step.found.is_none() && !matches!(self.stream.more().await, Ok(1..)) {
+                                return false;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn broken_with(&mut self, code: Code) -> S3Error {
+        self.is_broken = true;
+        code.into()
+    }
+
+    fn broken(&mut self, bad: BadBody) -> S3Error {
+        self.is_broken = true;
+        match bad {
+            BadBody::SmallChunk { chunk, size } => {
+                S3Error::new(Code::InvalidChunkSizeError).field("Chunk", chunk.to_string()).field("BadChunkSize", size.to_string())
+            }
+            BadBody::Signature => Code::SignatureDoesNotMatch.into(),
+            BadBody::Trailer => Code::MalformedTrailerError.into(),
+            _ => Code::IncompleteBody.into(),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,249 @@
+//! The requests of one connection, in order.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::stream::Stream;
+use crate::base::clock::unix_now_ns;
+use crate::base::{Nanos, Result};
+use crate::s3::answer::{Answer, Content};
+use crate::s3::body::Body;
+use crate::s3::error::S3Error;
+use crate::s3::request::{Arrival, Request};
+use crate::s3::service::Service;
+use crate::s3::time;
+use crate::wire::http::head::{BadHead, Head};
+use crate::wire::http::respond::Respond;
+
+/// How long a connection may have no request.
+const IDLE: Nanos = Nanos::from_secs(75);
+/// How long a head may take from its first byte to its last.
+const HEAD_TIME: Nanos = Nanos::from_secs(20);
+/// What is read of a body that was not wanted, so that the connection can go on.
+const LEFT_OVER_MAX: u64 = 256 << 10;
+
+/// What all connections of a core have.
+pub struct Shared {
+    /// What answers.
+    pub service: Service,
+    /// Names in front of which a host names a bucket.
+    pub domains: Vec<Box<str>>,
+    /// The number of the next request; of each core its own.
+    pub next_id: Cell<u64>,
+    /// The date as of this second, written once a second.
+    date: Cell<(u64, [u8; 29])>,
+    /// No request is begun any more.
+    pub is_draining: Cell<bool>,
+    /// Requests under way.
+    pub busy: Cell<usize>,
+}
+
+impl Shared {
+    /// For the connections of a core, whose requests are numbered from `first_id` on.
+    pub fn new(service: Service, domains: Vec<Box<str>>, first_id: u64) -> Shared {
+        Shared {
+            service,
+            domains,
+            next_id: Cell::new(first_id),
+            date: Cell::new((u64::MAX, [b' '; 29])),
+            is_draining: Cell::new(false),
+            busy: Cell::new(0),
+        }
+    }
+
+    fn date(&self, now_ms: u64) -> [u8; 29] {
+        let second = now_ms / 1000;
+        let (then, date) = self.date.get();
+        if then == second {
+            return date;
+        }
+        let mut date = [b' '; 29];
+        date.copy_from_slice(time::http(now_ms).as_bytes());
+        self.date.set((second, date));
+        date
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+pub async fn serve(shared: Rc<Shared>, mut stream: Stream) {
+    let peer = stream.peer();
+    if let Err(error) = requests(&shared, &mut stream).await {
+        tracing::debug!(%peer, "{error:#}");
+    }
+}
+
+async fn requests(shared: &Shared, stream: &mut Stream) -> Result<()> {
+    while let Some(head) = next_head(shared, stream).await? {
+        let busy = Busy::begin(shared);
+        let goes_on = exchange(shared, stream, head).await?;
+        drop(busy);
+        if !goes_on || shared.is_draining.get() {
+            // What the client still sends would make the kernel take back what it was sent.
+            stream.linger().await;
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A request under way.
+struct Busy<'a>(&'a Shared);
+
+impl Busy<'_> {
+    fn begin(shared: &Shared) -> Busy<'_> {
+        shared.busy.update(|busy| busy + 1);
+        Busy(shared)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.update(|busy| busy - 1);
+    }
+}
+
+/// The next head; nothing when the peer has ended, or sent none for long.
+async fn next_head(shared: &Shared, stream: &mut Stream) -> Result<Option<Head>> {
+    let core = shared.service.core();
+    let mut until = None;
+    loop {
+        match Head::parse(stream.pending()) {
+            Ok(Some((head, used))) => {
+                stream.consume(used);
+                return Ok(Some(head));
+            }
+            Ok(None) => {}
+            Err(bad) => {
+                refuse(shared, stream, bad).await?;
+                return Ok(None);
+            }
+        }
+        let patience = match until {
+            None if stream.pending().is_empty() => IDLE,
+            None => {
+                until = Some(core.now().saturating_add(HEAD_TIME));
+                HEAD_TIME
+            }
+            Some(until) => until.since(core.now()),
+        };
+        match stream.more_within(patience).await {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Says that bytes are no request. Where the next one begins is not known then.
+async fn refuse(shared: &Shared, stream: &mut Stream, bad: BadHead) -> Result<()> {
+    let mut head = Vec::new();
+    let text = bad.to_string();
+    let now_ms = unix_now_ns() / 1_000_000;
+    let mut responder = Respond::new(&mut head, bad.status());
+    responder.header("date", shared.date(now_ms));
+    responder.header("connection", "close");
+    responder.number("content-length", text.len() as u64);
+    // Nothing in it is a client's.
+    responder.finish().expect("our own names and values");
+    stream.write(&[&head, text.as_bytes()]).await
+}
+
+/// One request and its answer; whether another can follow.
+async fn exchange(shared: &Shared, stream: &mut Stream, head: Head) -> Result<bool> {
+    let now_ms = unix_now_ns() / 1_000_000;
+    let id = shared.next_id.replace(shared.next_id.get() + 1);
+    let arrival = Arrival { id, now_ms, peer: stream.peer().ip(), is_secure: stream.is_secure() };
+    let keeps_alive = head.keeps_alive();
+    let framing = head.framing();
+    let expects_continue = head.expects_continue();
+    let is_head = head.method() == "HEAD";
+    let mut body = Body::new(shared.service.core(), stream, shared.service.store().slab(), framing, expects_continue);
+    let (answer, names) = match Request::new(head, &shared.domains, arrival) {
+        Ok(request) => {
+            // On the heap: what is kept of a connection that waits is small.
+            let answer = Box::pin(shared.service.answer(&request, &mut body)).await;
+            (answer, Some(request))
+        }
+        Err(error) => (told(error), None),
+    };
+    let goes_on = body.skip(LEFT_OVER_MAX).await && keeps_alive && !shared.is_draining.get();
+    let sent = send(shared, stream, answer, (id, now_ms), is_head, goes_on).await;
+    drop(names);
+    sent.map(|whole| whole && goes_on)
+}
+
+fn told(error: S3Error) -> Answer {
+    let document = error.to_xml("", "", "basin");
+    Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
+}
+
+/// Sends an answer; whether all of it.
+async fn send(
+    shared: &Shared,
+    stream: &mut Stream,
+    answer: Answer,
+    (id, now_ms): (u64, u64),
+    is_head: bool,
+    goes_on: bool,
+) -> Result<bool> {
+    let mut head = Vec::with_capacity(512);
+    let mut responder = Respond::new(&mut head, answer.status);
+    responder.header("date", shared.date(now_ms));
+    responder.header("server", "Basin");
+    responder.header("x-amz-request-id", format!("{id:016X}"));
+    for (name, value) in &answer.headers {
+        responder.header(name, value);
+    }
+    if !goes_on {
+        responder.header("connection", "close");
+    }
+    let has_body = !matches!(answer.status, 204 | 304);
+    let length = match &answer.content {
+        Content::None => 0,
+        Content::Document(document) => document.len() as u64,
+        Content::Object(get) => get.range.end - get.range.start,
+        Content::Told(length) => *length,
+    };
+    if has_body {
+        responder.number("content-length", length);
+    }
+    if responder.finish().is_err() {
+        // What a client put years ago may be no header any more.
+        Respond::new(&mut head, 500).header("connection", "close");
+        head.extend_from_slice(b"content-length: 0\r\n\r\n");
+        stream.write(&[&head]).await?;
+        return Ok(false);
+    }
+    let mut get = match answer.content {
+        Content::Document(document) if !is_head => {
+            stream.write(&[&head, &document]).await?;
+            return Ok(true);
+        }
+        Content::Object(get) if !is_head => get,
+        _ => {
+            stream.write(&[&head]).await?;
+            return Ok(true);
+        }
+    };
+    let mut left = length;
+    loop {
+        match get.next().await {
+            Ok(Some(part)) => {
+                left -= u64::from(part.len());
+                stream.write(&[&head, part.as_slice()]).await?;
+                head.clear();
+            }
+            Ok(None) => break,
+            Err(failure) => {
+                // The length is told already: the only way to say that it is not all is to end the connection.
+                tracing::error!(id = format!("{id:016X}"), "{failure}");
+                return Ok(false);
+            }
+        }
+    }
+    if !head.is_empty() {
+        stream.write(&[&head]).await?;
+    }
+    Ok(left == 0)
+}

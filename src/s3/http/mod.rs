@@ -1,0 +1,11 @@
+//! The HTTP front: connections on the core's ring, requests one behind the other on each, bodies received into chunks and sent from them.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | [`server`] | who accepts |
+//! | [`connection`] | the requests of one connection |
+//! | [`stream`] | the bytes of one |
+
+pub mod connection;
+pub mod server;
+pub mod stream;

@@ -1,0 +1,258 @@
+//! What belongs to an object beside its bytes, as it is kept in the store's properties. It stays as it was put; what may be changed is in
+//! [`labels`](super::labels).
+
+use super::access::canonical::CanonicalId;
+use super::checksum::{Algorithm, Kind};
+use super::fields::{self, Unreadable, Writer};
+
+/// A checksum that an object or a part was put with, or that was made of its parts'.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// Which.
+    pub algorithm: Algorithm,
+    /// Of what it is.
+    pub kind: Kind,
+    /// Its bytes; none where only the algorithm was asked for.
+    pub value: Box<[u8]>,
+}
+
+impl Checksum {
+    /// As it is told: Base64, with the number of parts where it is of their checksums.
+    pub fn shown(&self, parts: u16) -> String {
+        use base64::prelude::{BASE64_STANDARD, Engine as _};
+        let value = BASE64_STANDARD.encode(&self.value);
+        if self.kind == Kind::Composite && parts > 0 { format!("{value}-{parts}") } else { value }
+    }
+}
+
+/// What belongs to an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// `Content-Type`.
+    pub content_type: Option<Box<str>>,
+    /// `Content-Encoding`, without `aws-chunked`.
+    pub content_encoding: Option<Box<str>>,
+    /// `Content-Language`.
+    pub content_language: Option<Box<str>>,
+    /// `Content-Disposition`.
+    pub content_disposition: Option<Box<str>>,
+    /// `Cache-Control`.
+    pub cache_control: Option<Box<str>>,
+    /// `Expires`, as it was sent.
+    pub expires: Option<Box<str>>,
+    /// `x-amz-website-redirect-location`.
+    pub redirect: Option<Box<str>>,
+    /// `x-amz-storage-class`, where it is not STANDARD.
+    pub storage_class: Option<Box<str>>,
+    /// Names behind `x-amz-meta-`, in lower case, and values.
+    pub user: Vec<(Box<str>, Box<str>)>,
+    /// The canonical identifier of who put it.
+    pub owner: Option<CanonicalId>,
+    /// A checksum.
+    pub checksum: Option<Checksum>,
+    /// Of an object made of parts, their lengths.
+    pub parts: Vec<u64>,
+    /// And their checksums, one behind the other, if there are any and there was room.
+    pub part_checksums: Box<[u8]>,
+    /// Encrypted as the client asked: `AES256`. What is told, not what is done.
+    pub encryption: Option<Box<str>>,
+}
+
+const CONTENT_TYPE: u8 = 1;
+const CONTENT_ENCODING: u8 = 2;
+const CONTENT_LANGUAGE: u8 = 3;
+const CONTENT_DISPOSITION: u8 = 4;
+const CACHE_CONTROL: u8 = 5;
+const EXPIRES: u8 = 6;
+const REDIRECT: u8 = 7;
+const STORAGE_CLASS: u8 = 8;
+const USER: u8 = 9;
+const OWNER: u8 = 10;
+const CHECKSUM: u8 = 11;
+const PARTS: u8 = 12;
+const PART_CHECKSUMS: u8 = 13;
+const ENCRYPTION: u8 = 14;
+
+impl Meta {
+    /// As the store keeps it.
+    pub fn to_bytes(&self) -> Box<[u8]> {
+        let mut writer = Writer::new();
+        writer.text(CONTENT_TYPE, self.content_type.as_deref());
+        writer.text(CONTENT_ENCODING, self.content_encoding.as_deref());
+        writer.text(CONTENT_LANGUAGE, self.content_language.as_deref());
+        writer.text(CONTENT_DISPOSITION, self.content_disposition.as_deref());
+        writer.text(CACHE_CONTROL, self.cache_control.as_deref());
+        writer.text(EXPIRES, self.expires.as_deref());
+        writer.text(REDIRECT, self.redirect.as_deref());
+        writer.text(STORAGE_CLASS, self.storage_class.as_deref());
+        for (name, value) in &self.user {
+            writer.pair(USER, name, value);
+        }
+        if let Some(owner) = &self.owner {
+            writer.bytes(OWNER, owner.as_bytes());
+        }
+        if let Some(Checksum { algorithm, kind, value }) = &self.checksum {
+            let place = Algorithm::ALL.iter().position(|one| one == algorithm).expect("it is one of all");
+            writer.bytes(CHECKSUM, &[&[place as u8, u8::from(*kind == Kind::FullObject)], &value[..]].concat());
+        }
+        if !self.parts.is_empty() {
+            writer.bytes(PARTS, &runs(&self.parts));
+        }
+        if !self.part_checksums.is_empty() {
+            writer.bytes(PART_CHECKSUMS, &self.part_checksums);
+        }
+        writer.text(ENCRYPTION, self.encryption.as_deref());
+        writer.finish()
+    }
+
+    /// Reads what the store has kept.
+    ///
+    /// # Errors
+    /// `Unreadable`: another program's, or a newer version's.
+    pub fn parse(bytes: &[u8]) -> Result<Meta, Unreadable> {
+        let mut meta = Meta::default();
+        for field in fields::read(bytes)? {
+            let (tag, value) = field?;
+            let text = |value: &[u8]| fields::text(value).map(Some);
+            match tag {
+                CONTENT_TYPE => meta.content_type = text(value)?,
+                CONTENT_ENCODING => meta.content_encoding = text(value)?,
+                CONTENT_LANGUAGE => meta.content_language = text(value)?,
+                CONTENT_DISPOSITION => meta.content_disposition = text(value)?,
+                CACHE_CONTROL => meta.cache_control = text(value)?,
+                EXPIRES => meta.expires = text(value)?,
+                REDIRECT => meta.redirect = text(value)?,
+                STORAGE_CLASS => meta.storage_class = text(value)?,
+                USER => meta.user.push(fields::pair(value)?),
+                OWNER => meta.owner = Some(CanonicalId::from_bytes(value.try_into().map_err(|_| Unreadable)?)),
+                CHECKSUM => {
+                    let [algorithm, kind, value @ ..] = value else { return Err(Unreadable) };
+                    let algorithm = *Algorithm::ALL.get(usize::from(*algorithm)).ok_or(Unreadable)?;
+                    let kind = if *kind == 1 { Kind::FullObject } else { Kind::Composite };
+                    meta.checksum = Some(Checksum { algorithm, kind, value: value.into() });
+                }
+                PARTS => meta.parts = lengths(value).ok_or(Unreadable)?,
+                PART_CHECKSUMS => meta.part_checksums = value.into(),
+                ENCRYPTION => meta.encryption = text(value)?,
+                _ => {}
+            }
+        }
+        Ok(meta)
+    }
+
+    /// The checksum of part `number` (from 1), if it is known.
+    pub fn part_checksum(&self, number: u16) -> Option<Checksum> {
+        let whole = self.checksum.as_ref()?;
+        let bytes = whole.algorithm.bytes();
+        let at = usize::from(number).checked_sub(1)? * bytes;
+        let value = self.part_checksums.get(at..at + bytes)?;
+        Some(Checksum { algorithm: whole.algorithm, kind: whole.kind, value: value.into() })
+    }
+
+    /// Where part `number` (from 1) of an object begins, and its length.
+    pub fn part(&self, number: u16) -> Option<(u64, u64)> {
+        let at = usize::from(number).checked_sub(1)?;
+        let length = *self.parts.get(at)?;
+        Some((self.parts[..at].iter().sum(), length))
+    }
+}
+
+/// Lengths as numbers of base 128, each behind how many of it follow one another: parts are of one length, but for the last.
+fn runs(lengths: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut number = |mut value: u64| loop {
+        let low = (value & 0x7f) as u8;
+        value >>= 7;
+        bytes.push(low | if value > 0 { 0x80 } else { 0 });
+        if value == 0 {
+            break;
+        }
+    };
+    for run in lengths.chunk_by(|one, next| one == next) {
+        number(run.len() as u64);
+        number(run[0]);
+    }
+    bytes
+}
+
+/// S3's bound on parts: what lies on a medium may say anything.
+const PARTS_MAX: u64 = 10_000;
+
+fn lengths(mut bytes: &[u8]) -> Option<Vec<u64>> {
+    let mut lengths = Vec::new();
+    let number = |bytes: &mut &[u8]| {
+        let (mut value, mut shift) = (0u64, 0);
+        loop {
+            let (&byte, rest) = bytes.split_first()?;
+            *bytes = rest;
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+            shift += 7;
+        }
+    };
+    while !bytes.is_empty() {
+        let (count, length) = (number(&mut bytes)?, number(&mut bytes)?);
+        if count > PARTS_MAX || lengths.len() as u64 + count > PARTS_MAX {
+            return None;
+        }
+        lengths.extend(std::iter::repeat_n(length, count as usize));
+    }
+    Some(lengths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn full() -> Meta {
+        Meta {
+            content_type: Some("text/plain".into()),
+            content_encoding: Some("gzip".into()),
+            content_language: Some("de".into()),
+            content_disposition: Some("attachment".into()),
+            cache_control: Some("no-cache".into()),
+            expires: Some("tomorrow".into()),
+            redirect: Some("/there".into()),
+            storage_class: Some("STANDARD_IA".into()),
+            user: vec![("one".into(), "eins".into()), ("".into(), "".into())],
+            owner: Some(CanonicalId::from_bytes([7; 32])),
+            checksum: Some(Checksum { algorithm: Algorithm::Sha1, kind: Kind::Composite, value: vec![9; 20].into() }),
+            parts: vec![5 << 20, 5 << 20, 17],
+            part_checksums: vec![7; 60].into(),
+            encryption: Some("AES256".into()),
+        }
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written() {
+        assert_eq!(Meta::parse(&full().to_bytes()), Ok(full()));
+        assert_eq!(Meta::parse(&Meta::default().to_bytes()), Ok(Meta::default()));
+        assert_eq!(Meta::parse(b""), Ok(Meta::default()));
+        let (begins, length) = full().part(3).unwrap();
+        assert_eq!((begins, length), (10 << 20, 17));
+        assert_eq!((full().part(0), full().part(4)), (None, None));
+    }
+
+    #[test]
+    fn ten_thousand_parts_of_one_length_take_a_few_bytes() {
+        let meta = Meta { parts: vec![8 << 20; 10_000], ..Meta::default() };
+        assert!(meta.to_bytes().len() < 16);
+        assert_eq!(Meta::parse(&meta.to_bytes()).unwrap().parts.len(), 10_000);
+    }
+
+    proptest! {
+        #[test]
+        fn lengths_are_read_as_they_were_written(all in prop::collection::vec(any::<u64>(), 0..50)) {
+            prop_assert_eq!(lengths(&runs(&all)), Some(all));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Meta::parse(&bytes);
+            let _ = lengths(&bytes);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! S3 on a store: requests over HTTP become operations on objects, whose bytes go between sockets and the disk by way of chunks.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`http`] | the HTTP front: connections on the core's ring |
+//! | [`service`] | the operations |
+//! | [`request`], [`route`] | what a request asks for |
+//! | [`body`] | the body of one, received and verified |
+//! | [`answer`], [`error`] | what it is answered with |
+//! | [`auth`] | who sent it |
+//! | [`access`] | who may do what |
+//! | [`xml`] | documents |
+//! | [`meta`], [`labels`], [`bucket`], [`upload`] | what the store keeps beside bytes |
+//! | [`checksum`] | checksums |
+//! | [`serve`], [`config`] | a server of it all |
+//!
+//! A request goes: head ([`http::connection`]), [`request`], who sent it ([`auth`]), which operation ([`route`]), whether that may be done
+//! ([`access`]), and then the operation ([`service`]), which takes the body if it wants it and gives an [`answer`].
+
+pub mod access;
+pub mod answer;
+pub mod auth;
+pub mod body;
+pub mod bucket;
+pub mod checksum;
+pub mod config;
+pub mod error;
+mod fields;
+pub mod http;
+pub mod labels;
+pub mod meta;
+pub mod request;
+pub mod route;
+pub mod serve;
+pub mod service;
+mod time;
+pub mod upload;
+pub mod xml;

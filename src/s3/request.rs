@@ -1,0 +1,207 @@
+//! A request as S3 reads it: a bucket, a key, and what its query and header say.
+
+use std::net::IpAddr;
+
+use super::access::key::Headers;
+use super::error::{Code, S3Error};
+use crate::wire::http::head::Head;
+use crate::wire::http::uri;
+
+/// The longest key, in bytes: S3's.
+pub const KEY_MAX: usize = 1024;
+
+/// A request.
+pub struct Request {
+    /// Its head.
+    pub head: Head,
+    /// The bucket's name; empty without one.
+    pub bucket: Box<str>,
+    /// The object's key; empty without one.
+    pub key: Box<str>,
+    /// Its host names the bucket.
+    pub is_by_host: bool,
+    /// What its query says, decoded, in order.
+    query: Vec<(Box<str>, Box<str>)>,
+    /// The number it is known by in logs and answers.
+    pub id: u64,
+    /// When it came, milliseconds since 1970 (UTC).
+    pub now_ms: u64,
+    /// Who sent it.
+    pub peer: IpAddr,
+    /// It came by TLS.
+    pub is_secure: bool,
+}
+
+/// Where and when a request came.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The number it is known by in logs and answers.
+    pub id: u64,
+    /// When, milliseconds since 1970 (UTC).
+    pub now_ms: u64,
+    /// From whom.
+    pub peer: IpAddr,
+    /// By TLS.
+    pub is_secure: bool,
+}
+
+impl Request {
+    /// Reads it. A host that is a name in front of one of `domains` is a bucket.
+    ///
+    /// # Errors
+    /// `InvalidUri`, `KeyTooLongError`.
+    pub fn new(head: Head, domains: &[Box<str>], arrival: Arrival) -> Result<Request, S3Error> {
+        let path = uri::decode_path(head.path()).map_err(|_| S3Error::new(Code::InvalidUri))?;
+        let path = path.strip_prefix('/').unwrap_or(&path);
+        let by_host = bucket_of(head.host(), domains);
+        let is_by_host = by_host.is_some();
+        let (bucket, key) = match by_host {
+            Some(bucket) => (bucket, path),
+            None => path.split_once('/').unwrap_or((path, "")),
+        };
+        if key.len() > KEY_MAX {
+            return Err(S3Error::new(Code::KeyTooLongError)
+                .field("Size", key.len().to_string())
+                .field("MaxSizeAllowed", KEY_MAX.to_string()));
+        }
+        let (bucket, key) = (Box::from(bucket), Box::from(key));
+        let mut query = Vec::new();
+        for pair in uri::pairs(head.query()) {
+            let decoded = pair.name().and_then(|name| Ok((name.into(), pair.value()?.into())));
+            query.push(decoded.map_err(|_| S3Error::new(Code::InvalidUri))?);
+        }
+        let Arrival { id, now_ms, peer, is_secure } = arrival;
+        Ok(Request { head, bucket, key, is_by_host, query, id, now_ms, peer, is_secure })
+    }
+
+    /// What the query says of `name`: nothing is the empty text.
+    pub fn param(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(one, _)| &**one == name).map(|(_, value)| &**value)
+    }
+
+    /// All that the query says.
+    pub fn params(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.query.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// A field of the header, where it is text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.head.text(name)
+    }
+
+    /// What the query says of a number, at most `most`; `usual` where it does not.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn number(&self, name: &'static str, usual: u32, most: u32) -> Result<u32, S3Error> {
+        let Some(value) = self.param(name).filter(|value| !value.is_empty()) else { return Ok(usual) };
+        let invalid = || {
+            let what = format!("Provided {name} not an integer or within integer range");
+            S3Error::with(Code::InvalidArgument, what).field("ArgumentName", name).field("ArgumentValue", value)
+        };
+        let number: i32 = value.parse().map_err(|_| invalid())?;
+        u32::try_from(number).map(|number| number.min(most)).map_err(|_| invalid())
+    }
+
+    /// Its identifier, as answers have it.
+    pub fn shown_id(&self) -> String {
+        format!("{:016X}", self.id)
+    }
+}
+
+impl Headers for Request {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.text(name)
+    }
+}
+
+/// The bucket that a host names.
+fn bucket_of<'a>(authority: &'a str, domains: &[Box<str>]) -> Option<&'a str> {
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    domains.iter().find_map(|domain| {
+        let at = host.len().checked_sub(domain.len() + 1)?;
+        let (bucket, rest) = host.split_at_checked(at)?;
+        (!bucket.is_empty() && rest.strip_prefix('.')?.eq_ignore_ascii_case(domain)).then_some(bucket)
+    })
+}
+
+/// What names of buckets do not begin and end with: S3 keeps those for other things (bucketnamingrules.html).
+const KEPT_FRONTS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
+const KEPT_ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+
+/// Whether it may name a bucket (S3's rules for general purpose buckets).
+pub fn is_bucket_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    (3..=63).contains(&bytes.len())
+        && is_edge(bytes.first())
+        && is_edge(bytes.last())
+        && bytes.iter().all(is_inner)
+        && !name.contains("..")
+        && !name.contains(".-")
+        && !name.contains("-.")
+        && name.parse::<std::net::Ipv4Addr>().is_err()
+        && !KEPT_FRONTS.iter().any(|front| name.starts_with(front))
+        && !KEPT_ENDS.iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(line: &str, host: &str) -> Result<Request, S3Error> {
+        let bytes = format!("GET {line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let (head, _) = Head::parse(bytes.as_bytes()).unwrap().unwrap();
+        let arrival = Arrival { id: 1, now_ms: 0, peer: IpAddr::from([127, 0, 0, 1]), is_secure: false };
+        Request::new(head, &["s3.example.com".into()], arrival)
+    }
+
+    #[test]
+    fn the_bucket_is_in_the_path_or_in_the_host() {
+        for (line, host, bucket, key) in [
+            ("/", "s3.example.com", "", ""),
+            ("/b", "s3.example.com", "b", ""),
+            ("/b/", "localhost:9000", "b", ""),
+            ("/b/a/c%20d", "localhost:9000", "b", "a/c d"),
+            ("/b//a", "localhost:9000", "b", "/a"),
+            ("/a/c", "b.s3.example.com:9000", "b", "a/c"),
+            ("/a", "x.y.S3.example.com", "x.y", "a"),
+            ("/a/c", "bs3.example.com", "a", "c"),
+            ("/b/%E2%82%AC+1", "h", "b", "€+1"),
+        ] {
+            let request = request(line, host).unwrap();
+            assert_eq!((&*request.bucket, &*request.key), (bucket, key), "{line} of {host}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_decoded() {
+        let request = request("/b?prefix=a%2Fb+c&list-type=2&versioning&max-keys=5000&e=", "h").unwrap();
+        assert_eq!((request.param("prefix"), request.param("versioning"), request.param("none")), (Some("a/b c"), Some(""), None));
+        assert_eq!((request.number("max-keys", 7, 1000).unwrap(), request.number("e", 7, 1000).unwrap()), (1000, 7));
+        assert!(request.number("prefix", 7, 9).is_err());
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        let code = |line: &str| request(line, "h").err().map(|error| error.code);
+        assert_eq!(code("/b/%ff"), Some(Code::InvalidUri));
+        assert_eq!(code(&format!("/b/{}", "k".repeat(1025))), Some(Code::KeyTooLongError));
+        assert!(request(&format!("/b/{}", "k".repeat(1024)), "h").is_ok());
+    }
+
+    #[test]
+    fn names_of_buckets() {
+        for good in ["abc", "a-b.c", "0ab", &"a".repeat(63)] {
+            assert!(is_bucket_name(good), "{good}");
+        }
+        for bad in ["", "ab", "-abc", "abc-", "a..b", "a.-b", "a-.b", "192.168.5.4", "xn--abc", "abc--x-s3", "Abc", "a_b", &"a".repeat(64)]
+        {
+            assert!(!is_bucket_name(bad), "{bad}");
+        }
+    }
+}

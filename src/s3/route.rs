@@ -1,0 +1,164 @@
+//! Which operation a request asks for.
+//!
+//! The method says one half; the other is whether a bucket and a key are named, and which sub-resource the query names.
+
+use super::error::{Code, S3Error};
+use super::request::Request;
+
+macro_rules! operations {
+    ($($name:ident),* $(,)?) => {
+        /// An operation of S3's, named as in its reference.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Operation {
+            $(#[doc = concat!("`", stringify!($name), "`")] $name,)*
+        }
+
+        impl Operation {
+            /// All of them.
+            pub const ALL: &[Operation] = &[$(Operation::$name),*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Operation::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    AbortMultipartUpload, CompleteMultipartUpload, CopyObject, CreateBucket, CreateMultipartUpload, CreateSession,
+    DeleteBucket, DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy,
+    DeleteBucketTagging, DeleteObject, DeleteObjectTagging, DeleteObjects, DeletePublicAccessBlock, GetBucketAcl, GetBucketCors,
+    GetBucketEncryption, GetBucketLifecycleConfiguration, GetBucketLocation, GetBucketLogging, GetBucketNotificationConfiguration,
+    GetBucketOwnershipControls, GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning,
+    GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLockConfiguration, GetObjectTagging, GetPublicAccessBlock, HeadBucket,
+    HeadObject, ListBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts, PostObject, PutBucketAcl,
+    PutBucketCors, PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning,
+    PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, UploadPart, UploadPartCopy,
+}
+
+use Operation as Op;
+
+/// Sub-resources of buckets: what they are asked for by GET, PUT and DELETE. `None` where S3 has it and Basin does not.
+const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
+    ("acl", [Some(Op::GetBucketAcl), Some(Op::PutBucketAcl), None]),
+    ("cors", [Some(Op::GetBucketCors), Some(Op::PutBucketCors), Some(Op::DeleteBucketCors)]),
+    ("encryption", [Some(Op::GetBucketEncryption), None, Some(Op::DeleteBucketEncryption)]),
+    ("lifecycle", [Some(Op::GetBucketLifecycleConfiguration), None, Some(Op::DeleteBucketLifecycle)]),
+    ("location", [Some(Op::GetBucketLocation), None, None]),
+    ("logging", [Some(Op::GetBucketLogging), None, None]),
+    ("notification", [Some(Op::GetBucketNotificationConfiguration), None, None]),
+    ("object-lock", [Some(Op::GetObjectLockConfiguration), None, None]),
+    (
+        "ownershipControls",
+        [Some(Op::GetBucketOwnershipControls), Some(Op::PutBucketOwnershipControls), Some(Op::DeleteBucketOwnershipControls)],
+    ),
+    ("policy", [Some(Op::GetBucketPolicy), Some(Op::PutBucketPolicy), Some(Op::DeleteBucketPolicy)]),
+    ("policyStatus", [Some(Op::GetBucketPolicyStatus), None, None]),
+    ("publicAccessBlock", [Some(Op::GetPublicAccessBlock), Some(Op::PutPublicAccessBlock), Some(Op::DeletePublicAccessBlock)]),
+    ("requestPayment", [Some(Op::GetBucketRequestPayment), None, None]),
+    ("session", [Some(Op::CreateSession), None, None]),
+    ("tagging", [Some(Op::GetBucketTagging), Some(Op::PutBucketTagging), Some(Op::DeleteBucketTagging)]),
+    ("uploads", [Some(Op::ListMultipartUploads), None, None]),
+    ("versioning", [Some(Op::GetBucketVersioning), Some(Op::PutBucketVersioning), None]),
+    ("versions", [Some(Op::ListObjectVersions), None, None]),
+    ("abac", [None; 3]),
+    ("accelerate", [None; 3]),
+    ("analytics", [None; 3]),
+    ("intelligent-tiering", [None; 3]),
+    ("inventory", [None; 3]),
+    ("metadataConfiguration", [None; 3]),
+    ("metadataTable", [None; 3]),
+    ("metrics", [None; 3]),
+    ("replication", [None; 3]),
+    ("website", [None; 3]),
+];
+
+/// Sub-resources of objects.
+const OF_OBJECTS: &[(&str, [Option<Op>; 3])] = &[
+    ("acl", [Some(Op::GetObjectAcl), Some(Op::PutObjectAcl), None]),
+    ("attributes", [Some(Op::GetObjectAttributes), None, None]),
+    ("tagging", [Some(Op::GetObjectTagging), Some(Op::PutObjectTagging), Some(Op::DeleteObjectTagging)]),
+    ("legal-hold", [None; 3]),
+    ("renameObject", [None; 3]),
+    ("encryption", [None; 3]),
+    ("retention", [None; 3]),
+    ("torrent", [None; 3]),
+];
+
+/// The operation.
+///
+/// # Errors
+/// `NotImplemented` of what S3 has and Basin does not, and `MethodNotAllowed` of what neither has.
+pub fn route(request: &Request) -> Result<Operation, S3Error> {
+    let method = request.head.method();
+    match (&*request.bucket, &*request.key) {
+        ("", _) => match method {
+            "GET" => Ok(Op::ListBuckets),
+            _ => Err(Code::MethodNotAllowed.into()),
+        },
+        (_, "") => of_bucket(request, method),
+        _ => of_object(request, method),
+    }
+}
+
+/// What a sub-resource says for a method, where the query names one.
+fn sub_resource(request: &Request, method: &str, known: &[(&str, [Option<Op>; 3])]) -> Result<Option<Operation>, S3Error> {
+    let place = match method {
+        "GET" => 0,
+        "PUT" => 1,
+        "DELETE" => 2,
+        _ => return Ok(None),
+    };
+    let named = known.iter().find(|(name, _)| request.param(name).is_some());
+    let Some((name, operations)) = named else { return Ok(None) };
+    match operations[place] {
+        Some(operation) => Ok(Some(operation)),
+        None if operations.iter().any(Option::is_some) && place == 2 => Err(Code::MethodNotAllowed.into()),
+        None => Err(S3Error::with(Code::NotImplemented, format!("{method} of ?{name} is not implemented"))),
+    }
+}
+
+fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
+    if let Some(operation) = sub_resource(request, method, OF_BUCKETS)? {
+        return Ok(operation);
+    }
+    match method {
+        "GET" if request.param("list-type") == Some("2") => Ok(Op::ListObjectsV2),
+        "GET" => Ok(Op::ListObjects),
+        "HEAD" => Ok(Op::HeadBucket),
+        "PUT" => Ok(Op::CreateBucket),
+        "DELETE" => Ok(Op::DeleteBucket),
+        "POST" if request.param("delete").is_some() => Ok(Op::DeleteObjects),
+        "POST" => Ok(Op::PostObject),
+        _ => Err(Code::MethodNotAllowed.into()),
+    }
+}
+
+fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
+    if let Some(operation) = sub_resource(request, method, OF_OBJECTS)? {
+        return Ok(operation);
+    }
+    let is_of_upload = request.param("uploadId").is_some();
+    let is_copy = request.text("x-amz-copy-source").is_some();
+    match method {
+        "GET" if is_of_upload => Ok(Op::ListParts),
+        "GET" => Ok(Op::GetObject),
+        "HEAD" => Ok(Op::HeadObject),
+        "PUT" if is_of_upload && is_copy => Ok(Op::UploadPartCopy),
+        "PUT" if is_of_upload => Ok(Op::UploadPart),
+        "PUT" if is_copy => Ok(Op::CopyObject),
+        "PUT" if request.text("x-amz-write-offset-bytes").is_some() => {
+            Err(S3Error::with(Code::NotImplemented, "appending to an object is not implemented"))
+        }
+        "PUT" => Ok(Op::PutObject),
+        "DELETE" if is_of_upload => Ok(Op::AbortMultipartUpload),
+        "DELETE" => Ok(Op::DeleteObject),
+        "POST" if request.param("uploads").is_some() => Ok(Op::CreateMultipartUpload),
+        "POST" if is_of_upload => Ok(Op::CompleteMultipartUpload),
+        "POST" if request.param("restore").is_some() || request.param("select").is_some() => Err(Code::NotImplemented.into()),
+        _ => Err(Code::MethodNotAllowed.into()),
+    }
+}

@@ -1,0 +1,349 @@
+//! Copies: of an object, and of a range of one as a part of an upload. By reference where the store can, else by read and write.
+
+use std::ops::Range;
+
+use md5::{Digest as _, Md5};
+
+use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
+use super::multipart::{told, upload_meta};
+use super::put::{PUT_MAX, part_of, refused};
+use super::read::names;
+use super::version::{etag_of, expect_of, shown_etag, version_id, which_of};
+use super::{Bucket, Call, readable};
+use crate::mem::Run;
+use crate::s3::access::Action;
+use crate::s3::answer::Answer;
+use crate::s3::bucket::{Etags, Versioning};
+use crate::s3::checksum::{Algorithm, Kind, Running};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::labels::Labels;
+use crate::s3::meta::{Checksum, Meta};
+use crate::s3::time;
+use crate::s3::xml::multipart::CopyResult;
+use crate::store::engine::{Attributes, Which};
+use crate::store::failure::Failure;
+use crate::store::handle::{Get, Put};
+use crate::store::index::Version;
+use crate::wire::http::uri;
+
+/// Bytes copied at once.
+const PIECE: u32 = 1 << 20;
+
+/// What is copied.
+pub struct Source {
+    /// The bucket it is in.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+    /// The version.
+    pub which: Which,
+}
+
+impl Source {
+    /// `/bucket/key?versionId=…`, percent-encoded once.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub fn parse(text: &str) -> Result<Source, S3Error> {
+        let invalid = || {
+            let what = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey";
+            S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-copy-source").field("ArgumentValue", text)
+        };
+        let (path, version) = match text.rsplit_once("?versionId=") {
+            Some((path, version)) => (path, Some(version)),
+            None => (text, None),
+        };
+        let decoded = uri::decode_path(path).map_err(|_| invalid())?;
+        let (bucket, key) = decoded.strip_prefix('/').unwrap_or(&decoded).split_once('/').ok_or_else(invalid)?;
+        if bucket.is_empty() || key.is_empty() {
+            return Err(invalid());
+        }
+        Ok(Source { bucket: bucket.into(), key: key.into(), which: which_of(version)? })
+    }
+}
+
+/// What is copied, as it is there.
+struct Found {
+    bucket: std::rc::Rc<Bucket>,
+    source: Source,
+    version: Version,
+    meta: Meta,
+    labels: Labels,
+}
+
+/// Looks up what is to be copied.
+async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
+    let request = call.request;
+    let source = Source::parse(request.text("x-amz-copy-source").unwrap_or_default())?;
+    let bucket = call.source_bucket(&source.bucket)?;
+    let action = if source.which == Which::Newest { Action::GetObject } else { Action::GetObjectVersion };
+    let got = match call.store().get(bucket.id, source.key.as_bytes(), source.which, 0..0).await {
+        Ok(got) => got,
+        Err(Failure::NoSuchObject(_)) => {
+            call.permit_absent(&bucket, action, &source.key)?;
+            let code = if source.which == Which::Newest { Code::NoSuchKey } else { Code::NoSuchVersion };
+            return Err(S3Error::new(code).field("Key", source.key));
+        }
+        Err(failure) => return Err(failure.into()),
+    };
+    let meta = Meta::parse(&got.properties).map_err(readable)?;
+    let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
+    call.permit_object(&bucket, action, &source.key, (&meta, &labels))?;
+    judge(call, &got.version)?;
+    Ok(Found { bucket, source, version: got.version, meta, labels })
+}
+
+/// The conditions on what is copied.
+fn judge(call: &Call<'_>, version: &Version) -> Result<(), S3Error> {
+    let request = call.request;
+    let failed = |condition: &'static str| Err(S3Error::new(Code::PreconditionFailed).field("Condition", condition));
+    let since = |name| request.text(name).and_then(|text| time::parse_http(text, request.now_ms)).map(|ms| ms / 1000);
+    let second = version.time_ms / 1000;
+    match request.text("x-amz-copy-source-if-match") {
+        Some(etags) if !names(etags, version) => return failed("x-amz-copy-source-If-Match"),
+        Some(_) => {}
+        None if since("x-amz-copy-source-if-unmodified-since").is_some_and(|since| second > since) => {
+            return failed("x-amz-copy-source-If-Unmodified-Since");
+        }
+        None => {}
+    }
+    match request.text("x-amz-copy-source-if-none-match") {
+        Some(etags) if names(etags, version) => failed("x-amz-copy-source-If-None-Match"),
+        Some(_) => Ok(()),
+        None if since("x-amz-copy-source-if-modified-since").is_some_and(|since| second <= since) => {
+            failed("x-amz-copy-source-If-Modified-Since")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What a directive says: whether what the request has takes the place of what the source has.
+fn replaces(text: Option<&str>, name: &'static str) -> Result<bool, S3Error> {
+    match text {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => {
+            Err(S3Error::with(Code::InvalidArgument, format!("Unknown {name}.")).field("ArgumentName", name).field("ArgumentValue", other))
+        }
+    }
+}
+
+/// CopyObject.
+pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    let new_tags = tags_of(request.text("x-amz-tagging"))?;
+    call.permit_put(&bucket, &new_tags).await?;
+    let replaces_meta = replaces(request.text("x-amz-metadata-directive"), "x-amz-metadata-directive")?;
+    let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
+    let found = find(call).await?;
+    let asked = meta_of(&Said::of(request))?;
+    let is_itself = found.source.bucket == *request.bucket && found.source.key == *request.key && found.source.which == Which::Newest;
+    let changes = replaces_meta || asked.storage_class.is_some() || asked.redirect.is_some();
+    if is_itself && !changes {
+        let what = "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, \
+            storage class, website redirect location or encryption attributes.";
+        return Err(S3Error::with(Code::InvalidRequest, what));
+    }
+    if found.version.size > PUT_MAX {
+        let what = "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
+        return Err(S3Error::with(Code::InvalidRequest, what));
+    }
+    let (owner, acl) = call.owner_and_acl(&bucket).await?;
+    let mut meta = match replaces_meta {
+        true => asked,
+        false => Meta { storage_class: asked.storage_class, redirect: asked.redirect, ..found.meta.clone() },
+    };
+    meta.owner = Some(owner);
+    let tags = if replaces_tags { new_tags } else { found.labels.tags.clone() };
+    let algorithm = match request.text("x-amz-checksum-algorithm") {
+        None => None,
+        Some(name) => {
+            let unknown = || S3Error::with(Code::InvalidRequest, "Checksum algorithm provided is unsupported.");
+            Some(Algorithm::parse(name).ok_or_else(unknown)?)
+        }
+    };
+    let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
+    let whole = 0..found.version.size;
+    let (mut attributes, labels) = (
+        Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() },
+        Labels { tags, acl },
+    );
+    attributes.tags = labels.to_bytes();
+    let store = call.store();
+    let mut got = get(call, &found, whole).await?;
+    let kept = found.meta.checksum.clone();
+    let keeps_checksum = kept.as_ref().is_some_and(|kept| algorithm.is_none_or(|asked| asked == kept.algorithm));
+    // A copy of an object made of parts is made of none, and has an MD5 of its own: that asks for all its bytes.
+    let is_by_reference = found.version.parts == 0 && keeps_checksum;
+    meta.parts = Vec::new();
+    meta.part_checksums = Box::default();
+    let name = request.key.as_bytes();
+    let referred = match is_by_reference {
+        false => None,
+        true => {
+            meta.checksum = kept.clone();
+            attributes.properties = meta.to_bytes();
+            let copied = got.copy_to(bucket.id, name, attributes.clone()).await;
+            copied.map_err(|failure| refused(failure, expect))?
+        }
+    };
+    let (version, checksum) = match referred {
+        Some(version) => (version, kept),
+        None => {
+            let put = store.put(bucket.id, name)?;
+            let algorithm = algorithm.or(kept.map(|kept| kept.algorithm)).unwrap_or(Algorithm::Crc64Nvme);
+            let (put, md5, value) = write(call, &mut got, put, bucket.meta.etags == Etags::Md5, algorithm).await?;
+            let checksum = Checksum { algorithm, kind: Kind::FullObject, value };
+            meta.checksum = Some(checksum.clone());
+            attributes.properties = meta.to_bytes();
+            attributes.etag = md5;
+            (put.finish(attributes).await.map_err(|failure| refused(failure, expect))?, Some(checksum))
+        }
+    };
+    let document = CopyResult {
+        etag: etag_of(&version).trim_matches('"').into(),
+        modified_ms: version.time_ms,
+        checksums: told(checksum.as_ref(), 0),
+        checksum_kind: checksum.as_ref().map(|checksum| checksum.kind),
+    };
+    let mut answer = Answer::xml(document.to_object_xml());
+    if found.bucket.meta.versioning != Versioning::Never {
+        answer = answer.header("x-amz-copy-source-version-id", version_id(&found.version));
+    }
+    if bucket.meta.versioning == Versioning::Enabled {
+        answer = answer.header("x-amz-version-id", version_id(&version));
+    }
+    Ok(answer)
+}
+
+/// The bytes of what is copied: those of the version that was looked at.
+async fn get(call: &Call<'_>, found: &Found, range: Range<u64>) -> Result<Get, S3Error> {
+    let which = if found.version.is_null { Which::Null } else { Which::Sequence(found.version.sequence) };
+    let got = call.store().get(found.bucket.id, found.source.key.as_bytes(), which, range).await?;
+    match got.version.sequence == found.version.sequence {
+        true => Ok(got),
+        // Overwritten while the request was on its way: as if it had come a little later.
+        false => Err(Code::OperationAborted.into()),
+    }
+}
+
+/// Reads what a get has left and writes it to a put.
+async fn write(
+    call: &Call<'_>,
+    got: &mut Get,
+    mut put: Put,
+    with_md5: bool,
+    algorithm: Algorithm,
+) -> Result<(Put, Option<[u8; 16]>, Box<[u8]>), S3Error> {
+    let (mut md5, mut checksum): (_, Running) = (with_md5.then(Md5::new), algorithm.start());
+    let mut gathered: Option<(Run, u32)> = None;
+    while let Some(part) = got.next().await? {
+        let mut bytes = part.as_slice();
+        if let Some(md5) = &mut md5 {
+            md5.update(bytes);
+        }
+        checksum.update(bytes);
+        // The pieces of a get may be shared with others, those of a put are its own.
+        while !bytes.is_empty() {
+            let (run, filled) = match &mut gathered {
+                Some(gathered) => gathered,
+                None => gathered.insert((call.store().slab().run(PIECE).map_err(|_| Code::SlowDown)?, 0)),
+            };
+            let count = bytes.len().min((PIECE - *filled) as usize);
+            let at = *filled as usize;
+            call.service().ledger().copy(&mut run.as_mut_slice()[at..at + count], &bytes[..count]);
+            *filled += count as u32;
+            bytes = &bytes[count..];
+            if *filled == PIECE {
+                let (run, _) = gathered.take().expect("it was filled just now");
+                put.write(run).await?;
+            }
+        }
+    }
+    if let Some((mut run, filled)) = gathered {
+        run.set_len(filled);
+        put.write(run).await?;
+    }
+    Ok((put, md5.map(|md5| md5.finalize().into()), checksum.finish().into()))
+}
+
+/// UploadPartCopy.
+pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    call.permit(&bucket, Action::PutObject)?;
+    refuse_what_is_not_there(request)?;
+    let (number, upload) = part_of(call)?;
+    let of_upload = upload_meta(call, &bucket, upload).await?.meta;
+    let found = find(call).await?;
+    let range = match request.text("x-amz-copy-source-range") {
+        None => 0..found.version.size,
+        Some(text) => source_range(text, found.version.size)?,
+    };
+    if range.end - range.start > PUT_MAX {
+        return Err(Code::EntityTooLarge.into());
+    }
+    let mut got = get(call, &found, range).await?;
+    let put = call.store().put_part(bucket.id, request.key.as_bytes(), upload, number)?;
+    let algorithm = of_upload.checksum.as_ref().map_or(Algorithm::Crc64Nvme, |asked| asked.algorithm);
+    let (put, md5, value) = write(call, &mut got, put, bucket.meta.etags == Etags::Md5, algorithm).await?;
+    let checksum = Checksum { algorithm, kind: Kind::FullObject, value };
+    let meta = Meta { checksum: Some(checksum.clone()), ..Meta::default() };
+    let attributes = Attributes { properties: meta.to_bytes(), etag: md5, time_ms: request.now_ms, ..Attributes::default() };
+    let version = put.finish(attributes).await?;
+    let checksum = of_upload.checksum.is_some().then_some(checksum);
+    let document = CopyResult {
+        etag: shown_etag(&version.etag, 0).trim_matches('"').into(),
+        modified_ms: version.time_ms,
+        checksums: told(checksum.as_ref(), 0),
+        checksum_kind: None,
+    };
+    let mut answer = Answer::xml(document.to_part_xml());
+    if found.bucket.meta.versioning != Versioning::Never {
+        answer = answer.header("x-amz-copy-source-version-id", version_id(&found.version));
+    }
+    Ok(answer)
+}
+
+/// `bytes=first-last`, all of it there.
+fn source_range(text: &str, size: u64) -> Result<Range<u64>, S3Error> {
+    let invalid = || {
+        let what = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets \
+            of the first and last bytes to copy";
+        S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-copy-source-range").field("ArgumentValue", text)
+    };
+    let (first, last) = text.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or_else(invalid)?;
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+    let (first, last) = number(first).zip(number(last)).filter(|(first, last)| first <= last).ok_or_else(invalid)?;
+    if last >= size {
+        return Err(S3Error::new(Code::InvalidRange).field("RangeRequested", text).field("ActualObjectSize", size.to_string()));
+    }
+    Ok(first..last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources() {
+        let source = Source::parse("/b/a%2520b%3Fc?versionId=null").unwrap();
+        assert_eq!((&*source.bucket, &*source.key, source.which), ("b", "a%20b?c", Which::Null));
+        assert_eq!(Source::parse("b/k/l").unwrap().key, "k/l");
+        for bad in ["", "b", "/b", "b/", "/b/", "b/k?versionId=x"] {
+            assert!(Source::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_sources() {
+        assert_eq!(source_range("bytes=0-0", 5).unwrap(), 0..1);
+        assert_eq!(source_range("bytes=2-4", 5).unwrap(), 2..5);
+        let code = |text: &str| source_range(text, 5).unwrap_err().code;
+        assert_eq!(code("bytes=0-21"), Code::InvalidRange);
+        for bad in ["0-2", "bytes=0", "bytes=hello-world", "bytes=0-bar", "bytes=hello-", "bytes=0-2,3-5", "bytes=4-2"] {
+            assert_eq!(code(bad), Code::InvalidArgument, "{bad}");
+        }
+    }
+}

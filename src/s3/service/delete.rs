@@ -1,0 +1,56 @@
+//! DeleteObjects: many with one request.
+
+use super::put::{delete, expect_of_delete};
+use super::version::which_of;
+use super::{Bucket, Call};
+use crate::s3::access::Action;
+use crate::s3::answer::Answer;
+use crate::s3::body::Body;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::xml::delete::{Delete, DeleteResult, Deleted, LIMITS, NotDeleted, ObjectIdentifier};
+use crate::store::engine::{Expect, Which};
+
+/// DeleteObjects.
+pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+    let bucket = call.bucket()?;
+    let document = body.document(LIMITS.bytes).await?;
+    let asked = Delete::parse(&document)?;
+    let mut result = DeleteResult::default();
+    for object in asked.objects {
+        match one(call, &bucket, &object).await {
+            Ok(deleted) if !asked.is_quiet => result.deleted.push(deleted),
+            Ok(_) => {}
+            Err(error) => result.errors.push(NotDeleted {
+                key: object.key,
+                version_id: object.version_id,
+                code: error.code.name().into(),
+                message: error.message,
+            }),
+        }
+    }
+    Ok(Answer::xml(result.to_xml()))
+}
+
+async fn one(call: &Call<'_>, bucket: &Bucket, object: &ObjectIdentifier) -> Result<Deleted, S3Error> {
+    let which = which_of(object.version_id.as_deref())?;
+    let action = if which == Which::Newest { Action::DeleteObject } else { Action::DeleteObjectVersion };
+    call.permit_key(bucket, action, &object.key, (&[], &[]))?;
+    let expect = match (object.modified_ms, object.size) {
+        (None, None) => expect_of_delete(object.etag.as_deref(), None, None, 0)?,
+        (time_ms, size) => {
+            let etag = object.etag.as_deref().filter(|etag| *etag != "*");
+            let etag = etag.map(|etag| super::version::parse_etag(etag).unwrap_or(super::version::NOBODYS));
+            Expect::Such { etag, second: time_ms.map(|ms| ms / 1000), size }
+        }
+    };
+    if object.key.len() > crate::s3::request::KEY_MAX {
+        return Err(Code::KeyTooLongError.into());
+    }
+    let deleted = delete(call, bucket, &object.key, which, expect).await?;
+    Ok(Deleted {
+        key: object.key.clone(),
+        version_id: object.version_id.clone(),
+        is_delete_marker: deleted.is_marker,
+        delete_marker_version_id: deleted.version.filter(|_| deleted.is_marker),
+    })
+}

@@ -1,0 +1,257 @@
+//! What the header of a request says of an object to be, and the header of an answer of one that is there.
+
+use std::borrow::Cow;
+
+use super::version::{etag_of, version_id};
+use crate::s3::access::key::Headers;
+use crate::s3::answer::Answer;
+use crate::s3::bucket::{BucketMeta, Versioning};
+use crate::s3::checksum::Algorithm;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::labels::{Labels, Tags};
+use crate::s3::meta::Meta;
+use crate::s3::request::Request;
+use crate::s3::time;
+use crate::store::index::Version;
+
+/// Bytes of user metadata, names and values together: S3's bound.
+const METADATA_MAX: usize = 2048;
+/// What an object is where nobody said.
+pub const CONTENT_TYPE: &str = "binary/octet-stream";
+/// Tags of an object, at most.
+pub const TAGS_MAX: usize = 10;
+/// Storage classes a put may name. All are kept in the same way.
+const STORAGE_CLASSES: &[&str] =
+    &["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"];
+/// What a put may ask for and would not get.
+const NOT_THERE: &[&str] = &[
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-object-lock-legal-hold",
+];
+
+/// What is said of an object: by the header of a request, or by the fields of a form.
+pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);
+
+impl<'a> Said<'a> {
+    /// By the header of a request.
+    pub fn of(request: &'a Request) -> Said<'a> {
+        Said(request.head.headers().collect())
+    }
+
+    /// By these fields.
+    pub fn by(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Said<'a> {
+        Said(fields.collect())
+    }
+
+    fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.0.iter().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    /// The value of a field, if it is text.
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        self.header(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)
+    }
+}
+
+impl Headers for Said<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.text(name)
+    }
+}
+
+/// Refuses what is asked for beside an object and is not done.
+///
+/// # Errors
+/// `NotImplemented`.
+pub fn refuse_what_is_not_there(request: &Request) -> Result<(), S3Error> {
+    refuse(&Said::of(request))
+}
+
+fn refuse(said: &Said<'_>) -> Result<(), S3Error> {
+    match NOT_THERE.iter().find(|name| said.header(name).is_some()) {
+        Some(name) => {
+            let what = "A header you provided implies functionality that is not implemented";
+            Err(S3Error::with(Code::NotImplemented, what).field("Header", *name))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What a put, or the beginning of an upload, says of the object.
+///
+/// # Errors
+/// `MetadataTooLarge`, `InvalidStorageClass`, `NotImplemented`.
+pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
+    refuse(said)?;
+    let text = |name: &str| said.text(name).map(Box::from);
+    let mut meta = Meta {
+        content_type: said.text("content-type").filter(|value| !value.is_empty()).map(Box::from),
+        content_encoding: said.text("content-encoding").and_then(without_framing),
+        content_language: text("content-language"),
+        content_disposition: text("content-disposition"),
+        cache_control: text("cache-control"),
+        expires: text("expires"),
+        redirect: text("x-amz-website-redirect-location"),
+        storage_class: storage_class(said.text("x-amz-storage-class"))?,
+        ..Meta::default()
+    };
+    let mut bytes = 0;
+    for &(name, value) in &said.0 {
+        let Some(name) = strip_prefix_ignoring_case(name, "x-amz-meta-") else { continue };
+        // What is not UTF-8 is taken as Latin-1, and given back as that.
+        let value = match std::str::from_utf8(value) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => Cow::Owned(value.iter().map(|&byte| char::from(byte)).collect()),
+        };
+        bytes += name.len() + value.len();
+        let name = name.to_ascii_lowercase();
+        match meta.user.iter_mut().find(|(one, _)| **one == *name) {
+            // A name that comes twice has both values.
+            Some((_, before)) => *before = format!("{before},{value}").into(),
+            None => meta.user.push((name.into(), value.into())),
+        }
+    }
+    if bytes > METADATA_MAX {
+        return Err(S3Error::new(Code::MetadataTooLarge)
+            .field("Size", bytes.to_string())
+            .field("MaxSizeAllowed", METADATA_MAX.to_string()));
+    }
+    Ok(meta)
+}
+
+/// The storage class, where it is not the usual one.
+fn storage_class(named: Option<&str>) -> Result<Option<Box<str>>, S3Error> {
+    match named {
+        None | Some("STANDARD") => Ok(None),
+        Some(named) if STORAGE_CLASSES.contains(&named) => Ok(Some(named.into())),
+        Some(named) => Err(S3Error::new(Code::InvalidStorageClass).field("StorageClassRequested", named)),
+    }
+}
+
+/// The encodings of the object itself: the framing of its transfer is none of it.
+fn without_framing(encoding: &str) -> Option<Box<str>> {
+    let left: Vec<&str> = encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && *one != "aws-chunked").collect();
+    if left.is_empty() { None } else { Some(left.join(", ").into()) }
+}
+
+fn strip_prefix_ignoring_case<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
+    let (front, rest) = name.split_at_checked(prefix.len())?;
+    front.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+/// The checksum that a request says its body has, and in which algorithm: the value is its Base64, or comes in a trailer.
+///
+/// # Errors
+/// `InvalidRequest`: more than one, or an algorithm that is none.
+pub fn checksum_of<'a>(said: &Said<'a>) -> Result<Option<(Algorithm, Option<&'a str>)>, S3Error> {
+    let invalid = |what: &str| Err(S3Error::with(Code::InvalidRequest, what));
+    let mut found = None;
+    for (name, _) in &said.0 {
+        let Some(algorithm) = Algorithm::of_header(name) else { continue };
+        if found.is_some() {
+            return invalid("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.");
+        }
+        found = Some((algorithm, said.text(name)));
+    }
+    if let Some(trailers) = said.text("x-amz-trailer") {
+        for algorithm in trailers.split(',').filter_map(|name| Algorithm::of_header(name.trim())) {
+            if found.is_some() {
+                return invalid("Expecting a single x-amz-checksum- header");
+            }
+            found = Some((algorithm, None));
+        }
+    }
+    let named = said.text("x-amz-sdk-checksum-algorithm").or_else(|| said.text("x-amz-checksum-algorithm"));
+    match (named.map(Algorithm::parse), found) {
+        (Some(None), _) => invalid(
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: \
+            [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+        ),
+        (Some(Some(named)), Some((found, _))) if named != found => invalid("Value for x-amz-sdk-checksum-algorithm header is invalid."),
+        (Some(Some(named)), None) if said.text("x-amz-sdk-checksum-algorithm").is_none() => Ok(Some((named, None))),
+        _ => Ok(found),
+    }
+}
+
+/// The fields that say what an object version is.
+pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta: &Meta, labels: &Labels) -> Answer {
+    let fields = [
+        ("cache-control", &meta.cache_control),
+        ("content-disposition", &meta.content_disposition),
+        ("content-encoding", &meta.content_encoding),
+        ("content-language", &meta.content_language),
+        ("expires", &meta.expires),
+        ("x-amz-website-redirect-location", &meta.redirect),
+        ("x-amz-storage-class", &meta.storage_class),
+    ];
+    answer = answer
+        .header("content-type", meta.content_type.as_deref().unwrap_or(CONTENT_TYPE))
+        .header("last-modified", time::http(version.time_ms))
+        .header("etag", etag_of(version))
+        .header("accept-ranges", "bytes");
+    for (name, value) in fields {
+        answer = answer.maybe(name, value.as_deref());
+    }
+    if bucket.versioning != Versioning::Never {
+        answer = answer.header("x-amz-version-id", version_id(version));
+    }
+    for (name, value) in &meta.user {
+        answer = answer.header(format!("x-amz-meta-{name}"), &**value);
+    }
+    if !labels.tags.is_empty() {
+        answer = answer.header("x-amz-tagging-count", labels.tags.len().to_string());
+    }
+    answer
+}
+
+/// The tags of the header `x-amz-tagging`: a query.
+///
+/// # Errors
+/// `InvalidTag`, `InvalidArgument`.
+pub fn tags_of(text: Option<&str>) -> Result<Tags, S3Error> {
+    let mut tags = Tags::new();
+    for pair in text.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decoded = |raw: &str| {
+            let what =
+                "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
+            let invalid = || S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-tagging");
+            crate::wire::http::uri::decode_query(raw).map(Box::from).map_err(|_| invalid())
+        };
+        tags.push((decoded(name)?, decoded(value)?));
+    }
+    check_tags(&tags, TAGS_MAX)?;
+    // As they are told.
+    tags.sort();
+    Ok(tags)
+}
+
+/// Whether they may be tags.
+///
+/// # Errors
+/// `InvalidTag`, `BadRequest` of too many.
+pub fn check_tags(tags: &[(Box<str>, Box<str>)], most: usize) -> Result<(), S3Error> {
+    if tags.len() > most {
+        return Err(S3Error::with(Code::BadRequest, format!("Object tags cannot be greater than {most}")));
+    }
+    for (at, (name, value)) in tags.iter().enumerate() {
+        let (length, value_length) = (name.chars().count(), value.chars().count());
+        if !(1..=128).contains(&length) {
+            return Err(S3Error::with(Code::InvalidTag, "The TagKey you have provided is invalid").field("TagKey", &**name));
+        }
+        if value_length > 256 {
+            return Err(S3Error::with(Code::InvalidTag, "The TagValue you have provided is invalid").field("TagValue", &**value));
+        }
+        if tags[..at].iter().any(|(before, _)| before == name) {
+            return Err(S3Error::with(Code::InvalidTag, "Cannot provide multiple Tags with the same key").field("TagKey", &**name));
+        }
+    }
+    Ok(())
+}

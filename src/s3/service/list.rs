@@ -1,0 +1,327 @@
+//! Lists: of objects, of versions, of uploads under way.
+
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+
+use super::version::{shown_etag, version_id, which_of};
+use super::{Bucket, Call, readable};
+use crate::s3::access::action::Action;
+use crate::s3::answer::Answer;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::meta::Meta;
+use crate::s3::request::Request;
+use crate::s3::upload::UploadMeta;
+use crate::s3::xml::list::{ListBucketResult, ListBucketV2Result, ListVersionsResult, Object, Page, Version as Listed};
+use crate::s3::xml::multipart::{ListMultipartUploadsResult, Upload};
+use crate::s3::xml::owner::Owner;
+use crate::store::engine::Which;
+use crate::store::index::{After, Behind, Line, Query, Version, VersionLine, VersionQuery};
+
+/// Lines of a page at most, and where the client does not say: S3's.
+const PAGE: u32 = 1000;
+
+/// What all lists ask for.
+struct Asked<'a> {
+    prefix: &'a str,
+    delimiter: &'a str,
+    most: u32,
+    is_encoded: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn of(request: &'a Request, most: &'static str) -> Result<Asked<'a>, S3Error> {
+        let is_encoded = match request.param("encoding-type") {
+            None | Some("") => false,
+            Some("url") => true,
+            Some(other) => {
+                let what = "Invalid Encoding Method specified in Request";
+                return Err(S3Error::with(Code::InvalidArgument, what)
+                    .field("ArgumentName", "encoding-type")
+                    .field("ArgumentValue", other));
+            }
+        };
+        Ok(Asked {
+            prefix: request.param("prefix").unwrap_or_default(),
+            delimiter: request.param("delimiter").unwrap_or_default(),
+            most: request.number(most, PAGE, PAGE)?,
+            is_encoded,
+        })
+    }
+
+    fn page<T>(&self, bucket: &Bucket) -> Page<T> {
+        Page {
+            bucket: bucket.name.to_string(),
+            prefix: self.prefix.into(),
+            delimiter: self.delimiter.into(),
+            max_keys: self.most,
+            is_truncated: false,
+            is_encoded: self.is_encoded,
+            entries: Vec::new(),
+            common_prefixes: Vec::new(),
+        }
+    }
+}
+
+/// A name as text: all names were put as such.
+fn text(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn object(name: &[u8], version: &Version, owner: Option<Owner>) -> Object {
+    Object {
+        key: text(name),
+        modified_ms: version.time_ms,
+        etag: super::version::etag_of(version).trim_matches('"').into(),
+        size: version.size,
+        storage_class: "STANDARD".into(),
+        owner,
+        checksum_algorithm: None,
+        checksum_kind: None,
+    }
+}
+
+/// Where a page goes on: behind a name, or behind all that begins with a prefix.
+fn token_of(line: &Line) -> String {
+    let (kind, name) = match line {
+        Line::Object(name, _) => (b"n", name),
+        Line::Prefix(prefix) => (b"p", prefix),
+    };
+    BASE64_URL_SAFE_NO_PAD.encode([&kind[..], name].concat())
+}
+
+/// ListObjects and ListObjectsV2.
+pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    call.permit(&bucket, Action::ListBucket)?;
+    let asked = Asked::of(request, "max-keys")?;
+    if request.param("allow-unordered").is_some_and(|value| value == "true") && !asked.delimiter.is_empty() {
+        return Err(S3Error::with(Code::InvalidArgument, "allow-unordered and a delimiter are not for one request"));
+    }
+    let token = match request.param("continuation-token").filter(|token| is_v2 && !token.is_empty()) {
+        None => None,
+        Some(token) => {
+            let invalid = || S3Error::with(Code::InvalidArgument, "The continuation token provided is incorrect");
+            Some(BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?)
+        }
+    };
+    let marker = request.param(if is_v2 { "start-after" } else { "marker" }).unwrap_or_default();
+    let after = match token.as_deref() {
+        Some([b'p', prefix @ ..]) => After::Prefix(prefix),
+        Some([_, name @ ..]) => After::Name(name),
+        Some([]) | None => after_marker(marker, &asked),
+    };
+    let query = Query {
+        bucket: bucket.id,
+        prefix: asked.prefix.as_bytes(),
+        delimiter: asked.delimiter.as_bytes(),
+        after,
+        limit: asked.most as usize + 1,
+    };
+    let mut lines = if asked.most == 0 { Vec::new() } else { call.store().list(&query).await? };
+    let mut page = asked.page(&bucket);
+    page.is_truncated = lines.len() > asked.most as usize;
+    lines.truncate(asked.most as usize);
+    let with_owner = !is_v2 || request.param("fetch-owner") == Some("true");
+    for line in &lines {
+        match line {
+            Line::Object(name, version) => {
+                let owner = if with_owner { Some(owner_of(call, &bucket, name, version).await?) } else { None };
+                page.entries.push(object(name, version, owner));
+            }
+            Line::Prefix(prefix) => page.common_prefixes.push(text(prefix)),
+        }
+    }
+    let last = lines.last().filter(|_| page.is_truncated);
+    let document = if is_v2 {
+        let next_continuation_token = last.map(token_of);
+        let continuation_token = request.param("continuation-token").map(str::to_owned);
+        let start_after = request.param("start-after").filter(|start| !start.is_empty()).map(str::to_owned);
+        ListBucketV2Result { page, continuation_token, next_continuation_token, start_after }.to_xml()
+    } else {
+        // Without a delimiter the last key says it.
+        let next_marker = last.filter(|_| !asked.delimiter.is_empty()).map(|line| match line {
+            Line::Object(name, _) | Line::Prefix(name) => text(name),
+        });
+        ListBucketResult { page, marker: marker.into(), next_marker }.to_xml()
+    };
+    Ok(Answer::xml(document))
+}
+
+/// Where a page begins behind a marker: one that is a common prefix stands for all that begins with it.
+fn after_marker<'a>(marker: &'a str, asked: &Asked) -> After<'a> {
+    if marker.is_empty() {
+        return After::Nothing;
+    }
+    match is_common_prefix(marker, asked) {
+        true => After::Prefix(marker.as_bytes()),
+        false => After::Name(marker.as_bytes()),
+    }
+}
+
+fn is_common_prefix(marker: &str, asked: &Asked) -> bool {
+    let rest = marker.strip_prefix(asked.prefix);
+    !asked.delimiter.is_empty()
+        && rest.and_then(|rest| rest.find(asked.delimiter).map(|at| at + asked.delimiter.len() == rest.len())).unwrap_or(false)
+}
+
+/// Who owns an object: the bucket's owner, unless others have put objects there.
+async fn owner_of(call: &Call<'_>, bucket: &Bucket, name: &[u8], version: &Version) -> Result<Owner, S3Error> {
+    let owner = match bucket.meta.has_others {
+        false => bucket.meta.owner,
+        true => {
+            let which = if version.is_null { Which::Null } else { Which::Sequence(version.sequence) };
+            match call.store().get(bucket.id, name, which, 0..0).await {
+                Ok(got) => Meta::parse(&got.properties).map_err(readable)?.owner.unwrap_or(bucket.meta.owner),
+                // Gone since it was listed.
+                Err(_) => bucket.meta.owner,
+            }
+        }
+    };
+    Ok(call.owner_named(owner))
+}
+
+/// ListObjectVersions.
+pub async fn versions(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    call.permit(&bucket, Action::ListBucketVersions)?;
+    let asked = Asked::of(request, "max-keys")?;
+    let key_marker = request.param("key-marker").unwrap_or_default();
+    let version_marker = request.param("version-id-marker").unwrap_or_default();
+    if key_marker.is_empty() && !version_marker.is_empty() {
+        return Err(S3Error::with(Code::InvalidArgument, "A version-id marker cannot be specified without a key marker."));
+    }
+    let behind = match (key_marker, version_marker) {
+        ("", _) => Behind::Nothing,
+        (key, "") if is_common_prefix(key, &asked) => Behind::Prefix(key.as_bytes()),
+        (key, "") => Behind::Name(key.as_bytes()),
+        (key, version) => match which_of(Some(version))? {
+            Which::Sequence(sequence) => Behind::Version(key.as_bytes(), sequence),
+            // The null version has a place of its own among the others.
+            _ => match call.store().version(bucket.id, key.as_bytes(), Which::Null).await? {
+                Some(null) => Behind::Version(key.as_bytes(), null.sequence),
+                None => Behind::Name(key.as_bytes()),
+            },
+        },
+    };
+    let query = VersionQuery {
+        bucket: bucket.id,
+        prefix: asked.prefix.as_bytes(),
+        delimiter: asked.delimiter.as_bytes(),
+        behind,
+        limit: asked.most as usize + 1,
+    };
+    let mut lines = if asked.most == 0 { Vec::new() } else { call.store().versions(&query).await? };
+    let mut page = asked.page(&bucket);
+    page.is_truncated = lines.len() > asked.most as usize;
+    lines.truncate(asked.most as usize);
+    for line in &lines {
+        match line {
+            VersionLine::Version { name, version, is_latest } => {
+                let (is_latest, version_id) = (*is_latest, version_id(version));
+                let owner = owner_of(call, &bucket, name, version).await?;
+                page.entries.push(match version.is_delete_marker {
+                    true => {
+                        Listed::DeleteMarker { key: text(name), version_id, is_latest, modified_ms: version.time_ms, owner: Some(owner) }
+                    }
+                    false => Listed::Object { object: object(name, version, Some(owner)), version_id, is_latest },
+                });
+            }
+            VersionLine::Prefix(prefix) => page.common_prefixes.push(text(prefix)),
+        }
+    }
+    let (next_key_marker, next_version_id_marker) = match lines.last().filter(|_| page.is_truncated) {
+        Some(VersionLine::Version { name, version, .. }) => (Some(text(name)), Some(version_id(version))),
+        Some(VersionLine::Prefix(prefix)) => (Some(text(prefix)), None),
+        None => (None, None),
+    };
+    let listed = ListVersionsResult {
+        page,
+        key_marker: key_marker.into(),
+        version_id_marker: version_marker.into(),
+        next_key_marker,
+        next_version_id_marker,
+    };
+    Ok(Answer::xml(listed.to_xml()))
+}
+
+/// ListMultipartUploads.
+pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    call.permit(&bucket, Action::ListBucketMultipartUploads)?;
+    let asked = Asked::of(request, "max-uploads")?;
+    let key_marker = request.param("key-marker").unwrap_or_default();
+    let id_marker = request.param("upload-id-marker").unwrap_or_default();
+    let id = u64::from_str_radix(id_marker, 16).unwrap_or(u64::MAX);
+    // Behind all uploads of the key without an identifier.
+    let mut behind = match key_marker >= asked.prefix && !key_marker.is_empty() {
+        true => (key_marker.as_bytes().to_vec(), if id_marker.is_empty() { u64::MAX } else { id }),
+        false => (asked.prefix.as_bytes().to_vec(), 0),
+    };
+    let mut found: Vec<Upload> = Vec::new();
+    let mut prefixes: Vec<String> = Vec::new();
+    let mut next = None;
+    'pages: loop {
+        let page = call.store().uploads(bucket.id, &behind.0, behind.1, PAGE as usize).await?;
+        let Some(((_, name, id), _)) = page.last() else { break };
+        behind = (name.to_vec(), *id);
+        for ((_, name, id), upload) in &page {
+            let key = text(name);
+            let Some(rest) = key.strip_prefix(asked.prefix) else { break 'pages };
+            let rolled = match asked.delimiter {
+                "" => None,
+                delimiter => rest.find(delimiter).map(|at| format!("{}{}", asked.prefix, &rest[..at + delimiter.len()])),
+            };
+            if rolled.as_ref().is_some_and(|prefix| prefixes.last() == Some(prefix) || prefix.as_str() <= key_marker) {
+                continue;
+            }
+            if found.len() + prefixes.len() == asked.most as usize {
+                next = found.last().map(|last| (last.key.clone(), last.upload_id.clone()));
+                break 'pages;
+            }
+            match rolled {
+                Some(prefix) => prefixes.push(prefix),
+                None => found.push(told(call, &bucket, (name, *id), upload.time_ms).await?),
+            }
+        }
+    }
+    let is_truncated = next.is_some() && asked.most > 0;
+    let (next_key_marker, next_upload_id_marker) = next.unzip();
+    let listed = ListMultipartUploadsResult {
+        bucket: bucket.name.to_string(),
+        key_marker: key_marker.into(),
+        upload_id_marker: id_marker.into(),
+        next_key_marker,
+        next_upload_id_marker,
+        prefix: asked.prefix.into(),
+        delimiter: asked.delimiter.into(),
+        max_uploads: asked.most,
+        is_truncated,
+        uploads: found,
+        common_prefixes: prefixes,
+        is_encoded: asked.is_encoded,
+    };
+    Ok(Answer::xml(listed.to_xml()))
+}
+
+async fn told(call: &Call<'_>, bucket: &Bucket, (name, id): (&[u8], u64), time_ms: u64) -> Result<Upload, S3Error> {
+    let properties = call.store().upload_properties(bucket.id, name, id).await?;
+    let UploadMeta { initiator, meta, .. } = UploadMeta::parse(&properties).map_err(readable)?;
+    let owner = call.owner_named(meta.owner.unwrap_or(bucket.meta.owner));
+    Ok(Upload {
+        key: text(name),
+        upload_id: format!("{id:016x}"),
+        initiator: Some(initiator.map_or_else(|| owner.clone(), |initiator| call.owner_named(initiator))),
+        owner: Some(owner),
+        storage_class: meta.storage_class.as_deref().unwrap_or("STANDARD").into(),
+        initiated_ms: time_ms,
+        checksum_algorithm: meta.checksum.as_ref().map(|checksum| checksum.algorithm),
+        checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),
+    })
+}
+
+/// An ETag as documents have it.
+pub fn plain_etag(etag: &[u8; 16], parts: u16) -> String {
+    shown_etag(etag, parts).trim_matches('"').into()
+}

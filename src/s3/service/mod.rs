@@ -1,0 +1,330 @@
+//! The operations of S3 on a store: each takes a request, and its body where it has one, and gives an answer.
+//!
+//! | file | operations |
+//! | --- | --- |
+//! | [`read`] | GET and HEAD of objects |
+//! | [`put`] | PUT of objects and parts, DELETE of objects |
+//! | [`copy`] | copies |
+//! | [`delete`] | deletion of many |
+//! | [`list`] | lists of objects, versions and uploads |
+//! | [`multipart`] | uploads in parts |
+//! | [`bucket`] | buckets |
+//! | [`settings`] | what belongs to a bucket |
+//! | [`tagging`], [`acl`], [`attributes`] | what belongs to an object |
+//! | [`post`] | forms that browsers send |
+//! | [`cors`] | what browsers may do from elsewhere |
+
+pub mod acl;
+pub mod attributes;
+pub mod bucket;
+pub mod copy;
+pub mod cors;
+pub mod delete;
+pub mod headers;
+pub mod list;
+pub mod multipart;
+mod permit;
+pub mod post;
+pub mod put;
+pub mod read;
+pub mod settings;
+pub mod tagging;
+pub mod version;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::access::policy::Policy;
+use super::access::users::{User, Users};
+use super::answer::{Answer, Content};
+use super::auth::{self, Lengths, Payload, Refusal, Secret, Verified, VerifiedPost, Verifier};
+use super::body::Body;
+use super::bucket::BucketMeta;
+use super::error::{Code, S3Error};
+use super::fields::Unreadable;
+use super::request::Request;
+use super::route::{Operation, route};
+use crate::base::error::ErrorKind;
+use crate::mem::Ledger;
+use crate::reactor::Core;
+use crate::store::failure::Failure;
+use crate::store::open::Store;
+
+/// Buckets that are remembered as they were read; any more are read anew.
+const BUCKETS_REMEMBERED: usize = 1024;
+
+/// What S3 is on this core. Clones are the same.
+#[derive(Clone)]
+pub struct Service {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: Core,
+    store: Store,
+    users: Rc<Users>,
+    verifier: Verifier,
+    region: Box<str>,
+    ledger: Ledger,
+    buckets: RefCell<HashMap<u32, Rc<Bucket>>>,
+}
+
+/// A bucket, as operations see it.
+pub struct Bucket {
+    /// Its identifier in the store.
+    pub id: u32,
+    /// The sequence number it was made or last changed with.
+    pub since: u64,
+    /// Its name.
+    pub name: Box<str>,
+    /// What belongs to it.
+    pub meta: BucketMeta,
+    /// Its policy, if it has one.
+    pub policy: Option<Policy>,
+}
+
+/// A request that is being answered.
+pub struct Call<'a> {
+    service: &'a Service,
+    /// The request.
+    pub request: &'a Request,
+    /// Who sent it; nobody if it is anonymous.
+    pub user: Option<&'a User>,
+    /// How that was found.
+    pub verified: Verified,
+}
+
+impl Service {
+    /// S3 on a store, for these users.
+    pub fn new(core: &Core, store: &Store, users: Rc<Users>, region: &str, ledger: &Ledger) -> Service {
+        // Clients that know no region sign for us-east-1; all are taken.
+        let verifier = Verifier::new(auth::Config { regions: Vec::new(), allows_v2: true });
+        let inner = Inner {
+            core: core.clone(),
+            store: store.clone(),
+            users,
+            verifier,
+            region: region.into(),
+            ledger: ledger.clone(),
+            buckets: RefCell::default(),
+        };
+        Service { inner: Rc::new(inner) }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The core.
+    pub fn core(&self) -> &Core {
+        &self.inner.core
+    }
+
+    /// The region that buckets without a location constraint are in.
+    pub fn region(&self) -> &str {
+        &self.inner.region
+    }
+
+    /// Counts what is copied.
+    pub fn ledger(&self) -> &Ledger {
+        &self.inner.ledger
+    }
+
+    /// The users.
+    pub fn users(&self) -> &Rc<Users> {
+        &self.inner.users
+    }
+
+    /// Answers a request.
+    pub async fn answer(&self, request: &Request, body: &mut Body<'_>) -> Answer {
+        if request.head.method() == "OPTIONS" {
+            return cors::preflight(self, request).unwrap_or_else(|error| told(request, error));
+        }
+        let mut answered = match self.begin(request) {
+            Ok((mut call, operation)) => {
+                let payload = std::mem::replace(&mut call.verified.payload, Payload::Unsigned);
+                match body.hold_to(request, payload) {
+                    Ok(()) => call.perform(operation, body).await,
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        cors::allow(self, request, &mut answered);
+        answered.unwrap_or_else(|error| told(request, error))
+    }
+
+    /// Who sent a request, and what it asks for.
+    fn begin<'a>(&'a self, request: &'a Request) -> Result<(Call<'a>, Operation), S3Error> {
+        let users = &self.inner.users;
+        let bucket = request.is_by_host.then_some(&*request.bucket);
+        let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &Keys(users))?;
+        let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
+        let operation = route(request)?;
+        Ok((Call { service: self, request, user, verified }, operation))
+    }
+
+    /// A bucket, if it is there.
+    pub fn find(&self, name: &str) -> Result<Option<Rc<Bucket>>, S3Error> {
+        let Some((id, since)) = self.inner.store.bucket_at(name.as_bytes()) else { return Ok(None) };
+        if let Some(bucket) = self.inner.buckets.borrow().get(&id)
+            && bucket.since == since
+        {
+            return Ok(Some(bucket.clone()));
+        }
+        let Some((id, found)) = self.inner.store.bucket(name.as_bytes()) else { return Ok(None) };
+        let meta = BucketMeta::parse(&found.properties).map_err(readable)?;
+        let policy = match meta.document(super::bucket::Document::Policy) {
+            Some(text) => Some(Policy::for_bucket(text, name)?),
+            None => None,
+        };
+        let bucket = Rc::new(Bucket { id, since: found.at.sequence, name: name.into(), meta, policy });
+        let mut remembered = self.inner.buckets.borrow_mut();
+        if remembered.len() >= BUCKETS_REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(id, bucket.clone());
+        Ok(Some(bucket))
+    }
+}
+
+/// The keys of users, who have no sessions.
+struct Keys<'a>(&'a Users);
+
+impl auth::Credentials for Keys<'_> {
+    fn secret(&self, access_key: &str, token: Option<&str>) -> Result<Secret, Refusal> {
+        match (self.0.secret(access_key), token) {
+            (_, Some(_)) => Err(Refusal::BadToken),
+            (None, None) => Err(Refusal::Unknown),
+            (Some(secret), None) => Ok(Secret::new(secret.clone())),
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The service.
+    pub fn service(&self) -> &'a Service {
+        self.service
+    }
+
+    /// The same request, sent by who signed the form that is its body.
+    fn by_form(&self, fields: &[(&str, &str)]) -> Result<(Call<'a>, Lengths), S3Error> {
+        let users = &self.service.inner.users;
+        let verifier = &self.service.inner.verifier;
+        let VerifiedPost { verified, lengths } = verifier.verify_post(fields, &self.request.bucket, self.request.now_ms, &Keys(users))?;
+        let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
+        Ok((Call { service: self.service, request: self.request, user, verified }, lengths))
+    }
+
+    /// The store.
+    pub fn store(&self) -> &'a Store {
+        &self.service.inner.store
+    }
+
+    /// Whether nobody is known to have sent it.
+    pub fn is_anonymous(&self) -> bool {
+        self.user.is_none()
+    }
+
+    /// The bucket of the request.
+    pub fn bucket(&self) -> Result<Rc<Bucket>, S3Error> {
+        self.bucket_owned(&self.request.bucket, "x-amz-expected-bucket-owner")
+    }
+
+    /// A bucket that something is copied from.
+    pub fn source_bucket(&self, name: &str) -> Result<Rc<Bucket>, S3Error> {
+        self.bucket_owned(name, "x-amz-source-expected-bucket-owner")
+    }
+
+    /// A bucket, whose owner is the one that a header says, if it does: by account or by identifier.
+    fn bucket_owned(&self, name: &str, header: &str) -> Result<Rc<Bucket>, S3Error> {
+        let found = self.service.find(name)?;
+        let bucket = found.ok_or_else(|| S3Error::new(Code::NoSuchBucket).field("BucketName", name))?;
+        let Some(expected) = self.request.text(header) else { return Ok(bucket) };
+        let owner = bucket.meta.owner;
+        let account = self.users().by_id(&owner).map(|user| &*user.account);
+        if account == Some(expected) || owner.to_string() == expected { Ok(bucket) } else { Err(Code::AccessDenied.into()) }
+    }
+
+    async fn perform(&self, operation: Operation, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+        use Operation as Op;
+        match operation {
+            Op::GetObject => read::get_object(self, false).await,
+            Op::HeadObject => read::get_object(self, true).await,
+            Op::PutObject => put::put_object(self, body).await,
+            Op::DeleteObject => put::delete_object(self).await,
+            Op::UploadPart => put::upload_part(self, body).await,
+            Op::ListObjects | Op::ListObjectsV2 => list::objects(self, operation == Op::ListObjectsV2).await,
+            Op::ListObjectVersions => list::versions(self).await,
+            Op::ListMultipartUploads => list::uploads(self).await,
+            Op::CreateMultipartUpload => multipart::create(self).await,
+            Op::ListParts => multipart::parts(self).await,
+            Op::CompleteMultipartUpload => multipart::complete(self, body).await,
+            Op::AbortMultipartUpload => multipart::abort(self).await,
+            Op::CopyObject => copy::copy_object(self).await,
+            Op::UploadPartCopy => copy::copy_part(self).await,
+            Op::DeleteObjects => delete::delete_objects(self, body).await,
+            Op::ListBuckets => bucket::list(self),
+            Op::CreateBucket => bucket::create(self, body).await,
+            Op::HeadBucket => bucket::head(self),
+            Op::DeleteBucket => bucket::delete(self).await,
+            Op::GetBucketLocation => bucket::location(self),
+            Op::PostObject => post::post_object(self, body).await,
+            Op::GetObjectTagging | Op::PutObjectTagging | Op::DeleteObjectTagging => tagging::object(self, operation, body).await,
+            Op::GetObjectAcl | Op::PutObjectAcl => acl::object(self, operation, body).await,
+            Op::GetBucketAcl | Op::PutBucketAcl => acl::bucket(self, operation, body).await,
+            Op::GetObjectAttributes => attributes::get(self).await,
+            Op::CreateSession => Err(S3Error::with(Code::NotImplemented, "directory buckets are not implemented")),
+            _ => settings::perform(self, operation, body).await,
+        }
+    }
+}
+
+/// What belongs to an object or a bucket is not as this version writes it.
+pub fn readable(unreadable: Unreadable) -> S3Error {
+    tracing::error!(%unreadable, "what belongs to an object cannot be read");
+    S3Error::with(Code::InternalError, "What belongs to the object was written by another version of this program")
+}
+
+/// An error as an answer: a document, but for HEAD.
+fn told(request: &Request, error: S3Error) -> Answer {
+    let document = error.to_xml(request.head.path(), &request.shown_id(), "basin");
+    let mut answer = Answer::new(error.code.status());
+    for (name, value) in &error.headers {
+        answer = answer.header(*name, value.as_str());
+    }
+    match request.head.method() {
+        "HEAD" => answer,
+        _ => answer.header("content-type", "application/xml").content(Content::Document(document.into_bytes())),
+    }
+}
+
+impl From<Failure> for S3Error {
+    fn from(failure: Failure) -> S3Error {
+        let code = match &failure {
+            Failure::NoSuchBucket(_) => Code::NoSuchBucket,
+            Failure::BucketExists(_) => Code::BucketAlreadyExists,
+            Failure::BucketNotEmpty(_) => Code::BucketNotEmpty,
+            Failure::NoSuchObject(_) => Code::NoSuchKey,
+            Failure::NoSuchUpload { .. } => Code::NoSuchUpload,
+            Failure::InvalidPart(_) => Code::InvalidPart,
+            Failure::Precondition(_) => Code::PreconditionFailed,
+            Failure::TooLong(what) => return S3Error::with(Code::InvalidRequest, what.clone()),
+            Failure::Corrupt(what) => {
+                tracing::error!(what, "an object is damaged");
+                return S3Error::with(Code::InternalError, "The object is damaged");
+            }
+            Failure::Failed(error) => {
+                tracing::error!("{error:#}");
+                return match error.kind() {
+                    ErrorKind::Unavailable if error.errno().is_none() => Code::InsufficientStorage.into(),
+                    ErrorKind::Busy => Code::SlowDown.into(),
+                    _ => Code::InternalError.into(),
+                };
+            }
+        };
+        code.into()
+    }
+}

@@ -1,0 +1,351 @@
+//! Uploads in parts: begun, listed, completed, aborted. The parts themselves are [`put`](super::put)'s and [`copy`](super::copy)'s.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use md5::{Digest as _, Md5};
+
+use super::headers::{Said, meta_of, tags_of};
+use super::list::plain_etag;
+use super::put::{refused, upload_of};
+use super::version::{etag_of, expect_of, parse_etag, version_id};
+use super::{Bucket, Call, readable};
+use crate::s3::access::action::Action;
+use crate::s3::answer::Answer;
+use crate::s3::body::Body;
+use crate::s3::bucket::Versioning;
+use crate::s3::checksum::{Algorithm, Kind};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::labels::Labels;
+use crate::s3::meta::{Checksum, Meta};
+use crate::s3::upload::UploadMeta;
+use crate::s3::xml::checksums::Checksums;
+use crate::s3::xml::multipart::{
+    COMPLETE_LIMITS, CompleteMultipartUpload, CompleteMultipartUploadResult, CompletedPart, InitiateMultipartUploadResult, ListPartsResult,
+    Part,
+};
+use crate::store::catalog::Upload;
+use crate::store::engine::Attributes;
+use crate::store::failure::Failure;
+use crate::store::put::PROPERTIES_MAX;
+
+/// The least a part has, but for the last: S3's 5 MiB.
+const PART_MIN: u64 = 5 << 20;
+/// The largest object: S3's 50 TB (2025), of parts of 5 GiB.
+const OBJECT_MAX: u64 = 50_000_000_000_000;
+/// Bytes of an object's properties that are kept free of checksums of parts.
+const KEPT_FREE: usize = 16 << 10;
+
+/// What belongs to an upload.
+pub async fn upload_meta(call: &Call<'_>, bucket: &Bucket, upload: u64) -> Result<UploadMeta, S3Error> {
+    let properties = call.store().upload_properties(bucket.id, call.request.key.as_bytes(), upload).await?;
+    UploadMeta::parse(&properties).map_err(readable)
+}
+
+/// CreateMultipartUpload.
+pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    let tags = tags_of(request.text("x-amz-tagging"))?;
+    call.permit_put(&bucket, &tags).await?;
+    let mut meta = meta_of(&Said::of(request))?;
+    let (owner, acl) = call.owner_and_acl(&bucket).await?;
+    meta.owner = Some(owner);
+    meta.checksum = checksum_asked(call)?;
+    let asked = meta.checksum.clone();
+    let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl } }.to_bytes();
+    let upload = call.store().begin_upload(bucket.id, request.key.as_bytes(), &properties, request.now_ms).await?;
+    let document = InitiateMultipartUploadResult {
+        bucket: bucket.name.to_string(),
+        key: request.key.to_string(),
+        upload_id: format!("{upload:016x}"),
+    };
+    let mut answer = Answer::xml(document.to_xml());
+    if let Some(asked) = asked {
+        answer = answer.header("x-amz-checksum-algorithm", asked.algorithm.name()).header("x-amz-checksum-type", asked.kind.name());
+    }
+    Ok(answer)
+}
+
+/// The checksum that parts and object are to have, as the beginning of an upload asks for it.
+fn checksum_asked(call: &Call<'_>) -> Result<Option<Checksum>, S3Error> {
+    let request = call.request;
+    let invalid = |what: &str| Err(S3Error::with(Code::InvalidRequest, what));
+    let kind = match request.text("x-amz-checksum-type") {
+        None => None,
+        Some(name) => match Kind::parse(name) {
+            Some(kind) => Some(kind),
+            None => return invalid("Value for x-amz-checksum-type header is invalid."),
+        },
+    };
+    let Some(name) = request.text("x-amz-checksum-algorithm") else {
+        return match kind {
+            None => Ok(None),
+            Some(_) => invalid("The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."),
+        };
+    };
+    let Some(algorithm) = Algorithm::parse(name) else {
+        return invalid(
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: \
+            [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+        );
+    };
+    let kind = kind.unwrap_or(algorithm.usual_kind());
+    let fits = match kind {
+        Kind::FullObject => algorithm.combines(),
+        Kind::Composite => algorithm != Algorithm::Crc64Nvme,
+    };
+    if !fits {
+        let what =
+            format!("The {} checksum type cannot be used with the {} checksum algorithm.", kind.name(), algorithm.name().to_lowercase());
+        return invalid(&what);
+    }
+    Ok(Some(Checksum { algorithm, kind, value: Box::default() }))
+}
+
+/// What belongs to an upload, where this may be done with it: who began it may.
+async fn permitted(call: &Call<'_>, bucket: &Bucket, upload: u64, action: Action) -> Result<UploadMeta, S3Error> {
+    match upload_meta(call, bucket, upload).await {
+        Ok(found) => {
+            call.permit_upload(bucket, action, found.initiator.unwrap_or(bucket.meta.owner))?;
+            Ok(found)
+        }
+        Err(error) => {
+            call.permit(bucket, action)?;
+            Err(error)
+        }
+    }
+}
+
+/// AbortMultipartUpload.
+pub async fn abort(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let bucket = call.bucket()?;
+    let upload = upload_of(call)?;
+    permitted(call, &bucket, upload, Action::AbortMultipartUpload).await?;
+    call.store().abort_upload(bucket.id, call.request.key.as_bytes(), upload, call.request.now_ms).await?;
+    Ok(Answer::new(204))
+}
+
+/// ListParts.
+pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    let (id, name) = (upload_of(call)?, request.key.as_bytes());
+    let UploadMeta { initiator, meta, .. } = permitted(call, &bucket, id, Action::ListMultipartUploadParts).await?;
+    let most = request.number("max-parts", 1000, 1000)?;
+    let marker = request.number("part-number-marker", 0, 10_000)? as u16;
+    let upload = call.store().upload(bucket.id, name, id).await?;
+    let mut listed: Vec<_> = upload.parts.range(marker + 1..).take(most as usize + 1).collect();
+    let is_truncated = listed.len() > most as usize;
+    listed.truncate(most as usize);
+    let numbers: Vec<u16> = listed.iter().map(|(number, _)| **number).collect();
+    let properties = match &meta.checksum {
+        Some(_) => call.store().part_properties(bucket.id, name, id, &numbers).await?,
+        None => Vec::new(),
+    };
+    let mut parts = Vec::new();
+    for (at, (number, part)) in listed.iter().enumerate() {
+        let checksum = match properties.get(at) {
+            Some(properties) => Meta::parse(properties).map_err(readable)?.checksum,
+            None => None,
+        };
+        parts.push(Part {
+            number: **number,
+            modified_ms: part.time_ms,
+            etag: plain_etag(&part.fields.etag, 0),
+            size: part.fields.size,
+            checksums: told(checksum.as_ref(), 0),
+        });
+    }
+    let owner = call.owner_named(meta.owner.unwrap_or(bucket.meta.owner));
+    let document = ListPartsResult {
+        bucket: bucket.name.to_string(),
+        key: request.key.to_string(),
+        upload_id: format!("{id:016x}"),
+        initiator: Some(initiator.map_or_else(|| owner.clone(), |initiator| call.owner_named(initiator))),
+        owner: Some(owner),
+        storage_class: meta.storage_class.as_deref().unwrap_or("STANDARD").into(),
+        part_number_marker: marker,
+        next_part_number_marker: numbers.last().copied().filter(|_| is_truncated),
+        max_parts: most,
+        is_truncated,
+        parts,
+        checksum_algorithm: meta.checksum.as_ref().map(|checksum| checksum.algorithm),
+        checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),
+    };
+    Ok(Answer::xml(document.to_xml()))
+}
+
+/// A checksum as documents have it.
+pub fn told(checksum: Option<&Checksum>, parts: u16) -> Checksums {
+    let checksum = checksum.filter(|checksum| !checksum.value.is_empty());
+    Checksums(checksum.map(|checksum| (checksum.algorithm, checksum.shown(parts))).into_iter().collect())
+}
+
+/// CompleteMultipartUpload.
+pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    call.permit(&bucket, Action::PutObject)?;
+    // What the header says of a checksum is of the object.
+    body.forget_checksum();
+    let document = body.document(COMPLETE_LIMITS.bytes).await?;
+    let (id, name) = (upload_of(call)?, request.key.as_bytes());
+    let wanted = in_order(CompleteMultipartUpload::parse(&document)?.parts)?;
+    let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
+    let etag = |part: &CompletedPart| match parse_etag(&part.etag) {
+        Some((etag, 0)) => Ok((part.number, etag)),
+        _ => Err(invalid_part(part.number, &part.etag)),
+    };
+    let etags: Vec<(u16, [u8; 16])> = match wanted.iter().map(etag).collect() {
+        Ok(etags) => etags,
+        Err(invalid) => {
+            // An upload that is not there has no parts to be wrong.
+            call.store().upload(bucket.id, name, id).await?;
+            return Err(invalid);
+        }
+    };
+    let mut attributes =
+        Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() };
+    let store = call.store();
+    let checksum = match store.upload(bucket.id, name, id).await {
+        Ok(upload) => {
+            let UploadMeta { mut meta, labels, .. } = upload_meta(call, &bucket, id).await?;
+            check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
+            join(call, &bucket, id, (&upload, &wanted), &mut meta).await?;
+            let mut md5 = Md5::new();
+            etags.iter().for_each(|(_, etag)| md5.update(etag));
+            attributes.etag = Some(md5.finalize().into());
+            attributes.properties = meta.to_bytes();
+            attributes.tags = labels.to_bytes();
+            meta.checksum
+        }
+        // It may be complete already: the store says.
+        Err(Failure::NoSuchUpload { .. }) => None,
+        Err(failure) => return Err(failure.into()),
+    };
+    let completed = store.complete_upload(bucket.id, name, id, &etags, attributes).await;
+    let version = completed.map_err(|failure| match failure {
+        Failure::InvalidPart(number) => invalid_part(number, ""),
+        failure => refused(failure, expect),
+    })?;
+    let checksum = match checksum {
+        Some(checksum) => Some(checksum),
+        None => {
+            let got = store.get(bucket.id, name, crate::store::engine::Which::Newest, 0..0).await?;
+            Meta::parse(&got.properties).map_err(readable)?.checksum
+        }
+    };
+    let document = CompleteMultipartUploadResult {
+        location: format!("http://{}/{}/{}", request.head.host(), bucket.name, request.key),
+        bucket: bucket.name.to_string(),
+        key: request.key.to_string(),
+        etag: etag_of(&version).trim_matches('"').into(),
+        checksums: told(checksum.as_ref(), version.parts),
+        checksum_kind: checksum.as_ref().map(|checksum| checksum.kind),
+    };
+    let mut answer = Answer::xml(document.to_xml());
+    if bucket.meta.versioning == Versioning::Enabled {
+        answer = answer.header("x-amz-version-id", version_id(&version));
+    }
+    Ok(answer)
+}
+
+fn invalid_part(number: u16, etag: &str) -> S3Error {
+    S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string()).field("ETag", etag.trim_matches('"'))
+}
+
+/// The parts named, each once: of one that is named again the last holds.
+fn in_order(parts: Vec<CompletedPart>) -> Result<Vec<CompletedPart>, S3Error> {
+    let mut ordered: Vec<CompletedPart> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match ordered.last_mut() {
+            Some(last) if last.number == part.number => *last = part,
+            Some(last) if last.number > part.number => return Err(Code::InvalidPartOrder.into()),
+            _ => ordered.push(part),
+        }
+    }
+    Ok(ordered)
+}
+
+/// Whether the parts named are there and long enough.
+fn check_parts(upload: &Upload, wanted: &[CompletedPart], etags: &[(u16, [u8; 16])], size: Option<&str>) -> Result<(), S3Error> {
+    let mut all = 0;
+    for (at, (number, etag)) in etags.iter().enumerate() {
+        let there = upload.parts.get(number).filter(|there| there.fields.etag == *etag);
+        let there = there.ok_or_else(|| invalid_part(*number, &wanted[at].etag))?;
+        all += there.fields.size;
+        if there.fields.size < PART_MIN && at + 1 < etags.len() {
+            return Err(S3Error::new(Code::EntityTooSmall)
+                .field("ProposedSize", there.fields.size.to_string())
+                .field("MinSizeAllowed", PART_MIN.to_string())
+                .field("PartNumber", number.to_string())
+                .field("ETag", wanted[at].etag.trim_matches('"')));
+        }
+    }
+    if all > OBJECT_MAX {
+        return Err(Code::EntityTooLarge.into());
+    }
+    if size.is_some_and(|size| size.parse() != Ok(all)) {
+        let what = "The provided 'x-amz-mp-object-size' header does not match what was computed.";
+        return Err(S3Error::with(Code::InvalidRequest, what));
+    }
+    Ok(())
+}
+
+/// What the parts come to: lengths and checksums, held against what the request says of them.
+async fn join(
+    call: &Call<'_>,
+    bucket: &Bucket,
+    id: u64,
+    (upload, wanted): (&Upload, &[CompletedPart]),
+    meta: &mut Meta,
+) -> Result<(), S3Error> {
+    let of_part = |part: &CompletedPart| &upload.parts[&part.number];
+    meta.parts = wanted.iter().map(|part| of_part(part).fields.size).collect();
+    let asked = meta.checksum.clone();
+    let (algorithm, kind) = asked.as_ref().map_or((Algorithm::Crc64Nvme, Kind::FullObject), |asked| (asked.algorithm, asked.kind));
+    let each: Vec<Box<[u8]>> = if algorithm == Algorithm::Crc64Nvme {
+        wanted.iter().map(|part| of_part(part).fields.crc.to_be_bytes().into()).collect()
+    } else {
+        let numbers: Vec<u16> = wanted.iter().map(|part| part.number).collect();
+        let properties = call.store().part_properties(bucket.id, call.request.key.as_bytes(), id, &numbers).await?;
+        let checksum = |properties: &[u8]| Ok(Meta::parse(properties).map_err(readable)?.checksum.map(|checksum| checksum.value));
+        let each: Vec<Option<Box<[u8]>>> = properties.iter().map(|one| checksum(one)).collect::<Result<_, S3Error>>()?;
+        each.into_iter().collect::<Option<_>>().ok_or(Code::InvalidPart)?
+    };
+    for (part, value) in wanted.iter().zip(&each) {
+        let said = part.checksums.get(algorithm);
+        if said.is_some_and(|said| *said != BASE64_STANDARD.encode(value)) {
+            return Err(invalid_part(part.number, &part.etag));
+        }
+    }
+    let value = match kind {
+        Kind::Composite => algorithm.of(&each.concat()),
+        Kind::FullObject => {
+            let mut joined = each[0].to_vec();
+            for (value, part) in each.iter().zip(wanted).skip(1) {
+                joined = algorithm.combine(&joined, value, of_part(part).fields.size).ok_or(Code::InternalError)?;
+            }
+            joined
+        }
+    };
+    let checksum = Checksum { algorithm, kind, value: value.into() };
+    let shown = checksum.shown(wanted.len() as u16);
+    // Some clients leave the number of parts out.
+    let plain = BASE64_STANDARD.encode(&checksum.value);
+    if call.request.text(algorithm.header()).is_some_and(|said| said != shown && said != plain) {
+        let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+        return Err(S3Error::with(Code::BadDigest, what));
+    }
+    if call.request.text("x-amz-checksum-type").and_then(Kind::parse).is_some_and(|said| said != kind) {
+        return Err(S3Error::with(
+            Code::InvalidRequest,
+            "The upload was created using another checksum mode than the complete request has.",
+        ));
+    }
+    meta.checksum = Some(checksum);
+    let of_parts = if asked.is_some() { each.concat() } else { Vec::new() };
+    if meta.to_bytes().len() + of_parts.len() + KEPT_FREE <= PROPERTIES_MAX {
+        meta.part_checksums = of_parts.into();
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! Whether who sends a request may do what it asks for: what the access layer is to be told, put together.
+
+use super::{Bucket, Call, readable};
+use crate::s3::access::decide::{self, Denied, Target, decide, may_know_absent};
+use crate::s3::access::key::{AuthType, Context, Requester, Tags};
+use crate::s3::access::requested::Requested;
+use crate::s3::access::users::{User, Users};
+use crate::s3::access::{Acl, AclRef, Action, CanonicalId, Of};
+use crate::s3::auth::How;
+use crate::s3::bucket::Document;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::fields::Unreadable;
+use crate::s3::labels::Labels;
+use crate::s3::meta::Meta;
+use crate::s3::xml::owner::Owner;
+use crate::store::failure::Failure;
+
+impl Bucket {
+    /// Its list of access.
+    ///
+    /// # Errors
+    /// `InternalError`: it cannot be read.
+    pub fn acl(&self) -> Result<AclRef<'_>, S3Error> {
+        acl_of(self.meta.owner, self.meta.document(Document::Acl))
+    }
+}
+
+/// A list of access that is kept, or the private one.
+pub fn acl_of(owner: CanonicalId, kept: Option<&[u8]>) -> Result<AclRef<'_>, S3Error> {
+    match kept {
+        Some(bytes) => AclRef::from_bytes(owner, bytes).map_err(|_| readable(Unreadable)),
+        None => Ok(AclRef::private(owner)),
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The users of the server.
+    pub fn users(&self) -> &'a Users {
+        self.service().users()
+    }
+
+    /// Who sent it.
+    ///
+    /// # Errors
+    /// `AccessDenied`: nobody is known to have.
+    pub fn user(&self) -> Result<&'a User, S3Error> {
+        self.user.ok_or_else(|| Code::AccessDenied.into())
+    }
+
+    /// The identifier of who sent it.
+    pub fn sender(&self) -> CanonicalId {
+        self.requester().id()
+    }
+
+    fn requester(&self) -> Requester<'a> {
+        self.user.map_or(Requester::Anonymous, Requester::User)
+    }
+
+    /// An owner, as documents name one.
+    pub fn owner_named(&self, id: CanonicalId) -> Owner {
+        let name = self.users().by_id(&id).map(|user| user.display_name.to_string());
+        Owner { id: id.to_string(), display_name: name }
+    }
+
+    /// Decides, with what the request says.
+    fn decide<T>(
+        &self,
+        action: Action,
+        target: Target<'_>,
+        (existing, requested): (Tags<'_>, Tags<'_>),
+        judge: impl Fn(&decide::Request<'_>) -> T,
+    ) -> T {
+        let request = self.request;
+        let copied = request.text("x-amz-copy-source").and_then(|text| super::copy::Source::parse(text).ok());
+        // Who asks for a key that is not there would list it by its name.
+        let prefix = match target {
+            Target::Object { key, .. } => std::str::from_utf8(key).ok(),
+            _ => request.param("prefix"),
+        };
+        let copied = copied.map(|source| format!("{}/{}", source.bucket, source.key));
+        let (auth, version) = match self.verified.how {
+            How::Anonymous => (None, None),
+            How::Header => (Some(AuthType::Header), Some("AWS4-HMAC-SHA256")),
+            How::Query => (Some(AuthType::Query), Some("AWS4-HMAC-SHA256")),
+            How::HeaderV2 => (Some(AuthType::Header), Some("AWS")),
+            How::QueryV2 => (Some(AuthType::Query), Some("AWS")),
+            How::Post => (Some(AuthType::Post), Some("AWS4-HMAC-SHA256")),
+        };
+        let context = Context {
+            now_ms: request.now_ms,
+            source_ip: Some(request.peer),
+            is_secure: request.is_secure,
+            tls_version: None,
+            headers: request,
+            auth,
+            signature_version: version,
+            signature_age_ms: auth.map(|_| request.now_ms.saturating_sub(self.verified.signed_ms)),
+            prefix,
+            delimiter: request.param("delimiter"),
+            max_keys: request.param("max-keys"),
+            version_id: request.param("versionId"),
+            copy_source: copied.as_deref(),
+            location: None,
+            session_mode: None,
+            region: Some(self.service().region()),
+            existing_tags: existing,
+            request_tags: requested,
+        };
+        judge(&decide::Request { requester: self.requester(), action, target, context: &context })
+    }
+
+    fn of_bucket<T>(&self, bucket: &Bucket, then: impl FnOnce(&decide::Bucket<'_>) -> T) -> Result<T, S3Error> {
+        let account = self.users().by_id(&bucket.meta.owner).map(|user| &*user.account);
+        Ok(then(&decide::Bucket {
+            name: &bucket.name,
+            account,
+            is_directory: bucket.meta.is_directory,
+            acl: bucket.acl()?,
+            policy: bucket.policy.as_ref(),
+            block: bucket.public_block(),
+            ownership: bucket.ownership(),
+            locks_out_owner: false,
+        }))
+    }
+
+    fn denied(&self, denied: Denied) -> S3Error {
+        tracing::debug!(id = self.request.id, "{denied}");
+        denied.into()
+    }
+
+    /// What is done to no bucket.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_service(&self, action: Action) -> Result<(), S3Error> {
+        let target = match action {
+            Action::CreateBucket => Target::NewBucket { name: &self.request.bucket, is_directory: false },
+            _ => Target::Service,
+        };
+        self.decide(action, target, (&[], &[]), decide).map_err(|denied| self.denied(denied))
+    }
+
+    /// What is done to a bucket, or to the request's key in it where no object is to be looked at.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit(&self, bucket: &Bucket, action: Action) -> Result<(), S3Error> {
+        self.permit_key(bucket, action, &self.request.key, (&[], &[]))
+    }
+
+    /// What is done to a key where no object is to be looked at.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_key(&self, bucket: &Bucket, action: Action, key: &str, tags: (Tags<'_>, Tags<'_>)) -> Result<(), S3Error> {
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let target = match action.on() {
+                crate::s3::access::action::On::Object => Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: None },
+                _ => Target::Bucket(of_bucket),
+            };
+            self.decide(action, target, tags, decide)
+        });
+        decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// What is done with an upload that somebody began.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_upload(&self, bucket: &Bucket, action: Action, initiator: CanonicalId) -> Result<(), S3Error> {
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let acl = Some(AclRef::private(initiator));
+            let target = Target::Object { bucket: of_bucket, key: self.request.key.as_bytes(), acl };
+            self.decide(action, target, (&[], &[]), decide)
+        });
+        decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// A put of an object with these tags. Where the policy reads the tags of what is there, those are looked up.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub async fn permit_put(&self, bucket: &Bucket, tags: Tags<'_>) -> Result<(), S3Error> {
+        let existing = self.existing_tags(bucket, &self.request.key).await?;
+        self.permit_key(bucket, Action::PutObject, &self.request.key, (&existing, tags))
+    }
+
+    async fn existing_tags(&self, bucket: &Bucket, key: &str) -> Result<crate::s3::labels::Tags, S3Error> {
+        if !bucket.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags()) {
+            return Ok(Vec::new());
+        }
+        match self.store().tags(bucket.id, key.as_bytes(), Default::default()).await {
+            Ok(bytes) => Ok(Labels::parse(&bytes).map_err(readable)?.tags),
+            Err(Failure::NoSuchObject(_)) => Ok(Vec::new()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// What is done to an object that is there.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_object(&self, bucket: &Bucket, action: Action, key: &str, what: (&Meta, &Labels)) -> Result<(), S3Error> {
+        self.permit_with(bucket, action, key, what, &[])
+    }
+
+    fn permit_with(
+        &self,
+        bucket: &Bucket,
+        action: Action,
+        key: &str,
+        (meta, labels): (&Meta, &Labels),
+        tags: Tags<'_>,
+    ) -> Result<(), S3Error> {
+        let acl = acl_of(meta.owner.unwrap_or(bucket.meta.owner), labels.acl.as_deref())?;
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let target = Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: Some(acl) };
+            self.decide(action, target, (&labels.tags, tags), decide)
+        });
+        decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// What is changed of the request's object, which is there, to have these tags.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_change(&self, bucket: &Bucket, action: Action, what: (&Meta, &Labels), tags: Tags<'_>) -> Result<(), S3Error> {
+        self.permit_with(bucket, action, &self.request.key, what, tags)
+    }
+
+    /// Whether who asks for an object that is not there may be told so.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_absent(&self, bucket: &Bucket, action: Action, key: &str) -> Result<(), S3Error> {
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let target = Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: None };
+            self.decide(action, target, (&[], &[]), may_know_absent)
+        });
+        decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// Who will own an object that is put, and the list it will have, where it is not the private one.
+    ///
+    /// # Errors
+    /// `AccessControlListNotSupported`, `InvalidArgument`, `AccessDenied`.
+    pub async fn owner_and_acl(&self, bucket: &Bucket) -> Result<(CanonicalId, Option<Box<[u8]>>), S3Error> {
+        let requested = Requested::from_headers(self.request)?;
+        self.owner_and_acl_of(bucket, requested.as_ref()).await
+    }
+
+    /// The same, for a list that was asked for in another way.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn owner_and_acl_of(
+        &self,
+        bucket: &Bucket,
+        requested: Option<&Requested>,
+    ) -> Result<(CanonicalId, Option<Box<[u8]>>), S3Error> {
+        let (ownership, of_bucket) = (bucket.ownership(), bucket.meta.owner);
+        ownership.check_put(requested, of_bucket)?;
+        let owner = ownership.object_owner(self.sender(), of_bucket, requested);
+        if owner != of_bucket && !bucket.meta.has_others {
+            // Lists tell owners: from now on they have to look.
+            super::settings::change(self, |meta| {
+                meta.has_others = true;
+                Ok(())
+            })
+            .await?;
+        }
+        let Some(requested) = requested.filter(|_| ownership.has_acls()) else { return Ok((owner, None)) };
+        let acl = requested.acl(Of::Object, owner, of_bucket, self.users())?;
+        bucket.public_block().check_acl(acl.view())?;
+        Ok((owner, (acl != Acl::private(owner)).then(|| acl.to_bytes())))
+    }
+}

@@ -1,0 +1,216 @@
+//! PostObject: a form that a browser sends, of which one field is the object.
+
+use md5::{Digest as _, Md5};
+
+use super::Call;
+use super::headers::{CONTENT_TYPE, Said, check_tags, checksum_of, meta_of};
+use super::version::{etag_of, version_id};
+use crate::mem::Run;
+use crate::s3::access::Action;
+use crate::s3::access::requested::{Canned, Requested};
+use crate::s3::answer::{Answer, Content};
+use crate::s3::auth::Lengths;
+use crate::s3::body::Body;
+use crate::s3::bucket::{Etags, Versioning};
+use crate::s3::checksum::{Algorithm, Digests, Kind};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::labels::{Labels, Tags};
+use crate::s3::meta::Checksum;
+use crate::s3::request::KEY_MAX;
+use crate::s3::xml::post::PostResponse;
+use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tagging};
+use crate::store::engine::Attributes;
+use crate::store::handle::Put;
+use crate::wire::http::form::{BadForm, Form, Part};
+use crate::wire::http::uri;
+
+/// Bytes gathered for one piece.
+const PIECE: u32 = 1 << 20;
+
+/// PostObject.
+pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    let mut form = Form::new(request.text("content-type").unwrap_or_default()).map_err(malformed)?;
+    body.begin(false, Algorithm::Crc64Nvme);
+    // The fields first.
+    let mut rest: Option<(Run, usize)> = None;
+    while form.part() == Part::Fields {
+        let Some(run) = body.next().await? else {
+            return Err(form.end().err().map_or(Code::MalformedPostRequest.into(), malformed));
+        };
+        let used = form.fields(run.as_slice()).map_err(malformed)?;
+        rest = Some((run, used));
+    }
+    let file_name = form.file_name().map(|name| name.rsplit(['/', '\\']).next().unwrap_or(name)).unwrap_or_default();
+    let fields: Vec<(String, String)> = form
+        .iter()
+        .map(|(name, value)| {
+            let value = std::str::from_utf8(value).map_err(|_| S3Error::new(Code::MalformedPostRequest))?;
+            Ok((name.to_owned(), value.replace("${filename}", file_name)))
+        })
+        .collect::<Result<_, S3Error>>()?;
+    let named: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let (call, lengths) = call.by_form(&named)?;
+    let said = Said::by(named.iter().map(|(name, value)| (*name, value.as_bytes())));
+    let key = said.text("key").filter(|key| !key.is_empty());
+    let key = key.ok_or_else(|| S3Error::new(Code::UserKeyMustBeSpecified))?;
+    if key.len() > KEY_MAX {
+        return Err(Code::KeyTooLongError.into());
+    }
+    let tags = tags_of(said.text("tagging"))?;
+    call.permit_key(&bucket, Action::PutObject, key, (&[], &tags))?;
+    let mut meta = meta_of(&said)?;
+    meta.content_type = meta.content_type.or_else(|| form.file_content_type().map(Box::from)).or(Some(CONTENT_TYPE.into()));
+    let requested = match said.text("acl") {
+        Some(name) => {
+            let invalid = || S3Error::new(Code::InvalidArgument).field("ArgumentName", "acl").field("ArgumentValue", name);
+            Some(Requested::Canned(Canned::from_name(name).ok_or_else(invalid)?))
+        }
+        None => Requested::from_headers(&said)?,
+    };
+    let (owner, acl) = call.owner_and_acl_of(&bucket, requested.as_ref()).await?;
+    meta.owner = Some(owner);
+    let (algorithm, told) = checksum_of(&said)?.unwrap_or((Algorithm::Crc64Nvme, None));
+    let with_md5 = bucket.meta.etags == Etags::Md5;
+    let digests = Digests { md5: with_md5.then(Md5::new), sha256: None, checksum: Some(algorithm.start()) };
+    let put = call.store().put(bucket.id, key.as_bytes())?;
+    let mut file = File { call: &call, put, digests, gathered: None, bytes: 0, undecided: Vec::new() };
+    // Then the file, and whatever is behind it.
+    while let Some((run, from)) = rest.take() {
+        let bytes = &run.as_slice()[from..];
+        if form.part() == Part::File {
+            form.scan(bytes);
+            file.take(bytes, form.payload_bytes(), form.part() == Part::End, &lengths).await?;
+        }
+        rest = body.next().await?.map(|run| (run, 0));
+    }
+    form.end().map_err(malformed)?;
+    body.digested()?;
+    lengths.check(file.bytes)?;
+    let (put, digests) = file.finish().await?;
+    let value = digests.checksum.expect("it was started").finish();
+    let checksum = Checksum { algorithm, kind: Kind::FullObject, value: value.into() };
+    if told.is_some_and(|told| told != checksum.shown(0)) {
+        let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+        return Err(S3Error::with(Code::BadDigest, what));
+    }
+    meta.checksum = Some(checksum);
+    let attributes = Attributes {
+        properties: meta.to_bytes(),
+        tags: Labels { tags, acl }.to_bytes(),
+        etag: digests.md5.map(|md5| md5.finalize().into()),
+        is_version: bucket.meta.versioning == Versioning::Enabled,
+        time_ms: request.now_ms,
+        ..Attributes::default()
+    };
+    let version = put.finish(attributes).await?;
+    let etag = etag_of(&version);
+    let encoded: String = uri::encode_path(key.as_bytes()).collect();
+    let location = format!("http://{}/{}/{encoded}", request.head.host(), bucket.name);
+    let redirect = said.text("success_action_redirect").or_else(|| said.text("redirect")).filter(|url| url.starts_with("http"));
+    let mut answer = match (redirect, said.text("success_action_status")) {
+        (Some(url), _) => {
+            let joint = if url.contains('?') { '&' } else { '?' };
+            let etag = etag.replace('"', "%22");
+            Answer::new(303).header("location", format!("{url}{joint}bucket={}&key={encoded}&etag={etag}", bucket.name))
+        }
+        (None, Some("200")) => Answer::new(200).header("location", location),
+        (None, Some("201")) => {
+            let document = PostResponse {
+                location: location.clone(),
+                bucket: bucket.name.to_string(),
+                key: key.into(),
+                etag: etag.trim_matches('"').into(),
+            };
+            let answer = Answer::new(201).header("content-type", "application/xml").header("location", location);
+            answer.content(Content::Document(document.to_xml().into_bytes()))
+        }
+        (None, _) => Answer::new(204).header("location", location),
+    };
+    answer = answer.header("etag", etag);
+    if bucket.meta.versioning == Versioning::Enabled {
+        answer = answer.header("x-amz-version-id", version_id(&version));
+    }
+    Ok(answer)
+}
+
+/// The tags of a form: a document.
+fn tags_of(text: Option<&str>) -> Result<Tags, S3Error> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(Tags::new()) };
+    let tagging = Tagging::parse(text.as_bytes(), OBJECT_TAGS_MAX)?;
+    let mut tags: Tags = tagging.tags.into_iter().map(|tag| (tag.key.into(), tag.value.into())).collect();
+    check_tags(&tags, OBJECT_TAGS_MAX)?;
+    tags.sort();
+    Ok(tags)
+}
+
+fn malformed(bad: BadForm) -> S3Error {
+    match bad {
+        BadForm::ContentType => {
+            S3Error::new(Code::PreconditionFailed).field("Condition", "Bucket POST must be of the enclosure-type multipart/form-data")
+        }
+        BadForm::NoFile => S3Error::with(Code::IncorrectNumberOfFilesInPostRequest, "POST requires exactly one file upload per request."),
+        BadForm::TooLong => Code::MaxPostPreDataLengthExceededError.into(),
+        _ => Code::MalformedPostRequest.into(),
+    }
+}
+
+/// The file of a form, on its way to the store. It begins anywhere in what is received, so it is copied.
+struct File<'a, 'c> {
+    call: &'a Call<'c>,
+    put: Put,
+    digests: Digests,
+    gathered: Option<(Run, u32)>,
+    /// Those that are the file's for certain.
+    bytes: u64,
+    /// The last ones, which may be the delimiter's.
+    undecided: Vec<u8>,
+}
+
+impl File<'_, '_> {
+    /// Takes bytes, of which with all before them `certain` are the file's.
+    async fn take(&mut self, bytes: &[u8], certain: u64, is_end: bool, lengths: &Lengths) -> Result<(), S3Error> {
+        let mut new = (certain - self.bytes) as usize;
+        let before = std::mem::take(&mut self.undecided);
+        let of_before = before.len().min(new);
+        self.gather(&before[..of_before]).await?;
+        new -= of_before;
+        self.gather(&bytes[..new]).await?;
+        if !is_end {
+            self.undecided = [&before[of_before..], &bytes[new..]].concat();
+        }
+        if self.bytes > lengths.most {
+            lengths.check(self.bytes)?;
+        }
+        Ok(())
+    }
+
+    async fn gather(&mut self, mut bytes: &[u8]) -> Result<(), S3Error> {
+        self.digests.update(bytes);
+        self.bytes += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let (run, filled) = match &mut self.gathered {
+                Some(gathered) => gathered,
+                none => none.insert((self.call.store().slab().run(PIECE).map_err(|_| Code::SlowDown)?, 0)),
+            };
+            let (at, count) = (*filled as usize, bytes.len().min((PIECE - *filled) as usize));
+            self.call.service().ledger().copy(&mut run.as_mut_slice()[at..at + count], &bytes[..count]);
+            *filled += count as u32;
+            bytes = &bytes[count..];
+            if *filled == PIECE {
+                let (run, _) = self.gathered.take().expect("it was filled just now");
+                self.put.write(run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(Put, Digests), S3Error> {
+        if let Some((mut run, filled)) = self.gathered.take() {
+            run.set_len(filled);
+            self.put.write(run).await?;
+        }
+        Ok((self.put, self.digests))
+    }
+}

@@ -1,0 +1,243 @@
+//! PUT of an object and of a part of an upload; DELETE of an object.
+
+use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
+use super::multipart::upload_meta;
+use super::version::{etag_of, expect_of, version_id, which_of};
+use super::{Bucket, Call};
+use crate::s3::access::action::Action;
+use crate::s3::answer::Answer;
+use crate::s3::body::{Body, Digested};
+use crate::s3::bucket::{Etags, Versioning};
+use crate::s3::checksum::Algorithm;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::labels::Labels;
+use crate::s3::meta::{Checksum, Meta};
+use crate::s3::time;
+use crate::store::engine::{Attributes, Expect, Which};
+use crate::store::failure::Failure;
+use crate::store::handle::Put;
+
+/// The longest object of one PUT, and the longest part: S3's 5 GiB.
+pub const PUT_MAX: u64 = 5 << 30;
+
+/// PutObject.
+pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    let tags = tags_of(request.text("x-amz-tagging"))?;
+    call.permit_put(&bucket, &tags).await?;
+    let mut meta = meta_of(&Said::of(request))?;
+    let (owner, acl) = call.owner_and_acl(&bucket).await?;
+    meta.owner = Some(owner);
+    let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
+    check_length(body)?;
+    let put = call.store().put(bucket.id, request.key.as_bytes())?;
+    // Everything has a checksum, and this one costs nothing.
+    let (put, digested) = receive(put, body, &bucket, Algorithm::Crc64Nvme).await?;
+    meta.checksum = digested.checksum.clone();
+    let attributes = Attributes {
+        properties: meta.to_bytes(),
+        tags: Labels { tags, acl }.to_bytes(),
+        etag: digested.md5,
+        expect,
+        is_version: bucket.meta.versioning == Versioning::Enabled,
+        time_ms: request.now_ms,
+    };
+    let version = put.finish(attributes).await.map_err(|failure| refused(failure, expect))?;
+    let mut answer = Answer::new(200).header("etag", etag_of(&version));
+    if bucket.meta.versioning == Versioning::Enabled {
+        answer = answer.header("x-amz-version-id", version_id(&version));
+    }
+    Ok(with_checksum(answer, digested.checksum.as_ref()))
+}
+
+/// What a condition that did not hold is answered with.
+pub fn refused(failure: Failure, expect: Expect) -> S3Error {
+    match failure {
+        Failure::Precondition(_) => {
+            let condition = if matches!(expect, Expect::NoObject | Expect::NotEtag(..)) { "If-None-Match" } else { "If-Match" };
+            S3Error::new(Code::PreconditionFailed).field("Condition", condition)
+        }
+        failure => failure.into(),
+    }
+}
+
+/// Refuses a body that is longer than an object of one PUT, or of a length that is not told.
+fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
+    match body.length() {
+        Some(length) if length > PUT_MAX => {
+            Err(S3Error::new(Code::EntityTooLarge).field("ProposedSize", length.to_string()).field("MaxSizeAllowed", PUT_MAX.to_string()))
+        }
+        None if !body.is_chunked() => Err(Code::MissingContentLength.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a body to the store.
+async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: Algorithm) -> Result<(Put, Digested), S3Error> {
+    body.begin(bucket.meta.etags == Etags::Md5, usual);
+    while let Some(run) = body.next().await? {
+        put.write(run).await?;
+        if put.size() > PUT_MAX {
+            return Err(Code::EntityTooLarge.into());
+        }
+    }
+    let digested = body.digested()?;
+    Ok((put, digested))
+}
+
+/// The fields that tell a checksum.
+pub fn with_checksum(answer: Answer, checksum: Option<&Checksum>) -> Answer {
+    match checksum {
+        Some(checksum) => answer.header(checksum.algorithm.header(), checksum.shown(0)).header("x-amz-checksum-type", checksum.kind.name()),
+        None => answer,
+    }
+}
+
+/// The number of a part, and its upload.
+pub fn part_of(call: &Call<'_>) -> Result<(u16, u64), S3Error> {
+    let invalid = |value: &str| {
+        let what = "Part number must be an integer between 1 and 10000, inclusive";
+        S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "partNumber").field("ArgumentValue", value)
+    };
+    let number = call.request.param("partNumber").unwrap_or_default();
+    let number = number.parse().ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| invalid(number))?;
+    Ok((number, upload_of(call)?))
+}
+
+/// The upload a request names.
+pub fn upload_of(call: &Call<'_>) -> Result<u64, S3Error> {
+    let named = call.request.param("uploadId").unwrap_or_default();
+    let upload = Some(named).filter(|named| named.len() == 16).and_then(|named| u64::from_str_radix(named, 16).ok());
+    upload.ok_or_else(|| S3Error::new(Code::NoSuchUpload).field("UploadId", named))
+}
+
+/// UploadPart.
+pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+    let bucket = call.bucket()?;
+    call.permit(&bucket, Action::PutObject)?;
+    let (number, upload) = part_of(call)?;
+    refuse_what_is_not_there(call.request)?;
+    check_length(body)?;
+    let (store, name) = (call.store(), call.request.key.as_bytes());
+    let of_upload = upload_meta(call, &bucket, upload).await?.meta;
+    let usual = of_upload.checksum.as_ref().map_or(Algorithm::Crc64Nvme, |asked| asked.algorithm);
+    if of_upload.checksum.is_some()
+        && let Some(named) = body.algorithm()
+        && named != usual
+    {
+        let (usual, named) = (usual.name().to_lowercase(), named.name().to_lowercase());
+        let what = format!("Checksum Type mismatch occurred, expected checksum Type: {usual}, actual checksum Type: {named}");
+        return Err(S3Error::with(Code::InvalidRequest, what));
+    }
+    let put = store.put_part(bucket.id, name, upload, number)?;
+    let (put, digested) = receive(put, body, &bucket, usual).await?;
+    let meta = Meta { checksum: digested.checksum.clone(), ..Meta::default() };
+    let attributes = Attributes { properties: meta.to_bytes(), etag: digested.md5, time_ms: call.request.now_ms, ..Attributes::default() };
+    let version = put.finish(attributes).await?;
+    let etag = super::version::shown_etag(&version.etag, 0);
+    Ok(with_checksum(Answer::new(200).header("etag", etag), digested.checksum.as_ref()))
+}
+
+/// What came of a deletion.
+pub struct Deleted {
+    /// The version that was made or ended, as it is told.
+    pub version: Option<String>,
+    /// That version is a delete marker.
+    pub is_marker: bool,
+}
+
+/// Deletes an object or a version of it, as its bucket's versioning has it.
+pub async fn delete(call: &Call<'_>, bucket: &Bucket, key: &str, which: Which, expect: Expect) -> Result<Deleted, S3Error> {
+    let (store, name, now) = (call.store(), key.as_bytes(), call.request.now_ms);
+    // There is nothing to delete, and nothing is to be made: it is as it was asked to be.
+    fn settled<T>(outcome: Result<Option<T>, Failure>, expect: Expect) -> Result<Option<T>, S3Error> {
+        match outcome {
+            Err(Failure::NoSuchObject(_)) => Ok(None),
+            outcome => outcome.map_err(|failure| refused(failure, expect)),
+        }
+    }
+    if which != Which::Newest {
+        let ended = settled(store.delete(bucket.id, name, which, expect, now).await, expect)?;
+        return Ok(Deleted { version: named(which), is_marker: ended.is_some_and(|version| version.is_delete_marker) });
+    }
+    let is_marked = match expect {
+        Expect::Anything => false,
+        _ => store.version(bucket.id, name, which).await?.is_some_and(|version| version.is_delete_marker),
+    };
+    let expect = match expect {
+        // A delete marker is something, but has no ETag.
+        Expect::AnObject if is_marked => Expect::Anything,
+        Expect::Anything => Expect::Anything,
+        _ if is_marked => return Err(S3Error::new(Code::PreconditionFailed).field("Condition", "If-Match")),
+        expect => expect,
+    };
+    match bucket.meta.versioning {
+        Versioning::Never => {
+            settled(store.delete(bucket.id, name, Which::Newest, expect, now).await, expect)?;
+            Ok(Deleted { version: None, is_marker: false })
+        }
+        versioning => {
+            let meta = Meta { owner: Some(call.sender()), ..Meta::default() };
+            let is_version = versioning == Versioning::Enabled;
+            let attributes = Attributes { properties: meta.to_bytes(), expect, is_version, time_ms: now, ..Attributes::default() };
+            let marker = settled(store.mark_deleted(bucket.id, name, attributes).await.map(Some), expect)?;
+            Ok(Deleted { version: marker.as_ref().map(version_id), is_marker: marker.is_some() })
+        }
+    }
+}
+
+fn named(which: Which) -> Option<String> {
+    match which {
+        Which::Newest => None,
+        Which::Null => Some("null".into()),
+        Which::Sequence(sequence) => Some(format!("{sequence:016x}")),
+    }
+}
+
+/// What a deletion expects.
+pub fn expect_of_delete(etag: Option<&str>, asked: Option<&str>, size: Option<&str>, now_ms: u64) -> Result<Expect, S3Error> {
+    let invalid = |name: &'static str, value: &str| {
+        S3Error::with(Code::InvalidArgument, format!("Invalid {name}")).field("ArgumentName", name).field("ArgumentValue", value)
+    };
+    let second = match asked {
+        None => None,
+        Some(text) => {
+            let ms = time::parse_http(text, now_ms).or_else(|| time::parse_iso(text));
+            Some(ms.ok_or_else(|| invalid("x-amz-if-match-last-modified-time", text))? / 1000)
+        }
+    };
+    let size = match size {
+        None => None,
+        Some(size) => Some(size.parse().map_err(|_| invalid("x-amz-if-match-size", size))?),
+    };
+    match (etag, second, size) {
+        (etag, None, None) => expect_of(etag, None),
+        (etag, second, size) => {
+            let etag = etag.filter(|etag| etag.trim() != "*");
+            let etag = etag.map(|etag| super::version::parse_etag(etag).unwrap_or(super::version::NOBODYS));
+            Ok(Expect::Such { etag, second, size })
+        }
+    }
+}
+
+/// DeleteObject.
+pub async fn delete_object(call: &Call<'_>) -> Result<Answer, S3Error> {
+    let request = call.request;
+    let bucket = call.bucket()?;
+    let which = which_of(request.param("versionId"))?;
+    let action = if which == Which::Newest { Action::DeleteObject } else { Action::DeleteObjectVersion };
+    call.permit(&bucket, action)?;
+    let expect = expect_of_delete(
+        request.text("if-match"),
+        request.text("x-amz-if-match-last-modified-time"),
+        request.text("x-amz-if-match-size"),
+        request.now_ms,
+    )?;
+    let deleted = delete(call, &bucket, &request.key, which, expect).await?;
+    let mut answer = Answer::new(204).maybe("x-amz-version-id", deleted.version);
+    if deleted.is_marker {
+        answer = answer.header("x-amz-delete-marker", "true");
+    }
+    Ok(answer)
+}

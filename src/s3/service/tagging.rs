@@ -1,0 +1,86 @@
+//! The tags of an object.
+
+use super::version::{version_id, which_of};
+use super::{Bucket, Call, readable};
+use crate::s3::access::Action;
+use crate::s3::answer::Answer;
+use crate::s3::body::Body;
+use crate::s3::bucket::Versioning;
+use crate::s3::error::S3Error;
+use crate::s3::labels::{Labels, Tags};
+use crate::s3::meta::Meta;
+use crate::s3::route::Operation;
+use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tag, Tagging};
+use crate::store::engine::Which;
+use crate::store::failure::Failure;
+use crate::store::index::Version;
+
+/// Bytes of a document of tags.
+const DOCUMENT_MAX: usize = 64 << 10;
+
+/// What may be changed of a version, and what may not.
+pub async fn found(call: &Call<'_>, bucket: &Bucket, which: Which, action: Action) -> Result<(Version, Meta, Labels), S3Error> {
+    let key = &*call.request.key;
+    match call.store().get(bucket.id, key.as_bytes(), which, 0..0).await {
+        Ok(got) => {
+            let meta = Meta::parse(&got.properties).map_err(readable)?;
+            let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
+            Ok((got.version, meta, labels))
+        }
+        Err(Failure::NoSuchObject(_)) => {
+            let marker = call.store().version(bucket.id, key.as_bytes(), which).await?;
+            call.permit_absent(bucket, action, key)?;
+            Err(super::read::absent(call.request, which, marker.as_ref()))
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// GetObjectTagging, PutObjectTagging, DeleteObjectTagging.
+pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) -> Result<Answer, S3Error> {
+    let bucket = call.bucket()?;
+    let which = which_of(call.request.param("versionId"))?;
+    let action = match (operation, which) {
+        (Operation::GetObjectTagging, Which::Newest) => Action::GetObjectTagging,
+        (Operation::GetObjectTagging, _) => Action::GetObjectVersionTagging,
+        (Operation::PutObjectTagging, Which::Newest) => Action::PutObjectTagging,
+        (Operation::PutObjectTagging, _) => Action::PutObjectVersionTagging,
+        (_, Which::Newest) => Action::DeleteObjectTagging,
+        (_, _) => Action::DeleteObjectVersionTagging,
+    };
+    let (version, meta, labels) = found(call, &bucket, which, action).await?;
+    let asked = match operation {
+        Operation::PutObjectTagging => Some(body.document(DOCUMENT_MAX).await?),
+        _ => None,
+    };
+    let tags: Option<Tags> = match &asked {
+        Some(document) => {
+            let mut tags: Vec<_> = Tagging::parse(document, OBJECT_TAGS_MAX)?
+                .tags
+                .into_iter()
+                .map(|tag| (tag.key.into_boxed_str(), tag.value.into_boxed_str()))
+                .collect();
+            tags.sort();
+            Some(tags)
+        }
+        None => None,
+    };
+    let requested = tags.clone().unwrap_or_default();
+    call.permit_change(&bucket, action, (&meta, &labels), &requested)?;
+    let mut answer = match operation {
+        Operation::GetObjectTagging => {
+            let tags = labels.tags.iter().map(|(key, value)| Tag { key: key.to_string(), value: value.to_string() }).collect();
+            Answer::xml(Tagging { tags }.to_xml())
+        }
+        _ => {
+            let labels = Labels { tags: requested, ..labels };
+            let name = call.request.key.as_bytes();
+            call.store().set_tags(bucket.id, name, which, &labels.to_bytes(), call.request.now_ms).await?;
+            Answer::new(if asked.is_some() { 200 } else { 204 })
+        }
+    };
+    if bucket.meta.versioning != Versioning::Never {
+        answer = answer.header("x-amz-version-id", version_id(&version));
+    }
+    Ok(answer)
+}

@@ -1,0 +1,117 @@
+//! The identifiers and ETags of versions, as clients have them.
+
+use crate::s3::error::{Code, S3Error};
+use crate::store::engine::{Expect, Which};
+use crate::store::index::Version;
+
+/// A version's ETag, in quotes: of an object made of parts with their number, of one whose ETag is no MD5 as if it were made of one.
+pub fn etag_of(version: &Version) -> String {
+    shown_etag(&version.etag, if version.has_opaque_etag { version.parts.max(1) } else { version.parts })
+}
+
+/// An ETag in quotes.
+pub fn shown_etag(etag: &[u8; 16], parts: u16) -> String {
+    let mut shown = String::with_capacity(40);
+    shown.push('"');
+    for byte in etag {
+        for digit in [byte >> 4, byte & 15] {
+            shown.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
+    }
+    if parts > 0 {
+        shown.push_str(&format!("-{parts}"));
+    }
+    shown.push('"');
+    shown
+}
+
+/// An ETag that a client gives, in quotes or without: its bytes and the number of parts. `None` where it can be nobody's.
+pub fn parse_etag(text: &str) -> Option<([u8; 16], u16)> {
+    let text = text.trim().trim_start_matches("W/").trim_matches('"');
+    let (hex, parts) = match text.split_once('-') {
+        Some((hex, parts)) => (hex, parts.parse().ok()?),
+        None => (text, 0),
+    };
+    let mut etag = [0; 16];
+    if hex.len() != 32 {
+        return None;
+    }
+    for (byte, digits) in etag.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        *byte = (digit(digits[0])? * 16 + digit(digits[1])?) as u8;
+    }
+    Some((etag, parts))
+}
+
+/// An ETag that no version has.
+pub const NOBODYS: ([u8; 16], u16) = ([0; 16], u16::MAX);
+
+/// What `If-Match` and `If-None-Match` of a change ask for.
+///
+/// # Errors
+/// `NotImplemented`: both.
+pub fn expect_of(if_match: Option<&str>, if_none_match: Option<&str>) -> Result<Expect, S3Error> {
+    match (if_match, if_none_match) {
+        (None, None) => Ok(Expect::Anything),
+        (Some(_), Some(_)) => Err(S3Error::with(Code::NotImplemented, "If-Match and If-None-Match of one request are not implemented")),
+        (Some(text), None) if text.trim() == "*" => Ok(Expect::AnObject),
+        (None, Some(text)) if text.trim() == "*" => Ok(Expect::NoObject),
+        (Some(text), None) => {
+            let (etag, parts) = parse_etag(text).unwrap_or(NOBODYS);
+            Ok(Expect::Etag(etag, parts))
+        }
+        (None, Some(text)) => {
+            let (etag, parts) = parse_etag(text).unwrap_or(NOBODYS);
+            Ok(Expect::NotEtag(etag, parts))
+        }
+    }
+}
+
+/// A version's identifier.
+pub fn version_id(version: &Version) -> String {
+    if version.is_null { "null".into() } else { format!("{:016x}", version.sequence) }
+}
+
+/// The version that an identifier names.
+///
+/// # Errors
+/// `InvalidArgument`: it is none.
+pub fn which_of(id: Option<&str>) -> Result<Which, S3Error> {
+    match id {
+        None => Ok(Which::Newest),
+        Some("null") => Ok(Which::Null),
+        Some(id) => {
+            let sequence = Some(id).filter(|id| id.len() == 16).and_then(|id| u64::from_str_radix(id, 16).ok());
+            let invalid = || S3Error::with(Code::InvalidArgument, "Invalid version id specified");
+            sequence.map(Which::Sequence).ok_or_else(|| invalid().field("ArgumentName", "versionId").field("ArgumentValue", id))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etags_are_read_as_they_are_shown() {
+        let etag = [0x1f; 16];
+        assert_eq!(shown_etag(&etag, 0), format!("\"{}\"", "1f".repeat(16)));
+        for parts in [0, 1, 10_000] {
+            assert_eq!(parse_etag(&shown_etag(&etag, parts)), Some((etag, parts)));
+        }
+        assert_eq!(parse_etag(&"1F".repeat(16)), Some((etag, 0)));
+        for bad in ["", "*", "ABCORZ", "\"1f\"", &"zz".repeat(16), &format!("{}-x", "1f".repeat(16))] {
+            assert_eq!(parse_etag(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn identifiers_of_versions() {
+        assert_eq!(which_of(None).unwrap(), Which::Newest);
+        assert_eq!(which_of(Some("null")).unwrap(), Which::Null);
+        assert_eq!(which_of(Some("00000000000000ff")).unwrap(), Which::Sequence(255));
+        for bad in ["", "ff", "zzzzzzzzzzzzzzzz"] {
+            assert!(which_of(Some(bad)).is_err());
+        }
+    }
+}
