@@ -1,5 +1,7 @@
 """Access control lists: canned ones, headers, documents."""
 
+import concurrent.futures
+
 from harness import ALL_USERS, AUTHENTICATED_USERS, check, group_grant, refused, same, status_of
 
 
@@ -197,7 +199,9 @@ def test_nothing_given(t):
     """PUT ?acl without a list, a canned name or grants is refused."""
     name = t.filled("k")
     answer = t.request("PUT", f"/{name}/k", {"acl": None}, user=t.main_user)
-    check(answer.status == 400 and answer.code() in ("MissingSecurityHeader", "MalformedACLError", "MalformedXML"), f"status {answer.status}")
+    check(
+        answer.status == 400 and answer.code() in ("MissingSecurityHeader", "MalformedACLError", "MalformedXML"), f"status {answer.status}"
+    )
 
 
 def test_owner_cannot_be_changed(t):
@@ -235,8 +239,6 @@ def test_missing(t):
 
 def test_put_at_once(t):
     """Many PUTs of a list at once all succeed."""
-    import concurrent.futures
-
     name = t.bucket()
     with concurrent.futures.ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: status_of(t.main.put_bucket_acl(Bucket=name, ACL="public-read")), range(30)))

@@ -139,7 +139,11 @@ def test_of_uploads(t):
         else:
             value = digest(b"".join(bodies))
         listed = t.request("GET", f"/{name}/k", {"uploadId": upload}, user=t.main_user).expect(200)
-        same((listed.text(element), listed.text("ChecksumAlgorithm"), listed.text("ChecksumType")), (digest(bodies[0]), algorithm, kind), "ListParts")
+        same(
+            (listed.text(element), listed.text("ChecksumAlgorithm"), listed.text("ChecksumType")),
+            (digest(bodies[0]), algorithm, kind),
+            "ListParts",
+        )
         end(t, name, upload, parts, **{field(algorithm): "bad"}).expect(400, "BadDigest")
         wrong = [(1, parts[0][1], {element: digest(b"other")}), parts[1]]
         end(t, name, upload, wrong).expect(400, ("InvalidPart", "BadDigest"))

@@ -1,4 +1,8 @@
-"""Bodies in aws-chunked: signed chunks, and trailers (API reference, "Signature Calculations for the Authorization Header ... (Chunked Upload)")."""
+"""Bodies in aws-chunked: signed chunks, and trailers.
+
+API reference, "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks",
+and "... Including Trailing Headers".
+"""
 
 import hashlib
 import hmac
@@ -96,7 +100,15 @@ def test_wrong_trailer(t):
     name, body = t.bucket(), pattern(20_000)
     for payload in (UNSIGNED_TRAILER, SIGNED_TRAILER):
         refused(t, name, Upload(t, name, body, payload, ("x-amz-checksum-crc32", crc32(b"other"))), 400, "BadDigest")
-        refused(t, name, Upload(t, name, body, payload, ("x-amz-checksum-crc32", "bad")), 400, "BadDigest", "InvalidRequest", "MalformedTrailerError")
+        refused(
+            t,
+            name,
+            Upload(t, name, body, payload, ("x-amz-checksum-crc32", "bad")),
+            400,
+            "BadDigest",
+            "InvalidRequest",
+            "MalformedTrailerError",
+        )
 
 
 def test_altered_chunk(t):
@@ -241,4 +253,6 @@ def test_unknown_payload(t):
     name = t.bucket()
     for payload in ("STREAMING-WHATEVER", "xyz", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"):
         answer = t.request("PUT", f"/{name}/k", body=b"x", user=t.main_user, payload=payload)
-        check(answer.status in (400, 501) or (answer.status, answer.code()) == (403, "SignatureDoesNotMatch"), f"{payload}: {answer.status}")
+        check(
+            answer.status in (400, 501) or (answer.status, answer.code()) == (403, "SignatureDoesNotMatch"), f"{payload}: {answer.status}"
+        )

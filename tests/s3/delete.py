@@ -65,7 +65,14 @@ def test_at_most_a_thousand(t):
 def test_none_is_malformed(t):
     """No keys, no body, and what is no Delete are refused."""
     name = t.bucket()
-    for body in (b"<Delete></Delete>", b"", b"<Delete><Object><Key></Key></Object></Delete>", b"<Other/>", b"<Delete><Object/></Delete>", b"<"):
+    for body in (
+        b"<Delete></Delete>",
+        b"",
+        b"<Delete><Object><Key></Key></Object></Delete>",
+        b"<Other/>",
+        b"<Delete><Object/></Delete>",
+        b"<",
+    ):
         answer = t.request("POST", f"/{name}", {"delete": None}, {"Content-MD5": md5(body)}, body, t.main_user)
         answer.expect(400, ("MalformedXML", "MissingRequestBodyError", "UserKeyMustBeSpecified"))
 

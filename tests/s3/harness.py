@@ -14,6 +14,7 @@ import socket
 import string
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
+import zlib
 
 import boto3
 import botocore
@@ -93,7 +94,12 @@ class World:
             if key is None:
                 settings["signature_version"] = botocore.UNSIGNED
             config = botocore.config.Config(
-                retries={"total_max_attempts": 1}, connect_timeout=TIMEOUT_S, read_timeout=TIMEOUT_S, s3=s3, max_pool_connections=64, **settings
+                retries={"total_max_attempts": 1},
+                connect_timeout=TIMEOUT_S,
+                read_timeout=TIMEOUT_S,
+                s3=s3,
+                max_pool_connections=64,
+                **settings,
             )
             self.clients[known] = boto3.session.Session().client(
                 "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=key, aws_secret_access_key=secret, config=config
@@ -354,7 +360,8 @@ def query_text(query):
 def canonical_query(query):
     """A query as it is signed."""
     pairs = list((query or {}).items() if isinstance(query, dict) or not query else query)
-    return "&".join(sorted(f"{encoded(name)}={encoded(str(value or '') if value is None else str(value))}" for name, value in pairs))
+    ordered = sorted((encoded(name), encoded("" if value is None else str(value))) for name, value in pairs)
+    return "&".join(f"{name}={value}" for name, value in ordered)
 
 
 def signing_key(secret, date, region=REGION):
@@ -470,8 +477,6 @@ CRC_TABLES = {}
 
 def crc32(body):
     """The value of x-amz-checksum-crc32."""
-    import zlib
-
     return base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
 
 

@@ -1,10 +1,12 @@
 """Multipart uploads."""
 
 import hashlib
+import socket
 
 import botocore.exceptions
 
-from harness import MIB, PART, check, etag, header_of, keys_of, md5, pattern, refused, same, status_of
+from harness import MIB, PART, check, etag, header_of, keys_of, md5, pattern, refused, same, signed, status_of, target
+from protocol import Reader
 
 
 def start(t, name, key="k", client=None, **parameters):
@@ -388,7 +390,17 @@ def test_copied_part_ranges(t):
     name = t.bucket()
     t.put(name, "source", b"hello")
     upload = start(t, name)
-    for given in ("0-2", "bytes=0", "bytes=hello-world", "bytes=0-bar", "bytes=hello-", "bytes=0-2,3-5", "bytes=-2", "bytes=2-", "bytes=3-1"):
+    for given in (
+        "0-2",
+        "bytes=0",
+        "bytes=hello-world",
+        "bytes=0-bar",
+        "bytes=hello-",
+        "bytes=0-2,3-5",
+        "bytes=-2",
+        "bytes=2-",
+        "bytes=3-1",
+    ):
         headers = {"x-amz-copy-source": f"{name}/source", "x-amz-copy-source-range": given}
         answer = t.request("PUT", f"/{name}/k", {"partNumber": "1", "uploadId": upload}, headers, user=t.main_user)
         same((answer.status, answer.code() if answer.status >= 400 else None), (400, "InvalidArgument"), f"range {given}")
@@ -483,3 +495,70 @@ def test_many_parts(t):
         marker = page["NextPartNumberMarker"]
     same(numbers, list(range(1, 41)), "numbers")
     check(header_of(t.main.abort_multipart_upload(Bucket=name, Key="k", UploadId=upload), "x-amz-request-id"), "no request id")
+
+
+def test_list_uploads_encoded(t):
+    """encoding-type=url encodes keys, prefixes and markers."""
+    name = t.bucket()
+    start(t, name, "a b/c+d")
+    t.request("POST", f"/{name}/\x01", {"uploads": None}, user=t.main_user).expect(200)
+    answer = t.request("GET", f"/{name}", {"uploads": None, "encoding-type": "url", "delimiter": "/"}, user=t.main_user).expect(200)
+    same((answer.text("Key"), answer.xml().findtext(".//{*}CommonPrefixes/{*}Prefix")), ("%01", "a%20b/"), "key, prefix")
+    for bad in ({"encoding-type": "x"}, {"max-uploads": "x"}, {"max-uploads": "-1"}):
+        t.request("GET", f"/{name}", {"uploads": None, **bad}, user=t.main_user).expect(400, "InvalidArgument")
+
+
+def test_metadata_is_checked_at_the_start(t):
+    """What a PUT would refuse the start refuses."""
+    name = t.bucket()
+    refused(400, "MetadataTooLarge", start, t, name, Metadata={"a": "x" * 3000})
+    refused(400, "KeyTooLongError", start, t, name, "k" * 1025)
+    refused(400, None, start, t, name, Tagging="a=1&a=2")
+    refused(400, "InvalidStorageClass", start, t, name, StorageClass="NONSENSE")
+    check("Uploads" not in t.main.list_multipart_uploads(Bucket=name), "an upload is listed")
+
+
+def test_part_body_is_needed_whole(t):
+    """A part whose body breaks off is not kept."""
+    name = t.bucket()
+    upload = start(t, name)
+    query = {"partNumber": "1", "uploadId": upload}
+    fields = {"Host": f"{t.world.host}:{t.world.port}", "Content-Length": "10"}
+    fields = signed(t.main_user, "PUT", f"/{name}/k", query, fields, b"", payload="UNSIGNED-PAYLOAD")
+    lines = "".join(f"{field}: {value}\r\n" for field, value in fields.items())
+    with t.socket() as connection:
+        connection.sendall(f"PUT {target(f'/{name}/k', query)} HTTP/1.1\r\n{lines}\r\nhalf".encode())
+        connection.shutdown(socket.SHUT_WR)
+        answer = Reader(connection).answer()
+        check(answer is None or answer[0] == 400, f"status {answer and answer[0]}")
+    check("Parts" not in t.main.list_parts(Bucket=name, Key="k", UploadId=upload), "the part is kept")
+
+
+def test_upload_of_removed_bucket(t):
+    """An upload is gone with its bucket, also when one of the same name is made."""
+    name = t.bucket()
+    upload = start(t, name)
+    entry = part(t, name, upload, 1, b"x")
+    t.main.delete_bucket(Bucket=name)
+    refused(404, "NoSuchBucket", end, t, name, upload, [entry])
+    t.main.create_bucket(Bucket=name)
+    refused(404, "NoSuchUpload", end, t, name, upload, [entry])
+    check("Uploads" not in t.main.list_multipart_uploads(Bucket=name), "the upload is listed")
+
+
+def test_upload_ids_are_of_one_bucket(t):
+    """An upload's id is nothing in another bucket."""
+    name, other = t.bucket(), t.bucket()
+    upload = start(t, name)
+    refused(404, "NoSuchUpload", part, t, other, upload, 1, b"x")
+    refused(404, "NoSuchUpload", t.main.abort_multipart_upload, Bucket=other, Key="k", UploadId=upload)
+    part(t, name, upload, 1, b"x")
+
+
+def test_versioning_switched_meanwhile(t):
+    """What the bucket is at the completion counts."""
+    name = t.bucket()
+    upload = start(t, name)
+    entry = part(t, name, upload, 1, b"x")
+    t.main.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    check(end(t, name, upload, [entry]).get("VersionId") not in (None, "null"), "no version")

@@ -3,6 +3,7 @@
 import datetime
 import email.utils
 import hashlib
+import http.client
 import io
 
 from harness import MIB, check, etag, header_of, pattern, refused, same, status_of
@@ -190,9 +191,10 @@ def test_response_overrides_cannot_break_the_header(t):
 def test_keys_of_all_kinds(t):
     """Keys with characters that mean something in URLs, XML or file systems."""
     keys = [
-        " ", '"', "$", "%", "&", "'", "<", ">", "_", "_ ", "_ _", "__", "+", "a+b", "a b", "%25", "%2F", "?versionId", "a?b=c&d", "#", "a#b", ";",
-        "a;b", ":", "=", "@", ",", "!", "*", "(", ")", "~", "`", "{}", "[]", "|", "\\", "^", "..a", "a//b", "a/", "/a", "//", "a/./b", "a/../b", ".",
-        "ü", "日本語", "e\u0301", "😀", "\t", "\n", "a\rb", "\x01", "\x7f", "a\u00a0b", "\u0080", "acl", "uploads", "null",
+        " ", '"', "$", "%", "&", "'", "<", ">", "_", "_ ", "_ _", "__", "+", "a+b", "a b", "%25", "%2F", "?versionId", "a?b=c&d",
+        "#", "a#b", ";", "a;b", ":", "=", "@", ",", "!", "*", "(", ")", "~", "`", "{}", "[]", "|", "\\", "^", "..a", "a//b", "a/",
+        "/a", "//", "a/./b", "a/../b", ".", "ü", "日本語", "é", "😀", "\t", "\n", "a\rb", "\x01", "\x7f", "a\xa0b", "\x80",
+        "acl", "uploads", "null",
     ]  # fmt: skip
     name, wrong = t.bucket(), []
     for key in keys:
@@ -239,7 +241,9 @@ def test_key_not_utf8(t):
 def test_transfer_chunked(t):
     """A body in HTTP chunks, without a Content-Length."""
     name, body = t.bucket(), pattern(70_000)
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(body[at : at + 9999]), body[at : at + 9999]) for at in range(0, len(body), 9999)) + b"0\r\n\r\n"
+    chunks = (
+        b"".join(b"%x\r\n%s\r\n" % (len(body[at : at + 9999]), body[at : at + 9999]) for at in range(0, len(body), 9999)) + b"0\r\n\r\n"
+    )
     headers = {"Transfer-Encoding": "chunked", "Content-Type": "text/plain"}
     digest = hashlib.sha256(body).hexdigest()
     answer = t.request("PUT", f"/{name}/k", headers=headers, body=chunks, user=t.main_user, payload=digest)
@@ -289,8 +293,6 @@ def test_request_ids_differ(t):
 
 def test_get_with_body(t):
     """A body of a GET is passed over, and the connection goes on."""
-    import http.client
-
     name = t.filled("k")
     connection = http.client.HTTPConnection(t.world.host, t.world.port, timeout=10)
     for _ in range(2):

@@ -76,13 +76,18 @@ def test_enforced_and_public(t):
     """A bucket with a public list cannot be enforced before it is private."""
     name = t.bucket(ACL="public-read")
     enforced = controls("BucketOwnerEnforced")
-    refused(
-        400, "InvalidBucketAclWithObjectOwnership", t.main.put_bucket_ownership_controls, Bucket=name, OwnershipControls=enforced
-    )
+    refused(400, "InvalidBucketAclWithObjectOwnership", t.main.put_bucket_ownership_controls, Bucket=name, OwnershipControls=enforced)
     t.main.put_bucket_acl(Bucket=name, ACL="private")
     t.main.put_bucket_ownership_controls(Bucket=name, OwnershipControls=enforced)
     made = t.name()
-    refused(400, "InvalidBucketAclWithObjectOwnership", t.main.create_bucket, Bucket=made, ACL="public-read", ObjectOwnership="BucketOwnerEnforced")
+    refused(
+        400,
+        "InvalidBucketAclWithObjectOwnership",
+        t.main.create_bucket,
+        Bucket=made,
+        ACL="public-read",
+        ObjectOwnership="BucketOwnerEnforced",
+    )
 
 
 def test_preferred(t):

@@ -1,7 +1,7 @@
 """Public access block, and whether a bucket is public."""
 
 from access import may
-from harness import check, refused, same, status_of
+from harness import ALL_USERS, check, group_grant, refused, same, status_of
 from policy import document, statement
 
 FLAGS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
@@ -57,8 +57,6 @@ def test_block_acls(t):
 
 def test_block_acls_in_documents_and_headers(t):
     """Public grants by document and header are refused too."""
-    from harness import ALL_USERS, group_grant
-
     name = t.filled("k")
     block(t, name, "BlockPublicAcls")
     public = {"Owner": t.main_user.owner(), "Grants": [group_grant(ALL_USERS, "READ")]}

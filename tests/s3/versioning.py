@@ -1,6 +1,7 @@
 """Buckets that keep versions."""
 
 import concurrent.futures
+import time
 
 from harness import check, etag, header_of, refused, same, status_of
 from multipart import uploaded
@@ -240,8 +241,6 @@ def test_tags_of_versions(t):
 
 def test_changes_of_access_and_tags_keep_the_date(t):
     """PUT of an ACL or of tags does not change Last-Modified or the version."""
-    import time
-
     name = t.versioned()
     t.put(name, "k")
     before = t.main.head_object(Bucket=name, Key="k")

@@ -42,7 +42,9 @@ def test_fields(t):
     page = t.main.list_object_versions(Bucket=name)
     entry, mark = page["Versions"][0], page["DeleteMarkers"][0]
     head = t.main.head_object(Bucket=name, Key="k", VersionId=version)
-    same((entry["ETag"], entry["Size"], entry["StorageClass"], entry["Owner"]), (etag(b"four"), 4, "STANDARD", t.main_user.owner()), "fields")
+    same(
+        (entry["ETag"], entry["Size"], entry["StorageClass"], entry["Owner"]), (etag(b"four"), 4, "STANDARD", t.main_user.owner()), "fields"
+    )
     same((entry["VersionId"], entry["LastModified"].replace(microsecond=0)), (head["VersionId"], head["LastModified"]), "as HEAD")
     same((entry["IsLatest"], mark["IsLatest"], mark["VersionId"], mark["Owner"]), (False, True, marker, t.main_user.owner()), "marker")
 
@@ -125,3 +127,39 @@ def test_denied(t):
     """Listing versions is for who may."""
     name = t.filled("a")
     refused(403, "AccessDenied", t.alt.list_object_versions, Bucket=name)
+
+
+def test_pages_by_delimiter(t):
+    """Common prefixes count as one entry of a page, however many versions are under them."""
+    name = t.versioned()
+    for key in ("a/1", "a/1", "a/2", "b", "b", "c/1", "d"):
+        t.put(name, key)
+    t.main.delete_object(Bucket=name, Key="d")
+    for size in (1, 2, 3, 10):
+        found, prefixes, at = [], [], {}
+        for _ in range(20):
+            page = t.main.list_object_versions(Bucket=name, MaxKeys=size, Delimiter="/", **at)
+            found += [entry[0] for entry in entries(page)]
+            prefixes += [entry["Prefix"] for entry in page.get("CommonPrefixes", [])]
+            if not page["IsTruncated"]:
+                break
+            at = {
+                "KeyMarker": page["NextKeyMarker"],
+                **({"VersionIdMarker": page["NextVersionIdMarker"]} if page.get("NextVersionIdMarker") else {}),
+            }
+        same((sorted(found), prefixes), (["b", "b", "d", "d"], ["a/", "c/"]), f"entries and prefixes by {size}")
+
+
+def test_null_among_others(t):
+    """The version null has its place in time, not in the order of ids."""
+    name = t.bucket()
+    t.put(name, "k", b"null")
+    t.main.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    first = t.put(name, "k", b"1")["VersionId"]
+    same([entry[1] for entry in entries(t.main.list_object_versions(Bucket=name))], [first, "null"], "versions")
+    t.main.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Suspended"})
+    t.put(name, "k", b"null again")
+    same([entry[1] for entry in entries(t.main.list_object_versions(Bucket=name))], ["null", first], "versions after another null")
+    page = t.main.list_object_versions(Bucket=name, MaxKeys=1)
+    rest = t.main.list_object_versions(Bucket=name, KeyMarker="k", VersionIdMarker=page["NextVersionIdMarker"])
+    same([entry[1] for entry in entries(rest)], [first], "versions behind null")

@@ -146,7 +146,10 @@ async fn refuse(shared: &Shared, stream: &mut Stream, bad: BadHead) -> Result<()
     responder.number("content-length", text.len() as u64);
     // Nothing in it is a client's.
     responder.finish().expect("our own names and values");
-    stream.write(&[&head, text.as_bytes()]).await
+    stream.write(&[&head, text.as_bytes()]).await?;
+    // What the client still sends would make the kernel take back what it was sent.
+    stream.linger().await;
+    Ok(())
 }
 
 /// One request and its answer; whether another can follow.

@@ -106,10 +106,11 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
         return Ok(Answer::xml(ListAllMyBucketsResult { owner, ..Default::default() }.to_xml()));
     };
     call.permit_service(Action::ListAllMyBuckets)?;
-    let most = request.number("max-buckets", PAGE, PAGE)? as usize;
-    if most == 0 {
+    let most = request.number("max-buckets", PAGE, u32::MAX)?;
+    if !(1..=PAGE).contains(&most) {
         let what = "Argument max-buckets must be an integer between 1 and 10000.";
-        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "max-buckets").field("ArgumentValue", "0"));
+        let refused = S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "max-buckets");
+        return Err(refused.field("ArgumentValue", most.to_string()));
     }
     let prefix = request.param("prefix").unwrap_or_default();
     let behind = request.param("continuation-token").unwrap_or_default();
@@ -121,7 +122,7 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
         if (meta.owner != user.id && !user.is_admin) || !name.starts_with(prefix) || (!behind.is_empty() && name <= behind) {
             continue;
         }
-        if found.len() == most {
+        if found.len() == most as usize {
             token = found.last().map(|last: &buckets::Bucket| last.name.clone());
             break;
         }

@@ -12,14 +12,13 @@ use crate::s3::labels::{Labels, Tags};
 use crate::s3::meta::Meta;
 use crate::s3::request::Request;
 use crate::s3::time;
+use crate::s3::xml::tagging::{self, OBJECT_TAGS_MAX, Tag};
 use crate::store::index::Version;
 
 /// Bytes of user metadata, names and values together: S3's bound.
 const METADATA_MAX: usize = 2048;
 /// What an object is where nobody said.
 pub const CONTENT_TYPE: &str = "binary/octet-stream";
-/// Tags of an object, at most.
-pub const TAGS_MAX: usize = 10;
 /// Storage classes a put may name. All are kept in the same way.
 const STORAGE_CLASSES: &[&str] =
     &["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"];
@@ -227,7 +226,7 @@ pub fn tags_of(text: Option<&str>) -> Result<Tags, S3Error> {
         };
         tags.push((decoded(name)?, decoded(value)?));
     }
-    check_tags(&tags, TAGS_MAX)?;
+    check_tags(&tags, OBJECT_TAGS_MAX)?;
     // As they are told.
     tags.sort();
     Ok(tags)
@@ -236,22 +235,8 @@ pub fn tags_of(text: Option<&str>) -> Result<Tags, S3Error> {
 /// Whether they may be tags.
 ///
 /// # Errors
-/// `InvalidTag`, `BadRequest` of too many.
+/// `InvalidTag`.
 pub fn check_tags(tags: &[(Box<str>, Box<str>)], most: usize) -> Result<(), S3Error> {
-    if tags.len() > most {
-        return Err(S3Error::with(Code::BadRequest, format!("Object tags cannot be greater than {most}")));
-    }
-    for (at, (name, value)) in tags.iter().enumerate() {
-        let (length, value_length) = (name.chars().count(), value.chars().count());
-        if !(1..=128).contains(&length) {
-            return Err(S3Error::with(Code::InvalidTag, "The TagKey you have provided is invalid").field("TagKey", &**name));
-        }
-        if value_length > 256 {
-            return Err(S3Error::with(Code::InvalidTag, "The TagValue you have provided is invalid").field("TagValue", &**value));
-        }
-        if tags[..at].iter().any(|(before, _)| before == name) {
-            return Err(S3Error::with(Code::InvalidTag, "Cannot provide multiple Tags with the same key").field("TagKey", &**name));
-        }
-    }
-    Ok(())
+    let tags: Vec<Tag> = tags.iter().map(|(key, value)| Tag { key: key.to_string(), value: value.to_string() }).collect();
+    tagging::check(&tags, most)
 }

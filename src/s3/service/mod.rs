@@ -38,7 +38,7 @@ use std::rc::Rc;
 use super::access::policy::Policy;
 use super::access::users::{User, Users};
 use super::answer::{Answer, Content};
-use super::auth::{self, Lengths, Payload, Refusal, Secret, Verified, VerifiedPost, Verifier};
+use super::auth::{self, How, Lengths, Payload, Refusal, Secret, Verified, VerifiedPost, Verifier};
 use super::body::Body;
 use super::bucket::BucketMeta;
 use super::error::{Code, S3Error};
@@ -51,6 +51,8 @@ use crate::reactor::Core;
 use crate::store::failure::Failure;
 use crate::store::open::Store;
 
+/// Parameters that only signed requests have.
+const SIGNED: [&str; 3] = ["X-Amz-Signature", "X-Amz-Credential", "X-Amz-Algorithm"];
 /// Buckets that are remembered as they were read; any more are read anew.
 const BUCKETS_REMEMBERED: usize = 1024;
 
@@ -161,6 +163,10 @@ impl Service {
         let users = &self.inner.users;
         let bucket = request.is_by_host.then_some(&*request.bucket);
         let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &Keys(users))?;
+        if verified.how == How::Anonymous && SIGNED.iter().any(|name| request.param(name).is_some()) {
+            // Half a signature is none, and is not taken for nobody's request.
+            return Err(Code::AuthorizationQueryParametersError.into());
+        }
         let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
         let operation = route(request)?;
         Ok((Call { service: self, request, user, verified }, operation))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::headers::describe;
+use super::headers::{describe, refuse_what_is_not_there};
 use super::version::{etag_of, parse_etag, version_id, which_of};
 use super::{Call, readable};
 use crate::s3::access::Action;
@@ -31,6 +31,7 @@ const OVERRIDES: [(&str, &str); 6] = [
 pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
+    refuse_what_is_not_there(request)?;
     let which = which_of(request.param("versionId"))?;
     if call.is_anonymous() && OVERRIDES.iter().any(|(parameter, _)| request.param(parameter).is_some()) {
         let what = "Request specific response headers cannot be used for anonymous GET requests.";

@@ -10,13 +10,13 @@ const LIMITS: Limits = Limits { bytes: 64 << 10, elements: 64 };
 impl S3Error {
     /// The body it is answered with. `resource` is the path that was asked for, or nothing; `host_id` may be nothing too.
     ///
-    /// It has no namespace: clients of all kinds look for `/Error/Code`.
+    /// It has no namespace: clients of all kinds look for `/Error/Code`. What a client sent and XML cannot hold is not told again.
     pub fn to_xml(&self, resource: &str, request_id: &str, host_id: &str) -> String {
         let mut writer = Writer::bare("Error");
         writer.text("Code", self.code.name());
         writer.text("Message", &self.message);
         for (name, value) in &self.fields {
-            writer.text(name, value);
+            writer.text(name, &value.replace(is_not_for_xml, "\u{fffd}"));
         }
         if !resource.is_empty() {
             writer.text("Resource", resource);
@@ -27,6 +27,11 @@ impl S3Error {
         }
         writer.finish()
     }
+}
+
+/// Whether no document of XML 1.0 can hold it (its section 2.2, `Char`).
+pub(super) fn is_not_for_xml(character: char) -> bool {
+    matches!(character, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// The body of an error, as a client reads it.
@@ -109,7 +114,10 @@ mod tests {
     fn fields_and_escapes() {
         let error = S3Error::from(Code::NoSuchBucket).field("BucketName", "a<b\u{1}");
         let body = error.to_xml("", "1", "h&h");
-        assert!(body.ends_with("<BucketName>a&lt;b&#x1;</BucketName><RequestId>1</RequestId><HostId>h&amp;h</HostId></Error>"), "{body}");
+        assert!(
+            body.ends_with("<BucketName>a&lt;b\u{fffd}</BucketName><RequestId>1</RequestId><HostId>h&amp;h</HostId></Error>"),
+            "{body}"
+        );
         let read = ErrorDocument::parse(body.as_bytes()).expect("an error");
         assert_eq!((read.field("BucketName"), read.host_id.as_deref(), read.resource.as_deref()), (Some("a<b\u{1}"), Some("h&h"), None));
     }

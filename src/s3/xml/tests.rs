@@ -279,7 +279,8 @@ proptest! {
     fn errors(message in text(), resource in text(), request_id in text(), host_id in text(), value in text()) {
         let error = S3Error::with(Code::NoSuchKey, message.clone()).field("Key", value.clone());
         let read = ErrorDocument::parse(error.to_xml(&resource, &request_id, &host_id).as_bytes()).expect("an error");
-        prop_assert_eq!((read.known(), &read.message, read.field("Key")), (Some(Code::NoSuchKey), &message, Some(value.as_str())));
+        let told = value.replace(super::failure::is_not_for_xml, "\u{fffd}");
+        prop_assert_eq!((read.known(), &read.message, read.field("Key")), (Some(Code::NoSuchKey), &message, Some(told.as_str())));
         prop_assert_eq!(read.request_id, Some(request_id));
         prop_assert_eq!((read.resource.unwrap_or_default(), read.host_id.unwrap_or_default()), (resource, host_id));
     }

@@ -1,0 +1,173 @@
+"""What S3 has and Basin does not: it says so, with 501 NotImplemented, and nothing is kept or pretended."""
+
+from harness import check, md5, refused, same
+from post import post
+
+
+def says_no(t, method, path, query=None, headers=None, body=b"", codes=("NotImplemented",)):
+    answer = t.request(method, path, query, headers, body, t.main_user)
+    what = f"{method} {path.split('/', 2)[-1]}?{'&'.join(query or {})} {headers or ''}"
+    if answer.status < 300:
+        check(False, f"{what}: status {answer.status}, a false success")
+    check((answer.status, answer.code()) == (501, "NotImplemented") or answer.code() in codes, f"{what}: {answer.status} {answer.code()}")
+
+
+def test_settings_of_buckets(t):
+    """PUT of settings that do nothing here."""
+    name = t.bucket()
+    for setting, body in (
+        ("encryption", b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>"
+         b"</ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>"),
+        ("lifecycle", b"<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter/><Expiration><Days>1</Days></Expiration></Rule>"
+         b"</LifecycleConfiguration>"),
+        ("website", b"<WebsiteConfiguration><IndexDocument><Suffix>index.html</Suffix></IndexDocument></WebsiteConfiguration>"),
+        ("replication", b"<ReplicationConfiguration/>"),
+        ("logging", b"<BucketLoggingStatus/>"),
+        ("accelerate", b"<AccelerateConfiguration><Status>Enabled</Status></AccelerateConfiguration>"),
+        ("notification", b"<NotificationConfiguration/>"),
+        ("object-lock", b"<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"),
+        ("requestPayment", b"<RequestPaymentConfiguration><Payer>Requester</Payer></RequestPaymentConfiguration>"),
+        ("analytics", b"<AnalyticsConfiguration/>"),
+        ("inventory", b"<InventoryConfiguration/>"),
+        ("metrics", b"<MetricsConfiguration/>"),
+        ("intelligent-tiering", b"<IntelligentTieringConfiguration/>"),
+        ("metadataConfiguration", b"<MetadataConfiguration/>"),
+    ):  # fmt: skip
+        says_no(t, "PUT", f"/{name}", {setting: None, "id": "x"}, {"Content-MD5": md5(body)}, body)
+
+
+def test_settings_of_buckets_that_are_read(t):
+    """GET of them: that there is none, or NotImplemented; never the list of the bucket's objects."""
+    name = t.filled("k")
+    for setting in ("website", "replication", "accelerate", "analytics", "inventory", "metrics", "intelligent-tiering", "metadataTable"):
+        answer = t.request("GET", f"/{name}", {setting: None}, user=t.main_user)
+        check(answer.status in (404, 501), f"GET ?{setting}: status {answer.status}")
+
+
+def test_settings_of_buckets_that_are_removed(t):
+    """DELETE of them removes no bucket."""
+    name = t.bucket()
+    for setting in ("website", "replication", "analytics", "inventory", "metrics", "intelligent-tiering", "metadataTable"):
+        answer = t.request("DELETE", f"/{name}", {setting: None}, user=t.main_user)
+        check(answer.status in (204, 404, 501), f"DELETE ?{setting}: status {answer.status}")
+        t.main.head_bucket(Bucket=name)
+
+
+def test_lock_of_buckets(t):
+    """A bucket with object lock is not made."""
+    name = t.name()
+    says_no(t, "PUT", f"/{name}", None, {"x-amz-bucket-object-lock-enabled": "true"})
+    refused(404, "404", t.main.head_bucket, Bucket=name)
+    t.request("PUT", f"/{name}", headers={"x-amz-bucket-object-lock-enabled": "false"}, user=t.main_user).expect(200)
+
+
+def test_lock_of_objects(t):
+    """Retention and legal hold, as settings and as headers."""
+    name = t.versioned()
+    t.put(name, "k")
+    retention = b"<Retention><Mode>GOVERNANCE</Mode><RetainUntilDate>2040-01-01T00:00:00Z</RetainUntilDate></Retention>"
+    says_no(t, "PUT", f"/{name}/k", {"retention": None}, None, retention, ("InvalidRequest",))
+    says_no(t, "PUT", f"/{name}/k", {"legal-hold": None}, None, b"<LegalHold><Status>ON</Status></LegalHold>", ("InvalidRequest",))
+    for what in ("retention", "legal-hold"):
+        says_no(t, "GET", f"/{name}/k", {what: None}, codes=("InvalidRequest",))
+    date = {"x-amz-object-lock-mode": "GOVERNANCE", "x-amz-object-lock-retain-until-date": "2040-01-01T00:00:00Z"}
+    for headers in (date, {"x-amz-object-lock-legal-hold": "ON"}):
+        says_no(t, "PUT", f"/{name}/l", None, headers, codes=("InvalidRequest",))
+        says_no(t, "POST", f"/{name}/l", {"uploads": None}, headers, codes=("InvalidRequest",))
+        says_no(t, "PUT", f"/{name}/l", None, {**headers, "x-amz-copy-source": f"{name}/k"}, codes=("InvalidRequest",))
+    refused(404, "404", t.main.head_object, Bucket=name, Key="l")
+
+
+ENCRYPTION = (
+    {"x-amz-server-side-encryption": "AES256"},
+    {"x-amz-server-side-encryption": "aws:kms", "x-amz-server-side-encryption-aws-kms-key-id": "testkey-1"},
+    {
+        "x-amz-server-side-encryption-customer-algorithm": "AES256",
+        "x-amz-server-side-encryption-customer-key": "pO3upElrwuEXSoFwCfnZPdSsmt/xWeFa0N9KgDijwVs=",
+        "x-amz-server-side-encryption-customer-key-md5": "DWygnHRtgiJ77HCm+1rvHw==",
+    },
+)
+
+
+def test_encryption(t):
+    """An object that is to be encrypted is not kept in the clear."""
+    name = t.filled("source")
+    for headers in ENCRYPTION:
+        says_no(t, "PUT", f"/{name}/k", None, headers, b"secret")
+        says_no(t, "POST", f"/{name}/k", {"uploads": None}, headers)
+        says_no(t, "PUT", f"/{name}/k", None, {**headers, "x-amz-copy-source": f"{name}/source"})
+    refused(404, "404", t.main.head_object, Bucket=name, Key="k")
+
+
+def test_encryption_of_forms(t):
+    """Nor by a form."""
+    name = t.bucket(ACL="public-read-write")
+    for headers in ENCRYPTION:
+        answer = post(t, name, {"key": "k", **headers})
+        check(answer.status in (400, 501), f"{list(headers)[0]}: status {answer.status}")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="k")
+
+
+def test_encryption_of_reads(t):
+    """Reading with a customer's key what is not encrypted: 400, or NotImplemented."""
+    name = t.filled("k")
+    for method in ("GET", "HEAD"):
+        for headers in ENCRYPTION:
+            answer = t.request(method, f"/{name}/k", headers=headers, user=t.main_user)
+            check(answer.status in (400, 501), f"{method} {list(headers)[0]}: status {answer.status}")
+
+
+def test_encryption_of_copied_sources(t):
+    """A source that is said to be encrypted."""
+    name = t.filled("k")
+    headers = {f"x-amz-copy-source{field[5:]}": value for field, value in ENCRYPTION[2].items()}
+    answer = t.request("PUT", f"/{name}/l", headers={**headers, "x-amz-copy-source": f"{name}/k"}, user=t.main_user)
+    check(answer.status in (400, 501), f"status {answer.status}")
+
+
+def test_storage_classes(t):
+    """Classes that there are not are refused, not taken for STANDARD."""
+    name = t.bucket()
+    for named in ("GLACIER", "DEEP_ARCHIVE", "STANDARD_IA", "INTELLIGENT_TIERING", "EXPRESS_ONEZONE"):
+        answer = t.request("PUT", f"/{name}/k", headers={"x-amz-storage-class": named}, user=t.main_user)
+        if answer.status == 200:
+            told = t.request("HEAD", f"/{name}/k", user=t.main_user).headers.get("x-amz-storage-class")
+            same(told, named, f"class told of {named}")
+        else:
+            check(answer.code() in ("InvalidStorageClass", "NotImplemented"), f"{named}: {answer.code()}")
+
+
+def test_operations_on_objects(t):
+    """Restore, select, torrent, append and rename."""
+    name = t.filled("k", "l")
+    says_no(t, "POST", f"/{name}/k", {"restore": None}, None, b"<RestoreRequest><Days>1</Days></RestoreRequest>")
+    says_no(t, "POST", f"/{name}/k", {"select": None, "select-type": "2"}, None, b"<SelectObjectContentRequest/>")
+    says_no(t, "GET", f"/{name}/k", {"torrent": None}, codes=("NoSuchKey", "MethodNotAllowed"))
+    says_no(t, "PUT", f"/{name}/k", None, {"x-amz-write-offset-bytes": "1"}, b"x")
+    says_no(t, "PUT", f"/{name}/m", {"renameObject": None}, {"x-amz-rename-source": f"{name}/k"})
+    same((t.body(name, "k"), t.body(name, "l")), (b"k", b"l"), "bodies")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="m")
+
+
+def test_directory_buckets(t):
+    """A directory bucket is not made as if it were one, or it works."""
+    name = t.name()
+    body = (
+        b'<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Location><Name>use1-az4</Name>'
+        b"<Type>AvailabilityZone</Type></Location><Bucket><DataRedundancy>SingleAvailabilityZone</DataRedundancy>"
+        b"<Type>Directory</Type></Bucket></CreateBucketConfiguration>"
+    )
+    for path in (f"/{name}", f"/{name}--use1-az4--x-s3"):
+        answer = t.request("PUT", path, body=body, user=t.main_user)
+        check(
+            (answer.status, answer.code()) in ((501, "NotImplemented"), (400, "InvalidBucketName"), (400, "InvalidRequest")),
+            f"{path}: {answer.status}",
+        )
+
+
+def test_other_services(t):
+    """Requests for IAM, STS and other services are refused with a 4xx or 501, not with a 500."""
+    body = b"Action=ListRoles&Version=2010-05-08"
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = t.request("POST", "/", headers=headers, body=body, user=t.main_user)
+    check(answer.status in (400, 403, 404, 405, 501), f"status {answer.status}")
