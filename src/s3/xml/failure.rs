@@ -119,7 +119,7 @@ mod tests {
             "{body}"
         );
         let read = ErrorDocument::parse(body.as_bytes()).expect("an error");
-        assert_eq!((read.field("BucketName"), read.host_id.as_deref(), read.resource.as_deref()), (Some("a<b\u{1}"), Some("h&h"), None));
+        assert_eq!((read.field("BucketName"), read.host_id.as_deref(), read.resource.as_deref()), (Some("a<b\u{fffd}"), Some("h&h"), None));
     }
 
     #[test]
