@@ -9,6 +9,7 @@ use super::http::server::{Connections, listen};
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
+use crate::base::units::human_bytes;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::DiskConfig;
 use crate::device::socket::TcpListener;
@@ -21,6 +22,8 @@ use crate::store::tools::{Format, make};
 
 /// Where a server without a device keeps its store.
 const PLACE: &str = "basin-data";
+/// Memory of a core beside its cache, at least: what a few long objects on their way take.
+const MEMORY_MIN: u64 = 64 << 20;
 /// How long requests under way may take when the server is asked to stop.
 const GRACE: Nanos = Nanos::from_secs(10);
 /// How often the connections are counted then.
@@ -30,7 +33,12 @@ const LOOK: Nanos = Nanos::from_millis(10);
 ///
 /// # Errors
 /// The configuration, the store, or an address that is taken.
-pub fn serve(config: &Config, say: impl Fn(&str)) -> Result<()> {
+pub fn serve(config: &Config, say: fn(&str)) -> Result<()> {
+    let (memory, cache) = (config.store.memory.0, config.store.cache.0);
+    if memory < cache.saturating_add(MEMORY_MIN) {
+        let what = format!("{} of memory, of which {} are for the cache", human_bytes(memory), human_bytes(cache));
+        return Err(Error::new(ErrorKind::Usage, what).remedy(format!("leave {} beside the cache, for each core", human_bytes(MEMORY_MIN))));
+    }
     let mut rng = Rng::from_kernel();
     let mut users = config.users.clone();
     let device = match &config.store.device {
@@ -82,7 +90,6 @@ pub fn serve(config: &Config, say: impl Fn(&str)) -> Result<()> {
     let config = config.clone();
     let region = config.region.clone().unwrap_or_else(|| REGION.into());
     let first_ids: Vec<u64> = (0..cores).map(|_| rng.u64() >> 1).collect();
-    say(&format!("http://{}", config.http.listen));
     let each = move |core: Core, store: Store| {
         let (config, region, users, first_id) = (config.clone(), region.clone(), users.clone(), first_ids[store.core()]);
         async move {
@@ -98,6 +105,9 @@ pub fn serve(config: &Config, say: impl Fn(&str)) -> Result<()> {
                 let (shared, ledger, connections) = (shared.clone(), ledger.clone(), connections.clone());
                 core.spawn(async move { listen(shared, &listener, &ledger, &connections, most).await })
             };
+            if store.core() == 0 {
+                say(&format!("http://{}", config.http.listen));
+            }
             core.stopping().await;
             listening.abort();
             shared.is_draining.set(true);
