@@ -561,13 +561,20 @@ fn run(seed: u64) -> Option<Compacted> {
         all.kept += compacted.kept;
         all.bytes += compacted.bytes;
         drop(world);
-        // What somebody gave up waiting for may be under way still, and what has come of it may wait for a task. Those go with the core,
-        // which would stay with them, and there would be too many of them one day.
-        core.drain(core.now().saturating_add(Nanos::from_secs(1)));
-        core.shut_down(Nanos::ZERO);
+        // What somebody gave up waiting for may be under way still, and what has come of it may wait for a task, which has a second to run.
+        let (settling, of_core) = (slab.clone(), core.clone());
+        let settle = async move {
+            let until = of_core.now().saturating_add(Nanos::from_secs(1));
+            while settling.census().free < settling.census().total && of_core.now() < until {
+                of_core.sleep(Nanos::from_micros(100)).await;
+            }
+        };
+        core.run(settle).expect("it does not panic");
         let census = slab.census();
         let is_all_free = census.balances() && (census.owned, census.in_flight, census.quarantined) == (0, 0, 0);
         assert!(is_all_free, "seed {seed}, life {life}: {census}");
+        // What has tasks of its own goes, or the core stays and there are too many of them one day.
+        core.shut_down(Nanos::ZERO);
     }
     Some(all)
 }

@@ -181,6 +181,11 @@ fn told(error: S3Error) -> Answer {
     Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
 
+/// Says that an answer that was to be sent cannot be, and nothing of it was.
+async fn fail(stream: &mut Stream) -> Result<()> {
+    stream.write(&[b"HTTP/1.1 500 Internal Server Error\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"]).await
+}
+
 /// Sends an answer; whether all of it.
 async fn send(
     shared: &Shared,
@@ -213,9 +218,7 @@ async fn send(
     }
     if responder.finish().is_err() {
         // What a client put years ago may be no header any more.
-        Respond::new(&mut head, 500).header("connection", "close");
-        head.extend_from_slice(b"content-length: 0\r\n\r\n");
-        stream.write(&[&head]).await?;
+        fail(stream).await?;
         return Ok(false);
     }
     let mut get = match answer.content {
@@ -239,8 +242,11 @@ async fn send(
             }
             Ok(None) => break,
             Err(failure) => {
-                // The length is told already: the only way to say that it is not all is to end the connection.
                 tracing::error!(id = format!("{id:016X}"), "{failure}");
+                // Where the length is told already, the only way to say that it is not all is to end the connection.
+                if !head.is_empty() {
+                    fail(stream).await?;
+                }
                 return Ok(false);
             }
         }
