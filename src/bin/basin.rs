@@ -9,8 +9,9 @@ use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
 use basin::peer;
 use basin::reactor::PollMode;
-use basin::s3::config::{Bytes, Config};
+use basin::s3::log;
 use basin::s3::serve::serve;
+use basin::s3::settings::{self, Loaded};
 use basin::selftest::{self, Devices};
 use basin::store::check::{Progress, Scrub};
 use basin::store::format::FormatConfig;
@@ -45,31 +46,76 @@ enum Command {
     Store(StoreTask),
     /// Serve S3 on a store
     Serve(Serve),
+    /// Look at the settings of a server
+    #[command(subcommand)]
+    Config(ConfigTask),
 }
 
 #[derive(Args)]
+#[command(after_help = "Every setting has an environment variable too: docs/OPERATING.md has them all.")]
 struct Serve {
     /// File or device with a store; a file that is not there is made. Without it ./basin-data/store.img
     #[arg(value_name = "DEVICE")]
     device: Option<PathBuf>,
-    /// A file of settings (TOML)
+    /// A file of settings: YAML where it ends in .yaml, .yml or .json, else TOML
     #[arg(long, value_name = "FILE", env = "BASIN_CONFIG")]
     config: Option<PathBuf>,
     /// Where to listen
-    #[arg(long, value_name = "ADDRESS:PORT", env = "BASIN_HTTP_LISTEN")]
-    listen: Option<std::net::SocketAddr>,
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Where to tell /metrics and /health
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<String>,
     /// Bytes of a file that is made
-    #[arg(long, value_parser = bytes, env = "BASIN_STORE_SIZE")]
-    size: Option<u64>,
+    #[arg(long)]
+    size: Option<String>,
     /// Cores to work on
-    #[arg(long, env = "BASIN_STORE_CORES")]
-    cores: Option<usize>,
+    #[arg(long)]
+    cores: Option<String>,
     /// Bytes of memory for each core
-    #[arg(long, value_parser = bytes, env = "BASIN_STORE_MEMORY")]
-    memory: Option<u64>,
+    #[arg(long)]
+    memory: Option<String>,
     /// Bytes of it for objects that are read often
-    #[arg(long, value_parser = bytes, env = "BASIN_STORE_CACHE")]
-    cache: Option<u64>,
+    #[arg(long)]
+    cache: Option<String>,
+    /// What is logged: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// The RDMA device: soft, soft:udp, soft:shm, one of the kernel's, or off
+    #[arg(long, value_name = "RDMA_DEV")]
+    rdma: Option<String>,
+    /// The TCP port at which queue pairs are connected
+    #[arg(long, value_name = "PORT")]
+    rdma_port: Option<String>,
+}
+
+impl Serve {
+    /// All settings, from wherever they come.
+    fn load(self) -> Result<Loaded, Error> {
+        let Serve { device, config, listen, metrics, size, cores, memory, cache, log_level, rdma, rdma_port } = self;
+        let device = device.map(|device| device.to_string_lossy().into_owned());
+        let options = [
+            ("store.device", device),
+            ("http.listen", listen),
+            ("metrics.listen", metrics),
+            ("store.size", size),
+            ("store.cores", cores),
+            ("store.memory", memory),
+            ("store.cache", cache),
+            ("log_level", log_level),
+            ("rdma.enabled", rdma.as_deref().filter(|rdma| *rdma == "off").map(|_| "false".to_owned())),
+            ("rdma.device_name", rdma.filter(|rdma| rdma != "off")),
+            ("rdma.port", rdma_port),
+        ];
+        let given: Vec<_> = options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        settings::load(config.as_deref(), &settings::environment(), &given)
+    }
+}
+
+#[derive(Subcommand)]
+enum ConfigTask {
+    /// Print the settings that `basin serve` would have with the same file, environment and options, and where each comes from
+    Check(Serve),
 }
 
 #[derive(Subcommand)]
@@ -379,6 +425,7 @@ fn main() -> ExitCode {
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
         Command::Store(task) => run_store(task),
         Command::Serve(arguments) => run_serve(arguments),
+        Command::Config(ConfigTask::Check(arguments)) => arguments.load().map(|loaded| print(loaded.text())),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -395,17 +442,12 @@ fn exit_code(error: &Error) -> u8 {
 }
 
 fn run_serve(arguments: Serve) -> Result<(), Error> {
-    let Serve { device, config, listen, size, cores, memory, cache } = arguments;
-    let mut config = config.map_or_else(|| Ok(Config::default()), |path| Config::read(&path))?;
-    config.store.device = device.or(config.store.device);
-    config.http.listen = listen.unwrap_or(config.http.listen);
-    config.store.size = size.map_or(config.store.size, Bytes);
-    config.store.cores = cores.unwrap_or(config.store.cores);
-    config.store.memory = memory.map_or(config.store.memory, Bytes);
-    config.store.cache = cache.map_or(config.store.cache, Bytes);
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    serve(&config, |line| print(format!("{line}\n")))
+    let Loaded { config, strays, .. } = arguments.load()?;
+    let logging = log::open(&config)?;
+    for stray in strays {
+        tracing::warn!("{stray} in the environment is no setting");
+    }
+    serve(&config, &logging, |line| print(format!("{line}\n")))
 }
 
 fn run_doctor(arguments: Doctor) -> Result<(), Error> {

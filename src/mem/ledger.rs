@@ -32,7 +32,6 @@ impl Ledger {
 
     /// Counts a copy that a library made by CPU on our behalf.
     #[inline]
-    #[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "only verbs copies inline data"))]
     pub(crate) fn note(&self, bytes: u32) {
         self.count(bytes as usize);
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::error::Code;
 use crate::store::handle::Get;
 
 /// An answer.
@@ -12,6 +13,8 @@ pub struct Answer {
     pub headers: Vec<(Cow<'static, str>, String)>,
     /// Its body.
     pub content: Content,
+    /// Of an error: which.
+    pub code: Option<Code>,
 }
 
 /// The body of an answer.
@@ -29,7 +32,7 @@ pub enum Content {
 impl Answer {
     /// One without a body.
     pub fn new(status: u16) -> Answer {
-        Answer { status, headers: Vec::new(), content: Content::None }
+        Answer { status, headers: Vec::new(), content: Content::None, code: None }
     }
 
     /// A document of XML.

@@ -9,10 +9,10 @@ use super::checksum::{Algorithm, Digests, Kind};
 use super::error::{Code, S3Error};
 use super::http::stream::Stream;
 use super::meta::Checksum;
+use super::rdma::transfer::{Pull, lease};
 use super::request::Request;
 use super::service::headers::{Said, checksum_of};
-use crate::base::Nanos;
-use crate::mem::{Run, Slab};
+use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::wire::http::aws_chunked::{Found, Mode, Signature};
 use crate::wire::http::body::{BadBody, Body as Decoder, Wants};
@@ -22,16 +22,22 @@ use crate::wire::http::head::Framing;
 const PIECE: u32 = 1 << 20;
 /// The bytes of a piece where it is not known how many come.
 const PIECE_OF_UNKNOWN: u32 = 256 << 10;
-/// How long a body waits for memory that others have, and how often it looks.
-const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
-const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
 /// Says that the body may come (RFC 9110, section 15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Where a body is, if it does not come by a stream.
+pub enum Elsewhere {
+    /// In a client's memory.
+    Memory(Pull),
+    /// In a message that has come; none of it is left once it was taken.
+    Message(Option<Shared>, Ledger),
+}
 
 /// A body that may come.
 pub struct Body<'a> {
     core: Core,
-    stream: &'a mut Stream,
+    stream: Option<&'a mut Stream>,
+    elsewhere: Option<Elsewhere>,
     slab: Slab,
     framing: Framing,
     /// The client waits to be told that the body may come.
@@ -49,6 +55,10 @@ pub struct Body<'a> {
     /// The trailers that are to come, by name.
     announced: Vec<Box<str>>,
     digests: Digests,
+    /// Bytes of it that came by no stream.
+    brought: u64,
+    /// The CRC64NVME it was told to have beside what the request says, and that of what has come where nothing else computes it.
+    told_crc: Option<(u64, Option<crc_fast::Digest>)>,
     /// Of the signed chunk that is being received.
     chunk: Option<(Sha256, Signature)>,
 }
@@ -69,21 +79,52 @@ impl<'a> Body<'a> {
             Framing::Length(length) => Some(length),
             Framing::Chunked => None,
         };
+        Body { length, awaits_word, stream: Some(stream), ..Body::none(core, slab, framing) }
+    }
+
+    fn none(core: &Core, slab: &Slab, framing: Framing) -> Body<'a> {
         Body {
             core: core.clone(),
-            stream,
+            stream: None,
+            elsewhere: None,
             slab: slab.clone(),
             framing,
-            awaits_word,
+            awaits_word: false,
             decoder: None,
             is_broken: false,
             payload: Payload::Unsigned,
-            length,
+            length: Some(0),
             content_md5: None,
             checksum: None,
             announced: Vec::new(),
             digests: Digests::default(),
+            brought: 0,
+            told_crc: None,
             chunk: None,
+        }
+    }
+
+    /// A body that comes by no stream: of so many bytes with this CRC64NVME, or none.
+    pub fn apart(core: &Core, slab: &Slab, from: Option<(Elsewhere, u64, u64)>) -> Body<'a> {
+        let mut body = Body::none(core, slab, Framing::None);
+        if let Some((elsewhere, bytes, crc)) = from {
+            body.elsewhere = Some(elsewhere);
+            body.length = Some(bytes);
+            body.told_crc = Some((crc, None));
+        }
+        body
+    }
+
+    /// Its bytes are in a client's memory, and none come by the stream.
+    pub fn take_from(&mut self, pull: Pull) {
+        self.length = Some(pull.bytes());
+        self.elsewhere = Some(Elsewhere::Memory(pull));
+    }
+
+    /// Waits until nothing of it is being read from a client's memory any more.
+    pub async fn end(&mut self) {
+        if let Some(Elsewhere::Memory(pull)) = &mut self.elsewhere {
+            pull.end().await;
         }
     }
 
@@ -99,6 +140,9 @@ impl<'a> Body<'a> {
             Payload::UnsignedTrailer => Some(Mode::UnsignedTrailer),
         };
         self.payload = payload;
+        if mode.is_some() && self.elsewhere.is_some() {
+            return Err(S3Error::with(Code::InvalidRequest, "What is in memory has no framing: x-amz-content-sha256 is UNSIGNED-PAYLOAD."));
+        }
         if mode.is_some() {
             let told = request.text("x-amz-decoded-content-length").and_then(|length| length.parse().ok());
             self.length = Some(told.ok_or_else(|| S3Error::new(Code::MissingContentLength))?);
@@ -117,9 +161,19 @@ impl<'a> Body<'a> {
     /// The bytes it has, as far as that is told.
     pub fn length(&self) -> Option<u64> {
         match self.framing {
-            Framing::None if self.length == Some(0) => None,
+            Framing::None if self.length == Some(0) && self.elsewhere.is_none() => None,
             _ => self.length,
         }
+    }
+
+    /// Whether the request itself has none.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.framing, Framing::None | Framing::Length(0))
+    }
+
+    /// The bytes of it that have come, without its framing.
+    pub fn received(&self) -> u64 {
+        self.decoder.as_ref().map_or(0, Decoder::payload_bytes) + self.brought
     }
 
     /// Whether its framing tells its end as it comes.
@@ -137,6 +191,11 @@ impl<'a> Body<'a> {
         self.digests.md5 = (with_md5 || self.content_md5.is_some()).then(Md5::new);
         let (algorithm, _) = self.checksum.get_or_insert((usual, None));
         self.digests.checksum = Some(algorithm.start());
+        if let Some((_, running)) = &mut self.told_crc
+            && *algorithm != Algorithm::Crc64Nvme
+        {
+            *running = Some(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme));
+        }
         if matches!(self.payload, Payload::Sha256(_)) {
             self.digests.sha256 = Some(Sha256::new());
         }
@@ -147,8 +206,13 @@ impl<'a> Body<'a> {
     /// # Errors
     /// It is not what was said of it, or ends too early; no memory, or a client that is too slow.
     pub async fn next(&mut self) -> Result<Option<Run>, S3Error> {
-        if std::mem::take(&mut self.awaits_word) {
-            self.stream.write(&[CONTINUE]).await.map_err(|_| S3Error::new(Code::IncompleteBody))?;
+        if self.elsewhere.is_some() {
+            return self.brought().await;
+        }
+        if std::mem::take(&mut self.awaits_word)
+            && let Some(stream) = &mut self.stream
+        {
+            stream.write(&[CONTINUE]).await.map_err(|_| S3Error::new(Code::IncompleteBody))?;
         }
         let taken = self.decoder.as_ref().map_or(0, Decoder::payload_bytes);
         let size = match self.length {
@@ -159,7 +223,7 @@ impl<'a> Body<'a> {
             self.take(None, 0, 0).await?;
             return Ok(None);
         }
-        let mut run = self.memory(size).await?;
+        let mut run = lease(&self.core, &self.slab, size).await?;
         let filled = self.take(Some(&mut run), 0, size).await?;
         if filled == 0 {
             return Ok(None);
@@ -168,10 +232,35 @@ impl<'a> Body<'a> {
         Ok(Some(run))
     }
 
+    /// The next piece of what does not come by a stream.
+    async fn brought(&mut self) -> Result<Option<Run>, S3Error> {
+        let run = match &mut self.elsewhere {
+            Some(Elsewhere::Memory(pull)) => pull.next().await?,
+            Some(Elsewhere::Message(message, ledger)) => match message.take().filter(|message| !message.is_empty()) {
+                Some(message) => {
+                    let mut run = lease(&self.core, &self.slab, message.len()).await?;
+                    run.set_len(message.len());
+                    ledger.copy(run.as_mut_slice(), message.as_slice());
+                    Some(run)
+                }
+                None => None,
+            },
+            None => None,
+        };
+        if let Some(run) = &run {
+            self.brought += u64::from(run.len());
+            self.digests.update(run.as_slice());
+            if let Some((_, Some(running))) = &mut self.told_crc {
+                running.update(run.as_slice());
+            }
+        }
+        Ok(run)
+    }
+
     /// Receives until so many bytes are there, or the end is; without a place for payload there may be none.
     async fn take(&mut self, mut run: Option<&mut Run>, mut filled: u32, size: u32) -> Result<u32, S3Error> {
         loop {
-            let Some(decoder) = &mut self.decoder else { return Ok(0) };
+            let (Some(decoder), Some(stream)) = (&mut self.decoder, &mut self.stream) else { return Ok(0) };
             match decoder.wants() {
                 Wants::End => return Ok(filled),
                 Wants::Data(_) if filled == size => match run {
@@ -181,7 +270,7 @@ impl<'a> Body<'a> {
                 Wants::Data(most) => {
                     let run = run.as_deref_mut().expect("there is room, so there is a run");
                     let most = most.min(u64::from(size - filled)) as u32;
-                    let count = match self.stream.receive(run, filled, most).await {
+                    let count = match stream.receive(run, filled, most).await {
                         Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
                         Ok(count) => count,
                         Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
@@ -197,11 +286,14 @@ impl<'a> Body<'a> {
                 }
                 Wants::Line => {
                     // Of what is there first; a line may be there in part.
-                    let step = decoder.framing(self.stream.pending()).map_err(|bad| self.broken(bad))?;
-                    self.stream.consume(step.used);
+                    let step = match decoder.framing(stream.pending()) {
+                        Ok(step) => step,
+                        Err(bad) => return Err(self.broken(bad)),
+                    };
+                    stream.consume(step.used);
                     match step.found {
                         Some(found) => self.found(found)?,
-                        None if step.used == 0 => match self.stream.more().await {
+                        None if step.used == 0 => match stream.more().await {
                             Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
                             Ok(_) => {}
                             Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
@@ -229,25 +321,14 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Memory for a piece. Others give theirs back when what they do is done.
-    async fn memory(&self, bytes: u32) -> Result<Run, S3Error> {
-        let until = self.core.now().saturating_add(MEMORY_PATIENCE);
-        loop {
-            match self.slab.run(bytes) {
-                Ok(run) => return Ok(run),
-                Err(_) if self.core.now() < until => self.core.sleep(MEMORY_LOOK).await,
-                Err(_) => return Err(Code::SlowDown.into()),
-            }
-        }
-    }
-
     /// What was computed, now that all of it is there and is what the request says.
     ///
     /// # Errors
     /// `XAmzContentSHA256Mismatch`, `BadDigest`, `IncompleteBody`, `SignatureDoesNotMatch`.
     pub fn digested(&mut self) -> Result<Digested, S3Error> {
         let decoder = self.decoder.as_ref().expect("a body is held to its request before it is received");
-        if self.length.is_some_and(|length| length != decoder.payload_bytes()) {
+        // What does not come by a stream was counted by who brought it.
+        if self.elsewhere.is_none() && self.length.is_some_and(|length| length != decoder.payload_bytes()) {
             return Err(Code::IncompleteBody.into());
         }
         let trailers = decoder.trailers();
@@ -271,6 +352,16 @@ impl<'a> Body<'a> {
                 return Err(S3Error::new(Code::XAmzContentSha256Mismatch)
                     .field("ClientComputedContentSHA256", hex(said))
                     .field("S3ComputedContentSHA256", hex(&found)));
+            }
+        }
+        if let Some((told, running)) = self.told_crc.take() {
+            let found = match (running, &digests.checksum) {
+                (Some(running), _) => Some(running.finalize()),
+                (None, Some(running)) => running.crc64nvme(),
+                (None, None) => None,
+            };
+            if found != Some(told) {
+                return Err(S3Error::with(Code::BadDigest, "The CRC64NVME you specified did not match what was received."));
             }
         }
         let md5: Option<[u8; 16]> = digests.md5.map(|md5| md5.finalize().into());
@@ -327,19 +418,19 @@ impl<'a> Body<'a> {
             self.decoder = Decoder::new(self.framing, None).ok();
         }
         loop {
-            let Some(decoder) = &mut self.decoder else { return false };
+            let (Some(decoder), Some(stream)) = (&mut self.decoder, &mut self.stream) else { return false };
             match decoder.wants() {
                 _ if self.is_broken => return false,
                 Wants::End => return true,
                 // Who waits for a word and gets an answer may send it all the same, or not.
                 _ if self.awaits_word => return false,
                 wants => {
-                    let pending = self.stream.pending().len();
+                    let pending = stream.pending().len();
                     if decoder.payload_bytes() > most {
                         return false;
                     }
                     if pending == 0 {
-                        if !matches!(self.stream.more().await, Ok(1..)) {
+                        if !matches!(stream.more().await, Ok(1..)) {
                             return false;
                         }
                         continue;
@@ -347,13 +438,13 @@ impl<'a> Body<'a> {
                     match wants {
                         Wants::Data(wanted) => {
                             let count = wanted.min(pending as u64);
-                            self.stream.consume(count as usize);
+                            stream.consume(count as usize);
                             decoder.data(count);
                         }
                         _ => {
-                            let Ok(step) = decoder.framing(self.stream.pending()) else { return false };
-                            self.stream.consume(step.used);
-                            if step.used == 0 && step.found.is_none() && !matches!(self.stream.more().await, Ok(1..)) {
+                            let Ok(step) = decoder.framing(stream.pending()) else { return false };
+                            stream.consume(step.used);
+                            if step.used == 0 && step.found.is_none() && !matches!(stream.more().await, Ok(1..)) {
                                 return false;
                             }
                         }

@@ -168,6 +168,14 @@ impl Running {
         }
     }
 
+    /// The CRC64NVME so far, if it is that.
+    pub fn crc64nvme(&self) -> Option<u64> {
+        match self {
+            Running::Crc(Algorithm::Crc64Nvme, digest) => Some(digest.finalize()),
+            _ => None,
+        }
+    }
+
     /// The checksum, in the order of bytes in which it is told.
     pub fn finish(self) -> Vec<u8> {
         match self {

@@ -1,32 +1,91 @@
-//! What a server is configured with: a file, over it the environment, over that the command line.
+//! What a server is configured with. Where each value comes from is [`settings`](super::settings)' matter.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Visitor};
 
-use super::access::users::{KeyConfig, UserConfig};
+use super::access::users::{KeyConfig, UserConfig, Users};
 use crate::base::error::ErrorKind;
-use crate::base::units::parse_bytes;
+use crate::base::units::{human_bytes, parse_bytes};
 use crate::base::{Error, Result, Rng};
+use crate::device::rdma::RdmaName;
 
 /// A number of bytes: `64M`, `4G`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
 impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Form {
-            Number(u64),
-            Text(String),
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        struct Form;
+        impl Visitor<'_> for Form {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes, such as \"512M\"")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Bytes, E> {
+                Ok(Bytes(number))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Bytes, E> {
+                u64::try_from(number).map(Bytes).map_err(|_| E::custom(format!("{number} is less than no bytes")))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Bytes, E> {
+                parse_bytes(text).map(Bytes).map_err(E::custom)
+            }
         }
-        match Form::deserialize(deserializer)? {
-            Form::Number(number) => Ok(Bytes(number)),
-            Form::Text(text) => parse_bytes(&text).map(Bytes).map_err(serde::de::Error::custom),
-        }
+        deserializer.deserialize_any(Form)
     }
+}
+
+/// A secret as it is configured. It does not show itself, and what is wrong with it is told without it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(pub String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden(..)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Hidden {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hidden, D::Error> {
+        secret(deserializer).map(Hidden)
+    }
+}
+
+/// Text that no error repeats.
+pub fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    // What serde says of a value of another type holds the value.
+    String::deserialize(deserializer).map_err(|_| D::Error::custom("a secret is text, in quotes"))
+}
+
+/// What is logged: a level, or levels by where it comes from, as `RUST_LOG` has them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct LogLevel(pub String);
+
+impl Default for LogLevel {
+    fn default() -> LogLevel {
+        LogLevel("info".into())
+    }
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// A JSON object.
+    Json,
 }
 
 /// The HTTP front.
@@ -39,11 +98,16 @@ pub struct Http {
     pub domains: Vec<String>,
     /// Connections at once, over all cores.
     pub connections: usize,
+    /// When the server is asked to stop: seconds in which it goes on as before, but for `/health`, which says that it is about to go.
+    pub unready_seconds: u64,
+    /// Seconds that requests under way may take after that.
+    pub drain_seconds: u64,
 }
 
 impl Default for Http {
     fn default() -> Http {
-        Http { listen: (Ipv4Addr::LOCALHOST, 9000).into(), domains: Vec::new(), connections: 10_000 }
+        let listen = (Ipv4Addr::LOCALHOST, 9000).into();
+        Http { listen, domains: Vec::new(), connections: 10_000, unready_seconds: 0, drain_seconds: 10 }
     }
 }
 
@@ -69,14 +133,119 @@ impl Default for StoreConfig {
     }
 }
 
+/// The RDMA front.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RdmaConfig {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// The TCP port that queue pairs are connected at, beside that of HTTP, at the same address; 0: that of HTTP alone.
+    pub port: u16,
+    /// The device: `soft`, `soft:udp`, `soft:shm`, or one of the kernel's (`mlx5_0`).
+    pub device_name: String,
+    /// The port of a device of the kernel.
+    pub ib_port: Option<u8>,
+    /// The index of its address in its table.
+    pub gid_index: Option<u32>,
+    /// The address of the soft HCA; that of HTTP without it, where that is one.
+    pub address: Option<IpAddr>,
+    /// The soft HCA's UDP port: any without it. Clients with a NIC are met at 4791 only, and there by the first core alone.
+    pub udp_port: u16,
+    /// Requests in a send queue, at most.
+    pub max_send_wr: u32,
+    /// Receives in a receive queue, at most: requests of the native mode that a client may have under way.
+    pub max_recv_wr: u32,
+}
+
+impl Default for RdmaConfig {
+    fn default() -> RdmaConfig {
+        RdmaConfig {
+            enabled: true,
+            port: 9100,
+            device_name: "soft".into(),
+            ib_port: None,
+            gid_index: None,
+            address: None,
+            udp_port: 0,
+            max_send_wr: 512,
+            max_recv_wr: 256,
+        }
+    }
+}
+
+impl RdmaConfig {
+    /// The device by name.
+    ///
+    /// # Errors
+    /// `Usage`: no such name, or a port where there is none.
+    pub fn device(&self) -> Result<RdmaName> {
+        match (self.device_name.parse()?, self.ib_port) {
+            (name, None) => Ok(name),
+            (RdmaName::Verbs(name), Some(port)) if !name.contains(':') => Ok(RdmaName::Verbs(format!("{name}:{port}"))),
+            (name, Some(port)) => {
+                let error = Error::new(ErrorKind::Usage, format!("rdma: ib_port {port} of the device {name}"));
+                Err(error.remedy("ib_port is for devices of the kernel, and is named once"))
+            }
+        }
+    }
+}
+
+/// What is told to those who watch the server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Where; nowhere without an address. Nobody is asked there who he is.
+    pub listen: Option<SocketAddr>,
+}
+
+/// A user who may do everything, for servers whose secrets come from the environment.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// The access key.
+    pub access_key: Option<String>,
+    /// Its secret.
+    pub secret_key: Option<Hidden>,
+}
+
+/// When objects end by themselves.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Lifecycle {
+    /// Seconds from one round through all buckets with rules to the next.
+    pub interval_seconds: NonZeroU32,
+    /// Seconds that a day of a rule has. With other than 86,400, to see rules at work, nothing is rounded to midnight.
+    pub day_seconds: NonZeroU32,
+}
+
+impl Default for Lifecycle {
+    fn default() -> Lifecycle {
+        Lifecycle { interval_seconds: const { NonZeroU32::new(3600).unwrap() }, day_seconds: const { NonZeroU32::new(86_400).unwrap() } }
+    }
+}
+
 /// What a server is configured with.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// How.
+    pub log_format: LogFormat,
+    /// A line for each request is.
+    pub log_requests: bool,
     /// The HTTP front.
     pub http: Http,
+    /// The RDMA front.
+    pub rdma: RdmaConfig,
     /// The store.
     pub store: StoreConfig,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// The administrator, if there is one beside the users.
+    pub auth: Auth,
+    /// When objects end by themselves.
+    pub lifecycle: Lifecycle,
     /// The region that signatures name and buckets are told to be in.
     pub region: Option<String>,
     /// Who may use it. Without any there is one, whose key is made and kept beside the store.
@@ -86,56 +255,138 @@ pub struct Config {
 /// The region where none is given: what clients without a region use.
 pub const REGION: &str = "us-east-1";
 
+/// Memory of a core beside its cache, at least: what a few long objects on their way take.
+const MEMORY_MIN: u64 = 64 << 20;
+/// The most seconds that a server which was asked to stop goes on: a day.
+const DRAIN_MAX_S: u64 = 86_400;
+/// The most cores a server has.
+const CORES_MAX: usize = 64;
+
 impl Config {
-    /// Reads a file.
+    /// All users, the administrator of [`Auth`] among them.
     ///
     /// # Errors
-    /// `Unavailable`: it cannot be read. `Usage`: it is no configuration, and where.
-    pub fn read(path: &Path) -> Result<Config> {
-        let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io(format!("reading {shown}"), &error))?;
-        let wrong = |error: &dyn std::fmt::Display| Error::new(ErrorKind::Usage, format!("{shown}: {error}"));
-        toml::from_str(&text).map_err(|error| wrong(&error))
+    /// `Usage`: half of a key.
+    pub fn all_users(&self) -> Result<Vec<UserConfig>> {
+        let mut users = self.users.clone();
+        match (&self.auth.access_key, &self.auth.secret_key) {
+            (Some(access_key), Some(Hidden(secret))) => users.push(administrator(access_key, secret)),
+            (None, None) => {}
+            _ => {
+                let error = Error::new(ErrorKind::Usage, "auth: an access key without its secret, or a secret without its access key");
+                return Err(error.remedy("give both, auth.access_key and auth.secret_key, or neither"));
+            }
+        }
+        Ok(users)
+    }
+
+    /// Finds what is wrong with it as a whole.
+    ///
+    /// # Errors
+    /// `Usage`: a value that cannot be, or two that cannot be together.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |what: String, remedy: &str| Err(Error::new(ErrorKind::Usage, what).remedy(remedy));
+        let (memory, cache) = (self.store.memory.0, self.store.cache.0);
+        if memory < cache.saturating_add(MEMORY_MIN) {
+            let what = format!("store.memory: {}, of which store.cache takes {}", human_bytes(memory), human_bytes(cache));
+            return wrong(what, &format!("leave {} beside the cache, for each core", human_bytes(MEMORY_MIN)));
+        }
+        if !(1..=CORES_MAX).contains(&self.store.cores) {
+            return wrong(format!("store.cores: {} cores", self.store.cores), &format!("1 to {CORES_MAX}"));
+        }
+        if self.http.connections < self.store.cores {
+            return wrong(format!("http.connections: {}", self.http.connections), "at least one for each core");
+        }
+        if self.metrics.listen.is_some_and(|listen| listen == self.http.listen && listen.port() != 0) {
+            return wrong(format!("metrics.listen: {}, where S3 is served", self.http.listen), "another port");
+        }
+        for (name, seconds) in [("unready_seconds", self.http.unready_seconds), ("drain_seconds", self.http.drain_seconds)] {
+            if seconds > DRAIN_MAX_S {
+                return wrong(format!("http.{name}: {seconds}"), &format!("{DRAIN_MAX_S} at most"));
+            }
+        }
+        if let Some(domain) = self.http.domains.iter().find(|domain| domain.is_empty() || domain.contains(['/', ':', ' '])) {
+            return wrong(format!("http.domains: {domain:?} is no name of a host"), "a name such as s3.example.com, without a port");
+        }
+        self.rdma.device()?;
+        super::log::filter(self)?;
+        users_of(&self.all_users()?).map(drop)
     }
 }
 
-/// The user of a server that has none configured: its key is made once and kept.
+/// The users of a configuration.
 ///
 /// # Errors
-/// The file cannot be read, made or understood.
-pub fn own_user(path: &Path, rng: &mut Rng) -> Result<UserConfig> {
-    #[derive(Deserialize, serde::Serialize)]
-    struct Kept {
-        access_key: String,
-        secret_key: String,
-    }
-    let shown = path.display();
-    let kept: Kept = match std::fs::read_to_string(path) {
-        Ok(text) => {
-            let unreadable = |error| {
-                let error = Error::new(ErrorKind::Usage, format!("{shown}: {error}"));
-                error.remedy("remove it, and a new key is made")
-            };
-            toml::from_str(&text).map_err(unreadable)?
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let kept = Kept { access_key: format!("BASIN{}", letters(rng, 15)), secret_key: letters(rng, 40) };
-            let text = format!("access_key = \"{}\"\nsecret_key = \"{}\"\n", kept.access_key, kept.secret_key);
-            write_secret(path, &text).map_err(|error| Error::io(format!("writing {shown}"), &error))?;
-            kept
-        }
-        Err(error) => return Err(Error::io(format!("reading {shown}"), &error)),
-    };
-    Ok(UserConfig {
+/// `Usage`: whose is wrong, and what.
+pub fn users_of(users: &[UserConfig]) -> Result<Users> {
+    Users::new(users).map_err(|bad| Error::new(ErrorKind::Usage, bad.to_string()))
+}
+
+fn administrator(access_key: &str, secret_key: &str) -> UserConfig {
+    UserConfig {
         name: "basin".into(),
         display_name: Some("basin".into()),
         email: None,
         account: None,
         id: None,
-        access_keys: vec![KeyConfig { access_key: kept.access_key, secret_key: kept.secret_key }],
+        access_keys: vec![KeyConfig { access_key: access_key.into(), secret_key: secret_key.into() }],
         policies: Vec::new(),
         admin: true,
-    })
+    }
+}
+
+/// The user of a server that has none configured.
+pub struct OwnUser {
+    /// As if it were configured.
+    pub user: UserConfig,
+    /// Where its key is kept, and what is to be written there, if it is not there yet.
+    path: PathBuf,
+    new: Option<String>,
+}
+
+/// The user of a server that has none configured: the key that is kept in a file, or a new one, which is in no file before
+/// [`OwnUser::keep`].
+///
+/// # Errors
+/// The file cannot be read or understood.
+pub fn own_user(path: &Path, rng: &mut Rng) -> Result<OwnUser> {
+    #[derive(Deserialize)]
+    struct Kept {
+        access_key: String,
+        #[serde(deserialize_with = "secret")]
+        secret_key: String,
+    }
+    let shown = path.display();
+    let (kept, new) = match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let unreadable = |error: toml::de::Error| {
+                let error = Error::new(ErrorKind::Usage, format!("{shown}: {}", error.message()));
+                error.remedy("remove it, and a new key is made")
+            };
+            (toml::from_str(&text).map_err(unreadable)?, None)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let kept = Kept { access_key: format!("BASIN{}", letters(rng, 15)), secret_key: letters(rng, 40) };
+            let text = format!("access_key = \"{}\"\nsecret_key = \"{}\"\n", kept.access_key, kept.secret_key);
+            (kept, Some(text))
+        }
+        Err(error) => return Err(Error::io(format!("reading {shown}"), &error)),
+    };
+    Ok(OwnUser { user: administrator(&kept.access_key, &kept.secret_key), path: path.into(), new })
+}
+
+impl OwnUser {
+    /// Keeps its key, if it is new, and says where it is.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn keep(&self) -> Result<String> {
+        let shown = self.path.display();
+        if let Some(text) = &self.new {
+            write_secret(&self.path, text).map_err(|error| Error::io(format!("writing {shown}"), &error))?;
+        }
+        Ok(format!("access key {}, secret in {shown}", self.user.access_keys[0].access_key))
+    }
 }
 
 /// So many random letters and digits that are not mistaken for one another.
@@ -168,6 +419,8 @@ mod tests {
             device = "/dev/nvme0n1"
             memory = "1G"
             cache = 1048576
+            [lifecycle]
+            interval_seconds = 60
             [[users]]
             name = "main"
             access_keys = [{ access_key = "AKIAEXAMPLE", secret_key = "a secret of ours" }]
@@ -176,18 +429,57 @@ mod tests {
         assert_eq!((config.http.listen.port(), config.store.memory, config.store.cache), (9001, Bytes(1 << 30), Bytes(1 << 20)));
         assert_eq!(config.users[0].access_keys[0].access_key, "AKIAEXAMPLE");
         assert!(toml::from_str::<Config>("[http]\nport = 1").is_err());
+        assert!(toml::from_str::<Config>("[store]\nsize = -1").is_err());
+        assert!(toml::from_str::<Config>("[store]\nsize = true").is_err());
+        assert_eq!((config.lifecycle.interval_seconds.get(), config.lifecycle.day_seconds.get()), (60, 86_400));
+        for wrong in ["[http]\nport = 1", "[lifecycle]\nday_seconds = 0", "[lifecycle]\ninterval_seconds = -1"] {
+            assert!(toml::from_str::<Config>(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
-    fn the_key_of_a_server_without_users_is_kept() {
+    fn the_key_of_a_server_without_users_is_kept_when_it_is_told_to() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("credentials.toml");
         let mut rng = Rng::seeded(1);
         let made = own_user(&path, &mut rng).unwrap();
+        assert!(!path.exists(), "it may not be needed");
+        let told = made.keep().unwrap();
         let kept = own_user(&path, &mut rng).unwrap();
-        assert_eq!(made.access_keys[0].secret_key, kept.access_keys[0].secret_key);
-        assert_eq!((made.access_keys[0].access_key.len(), made.access_keys[0].secret_key.len()), (20, 40));
+        assert_eq!(kept.keep().unwrap(), told);
+        let key = |own: &OwnUser| own.user.access_keys[0].clone();
+        assert_eq!(key(&made).secret_key, key(&kept).secret_key);
+        assert_eq!((key(&made).access_key.len(), key(&made).secret_key.len()), (20, 40));
+        assert!(told.contains(&key(&made).access_key) && !told.contains(&key(&made).secret_key));
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_cannot_be_together_is_refused_with_its_name() {
+        let refused = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            let error = config.check().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            error.to_string()
+        };
+        assert!(Config::default().check().is_ok());
+        for (name, change) in [
+            ("store.memory", (|config| config.store.cache = Bytes(1 << 40)) as fn(&mut Config)),
+            ("store.cores", |config| config.store.cores = 0),
+            ("store.cores", |config| config.store.cores = 65),
+            ("http.connections", |config| config.http.connections = 0),
+            ("http.drain_seconds", |config| config.http.drain_seconds = u64::MAX),
+            ("http.domains", |config| config.http.domains = vec!["s3.example.com:9000".into()]),
+            ("metrics.listen", |config| config.metrics.listen = Some(config.http.listen)),
+            ("auth.secret_key", |config| config.auth.access_key = Some("AKIA".into())),
+            ("log_level", |config| config.log_level = LogLevel("loud".into())),
+            ("access key", |config| config.auth = Auth { access_key: Some("K".into()), secret_key: Some(Hidden("a long secret".into())) }),
+        ] {
+            let text = refused(change);
+            assert!(text.contains(name), "{name}: {text}");
+            assert!(!text.contains("a long secret"), "{text}");
+        }
     }
 }

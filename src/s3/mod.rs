@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`http`] | the HTTP front: connections on the core's ring |
+//! | [`rdma`] | the RDMA front: requests whose bytes are in a client's memory, or that are SENDs |
 //! | [`service`] | the operations |
 //! | [`request`], [`route`] | what a request asks for |
 //! | [`body`] | the body of one, received and verified |
@@ -11,8 +12,14 @@
 //! | [`access`] | who may do what |
 //! | [`xml`] | documents |
 //! | [`meta`], [`labels`], [`bucket`], [`upload`] | what the store keeps beside bytes |
+//! | [`client`] | the other end |
 //! | [`checksum`] | checksums |
+//! | [`lifecycle`] | what ends by itself |
 //! | [`serve`], [`config`] | a server of it all |
+//! | [`fuzz`] | what fuzzers are given |
+//! | [`serve`] | a server of it all |
+//! | [`config`], [`settings`], [`values`] | what it is configured with |
+//! | [`metrics`], [`log`] | what it tells those who watch it |
 //!
 //! A request goes: head ([`http::connection`]), [`request`], who sent it ([`auth`]), which operation ([`route`]), whether that may be done
 //! ([`access`]), and then the operation ([`service`]), which takes the body if it wants it and gives an [`answer`].
@@ -23,16 +30,24 @@ pub mod auth;
 pub mod body;
 pub mod bucket;
 pub mod checksum;
+pub mod client;
 pub mod config;
 pub mod error;
 mod fields;
+pub mod fuzz;
 pub mod http;
 pub mod labels;
+pub mod lifecycle;
+pub mod log;
 pub mod meta;
+pub mod metrics;
+pub mod rdma;
 pub mod request;
 pub mod route;
 pub mod serve;
 pub mod service;
+pub mod settings;
 mod time;
 pub mod upload;
+pub mod values;
 pub mod xml;

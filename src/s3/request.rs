@@ -1,9 +1,11 @@
 //! A request as S3 reads it: a bucket, a key, and what its query and header say.
 
+use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 
 use super::access::key::Headers;
 use super::error::{Code, S3Error};
+use super::metrics::counters::Kind;
 use crate::wire::http::head::Head;
 use crate::wire::http::uri;
 
@@ -30,6 +32,10 @@ pub struct Request {
     pub peer: IpAddr,
     /// It came by TLS.
     pub is_secure: bool,
+    /// What it turned out to be, for those who count.
+    pub kind: Cell<Kind>,
+    /// The access key it was signed with, once that is verified, and if requests are logged.
+    pub signer: OnceCell<String>,
 }
 
 /// Where and when a request came.
@@ -71,7 +77,8 @@ impl Request {
             query.push(decoded.map_err(|_| S3Error::new(Code::InvalidUri))?);
         }
         let Arrival { id, now_ms, peer, is_secure } = arrival;
-        Ok(Request { head, bucket, key, is_by_host, query, id, now_ms, peer, is_secure })
+        let (kind, signer) = (Cell::default(), OnceCell::new());
+        Ok(Request { head, bucket, key, is_by_host, query, id, now_ms, peer, is_secure, kind, signer })
     }
 
     /// What the query says of `name`: nothing is the empty text.

@@ -35,7 +35,7 @@ operations! {
     GetBucketOwnershipControls, GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning,
     GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLockConfiguration, GetObjectTagging, GetPublicAccessBlock, HeadBucket,
     HeadObject, ListBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts, PostObject, PutBucketAcl,
-    PutBucketCors, PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning,
+    PutBucketCors, PutBucketLifecycleConfiguration, PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning,
     PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, UploadPart, UploadPartCopy,
 }
 
@@ -46,7 +46,7 @@ const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("acl", [Some(Op::GetBucketAcl), Some(Op::PutBucketAcl), None]),
     ("cors", [Some(Op::GetBucketCors), Some(Op::PutBucketCors), Some(Op::DeleteBucketCors)]),
     ("encryption", [Some(Op::GetBucketEncryption), None, Some(Op::DeleteBucketEncryption)]),
-    ("lifecycle", [Some(Op::GetBucketLifecycleConfiguration), None, Some(Op::DeleteBucketLifecycle)]),
+    ("lifecycle", [Some(Op::GetBucketLifecycleConfiguration), Some(Op::PutBucketLifecycleConfiguration), Some(Op::DeleteBucketLifecycle)]),
     ("location", [Some(Op::GetBucketLocation), None, None]),
     ("logging", [Some(Op::GetBucketLogging), None, None]),
     ("notification", [Some(Op::GetBucketNotificationConfiguration), None, None]),
@@ -70,6 +70,8 @@ const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("intelligent-tiering", [None; 3]),
     ("inventory", [None; 3]),
     ("metadataConfiguration", [None; 3]),
+    ("metadataInventoryTable", [None; 3]),
+    ("metadataJournalTable", [None; 3]),
     ("metadataTable", [None; 3]),
     ("metrics", [None; 3]),
     ("replication", [None; 3]),
@@ -96,6 +98,7 @@ pub fn route(request: &Request) -> Result<Operation, S3Error> {
     let method = request.head.method();
     match (&*request.bucket, &*request.key) {
         ("", _) => match method {
+            "GET" if request.param("x-id") == Some("ListDirectoryBuckets") => not_there("ListDirectoryBuckets"),
             "GET" => Ok(Op::ListBuckets),
             _ => Err(Code::MethodNotAllowed.into()),
         },
@@ -117,8 +120,13 @@ fn sub_resource(request: &Request, method: &str, known: &[(&str, [Option<Op>; 3]
     match operations[place] {
         Some(operation) => Ok(Some(operation)),
         None if operations.iter().any(Option::is_some) && place == 2 => Err(Code::MethodNotAllowed.into()),
-        None => Err(S3Error::with(Code::NotImplemented, format!("{method} of ?{name} is not implemented"))),
+        None => not_there(format_args!("{method} of ?{name}")),
     }
+}
+
+/// That S3 has it and Basin does not.
+fn not_there<T>(what: impl std::fmt::Display) -> Result<T, S3Error> {
+    Err(S3Error::with(Code::NotImplemented, format!("{what} is not implemented")))
 }
 
 fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
@@ -132,6 +140,11 @@ fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
         "PUT" => Ok(Op::CreateBucket),
         "DELETE" => Ok(Op::DeleteBucket),
         "POST" if request.param("delete").is_some() => Ok(Op::DeleteObjects),
+        "POST" if request.param("metadataConfiguration").is_some() || request.param("metadataTable").is_some() => {
+            not_there("a table of metadata")
+        }
+        // Of an Object Lambda, at a path that looks like a bucket's.
+        "POST" if request.text("x-amz-request-route").is_some() => not_there("WriteGetObjectResponse"),
         "POST" => Ok(Op::PostObject),
         _ => Err(Code::MethodNotAllowed.into()),
     }
@@ -150,9 +163,7 @@ fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
         "PUT" if is_of_upload && is_copy => Ok(Op::UploadPartCopy),
         "PUT" if is_of_upload => Ok(Op::UploadPart),
         "PUT" if is_copy => Ok(Op::CopyObject),
-        "PUT" if request.text("x-amz-write-offset-bytes").is_some() => {
-            Err(S3Error::with(Code::NotImplemented, "appending to an object is not implemented"))
-        }
+        "PUT" if request.text("x-amz-write-offset-bytes").is_some() => not_there("appending to an object"),
         "PUT" => Ok(Op::PutObject),
         "DELETE" if is_of_upload => Ok(Op::AbortMultipartUpload),
         "DELETE" => Ok(Op::DeleteObject),

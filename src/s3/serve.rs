@@ -1,20 +1,29 @@
 //! A server: a store on some cores, and on each of them a front.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use super::access::users::Users;
-use super::config::{Config, REGION, own_user};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::config::{Config, OwnUser, REGION, own_user, users_of};
 use super::http::connection::Shared;
 use super::http::server::{Connections, listen};
+use super::lifecycle::worker;
+use super::log::Logging;
+use super::metrics::counters::Counters;
+use super::metrics::listener::{self, Watched};
+use super::metrics::page::Sources;
+use super::rdma::Rdma;
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
-use crate::base::error::ErrorKind;
-use crate::base::units::human_bytes;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::DiskConfig;
+use crate::device::rdma::{Hca, HcaEnv, VerbsConfig};
 use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
-use crate::reactor::{Core, CoreConfig, processors};
+use crate::reactor::{Core, CoreConfig, Task, processors};
 use crate::store::format::FormatConfig;
 use crate::store::launch::{Launch, run};
 use crate::store::open::Store;
@@ -22,41 +31,39 @@ use crate::store::tools::{Format, make};
 
 /// Where a server without a device keeps its store.
 const PLACE: &str = "basin-data";
-/// Memory of a core beside its cache, at least: what a few long objects on their way take.
-const MEMORY_MIN: u64 = 64 << 20;
-/// How long requests under way may take when the server is asked to stop.
-const GRACE: Nanos = Nanos::from_secs(10);
-/// How often the connections are counted then.
+/// Descriptors beside those of connections: the store's, the rings', the logs'.
+const DESCRIPTORS_BESIDE: u64 = 256;
+/// How often the connections are counted when the server is asked to stop.
 const LOOK: Nanos = Nanos::from_millis(10);
 
 /// Serves until it is asked to stop. `say` is told where, and with which key, as soon as it does.
 ///
 /// # Errors
 /// The configuration, the store, or an address that is taken.
-pub fn serve(config: &Config, say: fn(&str)) -> Result<()> {
-    let (memory, cache) = (config.store.memory.0, config.store.cache.0);
-    if memory < cache.saturating_add(MEMORY_MIN) {
-        let what = format!("{} of memory, of which {} are for the cache", human_bytes(memory), human_bytes(cache));
-        return Err(Error::new(ErrorKind::Usage, what).remedy(format!("leave {} beside the cache, for each core", human_bytes(MEMORY_MIN))));
-    }
+pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
+    config.check()?;
     let mut rng = Rng::from_kernel();
-    let mut users = config.users.clone();
+    let mut users = config.all_users()?;
     let device = match &config.store.device {
         Some(device) => device.clone(),
         None => {
             std::fs::create_dir_all(PLACE).map_err(|error| Error::io(format!("making the directory {PLACE}"), &error))?;
-            std::path::Path::new(PLACE).join("store.img")
+            Path::new(PLACE).join("store.img")
         }
     };
+    let mut own = None;
     if users.is_empty() {
-        let beside = device.with_file_name(format!("{}.credentials", device.file_name().unwrap_or_default().to_string_lossy()));
-        let place = if device.starts_with("/dev") { std::path::PathBuf::from("basin.credentials") } else { beside };
-        let own = own_user(&place, &mut rng)?;
-        say(&format!("access key {}, secret in {}", own.access_keys[0].access_key, place.display()));
-        users.push(own);
+        let made = own_user(&credentials_of(&device), &mut rng)?;
+        users.push(made.user.clone());
+        own = Some(made);
     }
     // Each core has its own; what is wrong with them is told before anything is begun.
-    checked_users(&users)?;
+    users_of(&users)?;
+    // The cores share their ports among them, which they would do with a stranger too.
+    is_free(config.http.listen, "--listen ADDRESS:PORT")?;
+    if config.rdma.enabled {
+        is_free(rdma_listen(config), "--rdma-port PORT, or --rdma off")?;
+    }
     if !device.exists() {
         say(&format!("making a store of {} MiB in {}", config.store.size.0 >> 20, device.display()));
         make(&Format {
@@ -66,6 +73,7 @@ pub fn serve(config: &Config, say: fn(&str)) -> Result<()> {
             config: FormatConfig { now_ms: unix_now_ns() / 1_000_000, ..FormatConfig::default() },
         })?;
     }
+    allow_descriptors(config.http.connections);
     let cores = config.store.cores.max(1);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
     let of_core = |index: usize| CoreConfig {
@@ -82,45 +90,172 @@ pub fn serve(config: &Config, say: fn(&str)) -> Result<()> {
         disk: DiskConfig::new(&device),
         is_read_only: false,
     };
-    // The cores share their port among them, which they would do with a stranger too.
-    drop(std::net::TcpListener::bind(config.http.listen).map_err(|error| {
-        let explained = Error::io(format!("listening on {}", config.http.listen), &error);
-        explained.remedy("end the other server, or choose another address: basin serve --listen ADDRESS:PORT")
-    })?);
-    let config = config.clone();
-    let region = config.region.clone().unwrap_or_else(|| REGION.into());
+    let front = Front {
+        region: config.region.clone().unwrap_or_else(|| REGION.into()),
+        config: config.clone(),
+        users,
+        own,
+        counters: (0..cores).map(|_| Arc::default()).collect(),
+        dropped: logging.dropped(),
+        began_s: unix_now_ns() as f64 / 1e9,
+        say,
+    };
+    let front = Arc::new(front);
     let first_ids: Vec<u64> = (0..cores).map(|_| rng.u64() >> 1).collect();
     let each = move |core: Core, store: Store| {
-        let (config, region, users, first_id) = (config.clone(), region.clone(), users.clone(), first_ids[store.core()]);
-        async move {
-            let ledger = Ledger::new();
-            let listener = TcpListener::bind_shared(core.uring(), config.http.listen)?;
-            let users = Rc::new(checked_users(&users)?);
-            let service = Service::new(&core, &store, users, &region, &ledger);
-            let domains = config.http.domains.iter().map(|domain| domain.as_str().into()).collect();
-            let shared = Rc::new(Shared::new(service, domains, first_id));
-            let connections = Connections::default();
-            let most = config.http.connections / store.cores();
-            let listening = {
-                let (shared, ledger, connections) = (shared.clone(), ledger.clone(), connections.clone());
-                core.spawn(async move { listen(shared, &listener, &ledger, &connections, most).await })
-            };
-            if store.core() == 0 {
-                say(&format!("http://{}", config.http.listen));
-            }
-            core.stopping().await;
-            listening.abort();
-            shared.is_draining.set(true);
-            let until = core.now().saturating_add(GRACE);
-            while shared.busy.get() > 0 && core.now() < until {
-                core.sleep(LOOK).await;
-            }
-            store.close().await
-        }
+        let (front, first_id) = (front.clone(), first_ids[store.core()]);
+        async move { front.serve(core, store, first_id).await }
     };
-    run(&launch, each).map(drop)
+    tracing::info!(device = %device.display(), cores, version = env!("CARGO_PKG_VERSION"), "starting");
+    run(&launch, each)?;
+    tracing::info!("stopped");
+    Ok(())
 }
 
-fn checked_users(users: &[super::access::users::UserConfig]) -> Result<Users> {
-    Users::new(users).map_err(|bad| Error::new(ErrorKind::Usage, bad.to_string()))
+/// Where queue pairs are connected.
+fn rdma_listen(config: &Config) -> SocketAddr {
+    SocketAddr::new(config.http.listen.ip(), config.rdma.port)
+}
+
+/// That nobody listens there.
+fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
+    TcpListener::probe(address)
+        .map_err(|error| error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")))
+}
+
+/// The RDMA device of a core, if the server has one there.
+fn open_rdma(core: &Core, store: &Store, config: &Config) -> Result<Option<Rdma>> {
+    let of = &config.rdma;
+    if !of.enabled || (of.udp_port != 0 && store.core() > 0) {
+        return Ok(None);
+    }
+    let own = Some(config.http.listen.ip()).filter(|ip| !ip.is_unspecified());
+    let env = HcaEnv {
+        address: of.address.or(own),
+        udp_port: of.udp_port,
+        verbs: VerbsConfig { gid_index: of.gid_index, ..VerbsConfig::default() },
+        ..HcaEnv::new(core.ops().clone(), store.slab().region().clone(), Rng::from_kernel())
+    };
+    let hca = Hca::open(env, &of.device()?)?;
+    Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), store.cores()), (of.max_send_wr, of.max_recv_wr))))
+}
+
+/// Takes as many descriptors as all connections need, as far as the process may: shells and systemd give 1024 unless asked.
+fn allow_descriptors(connections: usize) {
+    let wanted = connections as u64 + DESCRIPTORS_BESIDE;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    let given = wanted.min(hard);
+    if soft < given
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, given, hard)
+    {
+        tracing::warn!(soft, wanted, %error, "the limit of open files stays as it is");
+    }
+    if hard < wanted {
+        tracing::warn!(hard, wanted, "the limit of open files is below the number of connections: raise it (ulimit -n, LimitNOFILE=)");
+    }
+}
+
+/// Where the key of a server without users is kept: beside its store, or here where that is a device.
+fn credentials_of(device: &Path) -> PathBuf {
+    if device.starts_with("/dev") {
+        return PathBuf::from("basin.credentials");
+    }
+    device.with_file_name(format!("{}.credentials", device.file_name().unwrap_or_default().to_string_lossy()))
+}
+
+/// What all cores serve with.
+struct Front {
+    config: Config,
+    region: String,
+    users: Vec<super::access::users::UserConfig>,
+    own: Option<OwnUser>,
+    counters: Arc<[Arc<Counters>]>,
+    dropped: tracing_appender::non_blocking::ErrorCounter,
+    began_s: f64,
+    say: fn(&str),
+}
+
+impl Front {
+    /// What a core does.
+    async fn serve(&self, core: Core, store: Store, first_id: u64) -> Result<()> {
+        let (http, counters) = (&self.config.http, self.counters[store.core()].clone());
+        let ledger = Ledger::new();
+        let listener = TcpListener::bind_shared(core.uring(), http.listen)?;
+        let users = Rc::new(users_of(&self.users)?);
+        let service = Service::new(&core, &store, users, &self.region, &ledger, counters.clone());
+        let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
+        let rdma = open_rdma(&core, &store, &self.config)?;
+        let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
+        let connections = Connections::new(counters.clone());
+        let most = http.connections / store.cores();
+        let mut listeners = vec![listener];
+        if rdma.is_some() && self.config.rdma.port != 0 {
+            listeners.push(TcpListener::bind_shared(core.uring(), rdma_listen(&self.config))?);
+        }
+        let begin = |listener: TcpListener| {
+            let (shared, ledger, connections) = (shared.clone(), ledger.clone(), connections.clone());
+            core.spawn(async move { listen(shared, &listener, &ledger, &connections, most).await })
+        };
+        let listening: Vec<_> = listeners.into_iter().map(begin).collect();
+        if let Some(rdma) = &rdma {
+            core.spawn(rdma.clone().expire());
+            core.spawn(rdma.clone().heed());
+        }
+        let watching = if store.core() == 0 { self.begin(&core, &store)? } else { None };
+        // One core does it for all.
+        let lifecycle = (store.core() == 0)
+            .then(|| core.spawn(worker::run(core.clone(), store.clone(), self.config.lifecycle, || unix_now_ns() / 1_000_000)));
+        core.stopping().await;
+        // Those who send requests here are told to look for another, and may do so before they find no one.
+        core.sleep(Nanos::from_secs(http.unready_seconds)).await;
+        listening.iter().for_each(|listening| listening.abort());
+        shared.is_draining.set(true);
+        let until = core.now().saturating_add(Nanos::from_secs(http.drain_seconds));
+        while counters.under_way.get() > 0 && core.now() < until {
+            core.sleep(LOOK).await;
+        }
+        let left = counters.under_way.get();
+        if left > 0 {
+            tracing::warn!(core = store.core(), left, "requests that took too long are given up");
+        }
+        if let Some(rdma) = &rdma {
+            rdma.close_all();
+        }
+        if let Some(lifecycle) = lifecycle {
+            // It ends by itself with what it is at; its panic was told where it happened.
+            let _ = lifecycle.await;
+        }
+        let closed = store.close().await;
+        if let Some(watching) = watching {
+            watching.abort();
+        }
+        closed
+    }
+
+    /// What core 0 does for all: it has the metrics told, keeps the key, and says where they serve.
+    fn begin(&self, core: &Core, store: &Store) -> Result<Option<Task<()>>> {
+        let watching = match self.config.metrics.listen {
+            Some(address) => {
+                let listener = TcpListener::bind(core.uring(), address)?;
+                let sources = Sources { counters: self.counters.clone(), dropped: self.dropped.clone(), began_s: self.began_s };
+                let connections_max = self.config.http.connections;
+                let watched = Watched { core: core.clone(), store: store.clone(), sources, connections_max };
+                Some(core.spawn(listener::serve(Rc::new(watched), listener)))
+            }
+            None => None,
+        };
+        // Only now: a key of a server that could not begin would be nobody's.
+        if let Some(own) = &self.own {
+            (self.say)(&own.keep()?);
+        }
+        if let Some(address) = self.config.metrics.listen {
+            (self.say)(&format!("metrics at http://{address}/metrics"));
+        }
+        tracing::info!(listen = %self.config.http.listen, memory = store.region().pages().name(), "serving");
+        (self.say)(&format!("http://{}", self.config.http.listen));
+        if self.config.rdma.enabled && self.config.rdma.port != 0 {
+            (self.say)(&format!("rdma://{} ({})", rdma_listen(&self.config), self.config.rdma.device_name));
+        }
+        Ok(watching)
+    }
 }

@@ -55,6 +55,11 @@ impl Buckets {
         buckets
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.by_name.borrow().len()
+    }
+
     fn put(&self, id: u32, bucket: &Bucket) {
         self.last.set(self.last.get().max(id));
         self.by_name.borrow_mut().insert(bucket.name.clone(), id);

@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::read::{Read, Reader};
 use crate::base::limits;
-use crate::mem::{Run, Shared, Slab};
+use crate::mem::{Census, Run, Shared, Slab};
 use crate::wire::store::DATA_MAX;
 use crate::wire::store::item::{self, Fields};
 
@@ -158,6 +158,11 @@ impl Cache {
             inner.evict();
         }
         hot
+    }
+
+    /// Who owns its memory now.
+    pub fn memory(&self) -> Census {
+        self.slab.census()
     }
 
     /// How it does.

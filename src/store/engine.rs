@@ -71,6 +71,13 @@ pub enum Expect {
         /// Its bytes.
         size: Option<u64>,
     },
+    /// It is what somebody has seen of it, a delete marker or not, and so is what it stands behind.
+    Seen {
+        /// Its sequence number.
+        sequence: u64,
+        /// That of the name's newest version, which may be itself.
+        newest: u64,
+    },
 }
 
 impl Expect {
@@ -90,6 +97,7 @@ impl Expect {
                     && there.is_some_and(|there| second.is_none_or(|second| there.time_ms / 1000 == second))
                     && there.is_some_and(|there| size.is_none_or(|size| there.size == size))
             }
+            Expect::Seen { sequence, .. } => there.is_some_and(|there| there.sequence == sequence),
         }
     }
 
@@ -418,6 +426,11 @@ impl Engine {
         let entered = self.inner.buckets.enter(bucket)?;
         if expect == Expect::Anything {
             return Ok(entered);
+        }
+        if let Expect::Seen { newest, .. } = expect {
+            let is_newest = self.version(bucket, name, Which::Newest).is_some_and(|version| version.sequence == newest);
+            let is_seen = is_newest && expect.holds(self.version(bucket, name, which).as_ref());
+            return if is_seen { Ok(entered) } else { Err(Failure::Precondition(shown(name))) };
         }
         match self.version(bucket, name, which).filter(|version| !version.is_delete_marker) {
             // A condition on what is not there is answered as that.

@@ -31,6 +31,7 @@
 //! | `names` | the bytes of names |
 //! | `tree` | an ordered set of entry numbers |
 //! | [`segments`] | which are free, and how much of each is needed |
+//! | [`watch`] | what cores tell of themselves |
 //! | `pool` | things by number, with places used again |
 
 mod buckets;
@@ -68,7 +69,8 @@ pub mod segments;
 pub mod survey;
 pub mod tags;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod tools;
 mod tree;
 pub mod upload;
+pub mod watch;

@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// Opens it for so many engines on this thread.
-    pub(super) async fn open_on_one_thread(place: &Place, disk: &Disk, options: Options, mut rng: Rng) -> Result<Vec<Store>> {
+    pub(crate) async fn open_on_one_thread(place: &Place, disk: &Disk, options: Options, mut rng: Rng) -> Result<Vec<Store>> {
         let parts = deal(place, disk, options, &mut rng).await?;
         let started: Vec<(Store, Vec<UploadKey>)> =
             parts.into_iter().enumerate().map(|(index, part)| part.start(place, disk, Crew::near(index, options.cores))).collect();

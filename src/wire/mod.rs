@@ -15,6 +15,7 @@
 //! | [`native`] | our own: test datagrams, the storage record, the `ibv_rc_pingpong` line |
 //! | [`nvme`] | NVMe commands, identify structures and statuses |
 //! | [`pcapng`] | capture files that tshark reads |
+//! | [`s3`] | S3 over RDMA: tokens, and the requests and answers of the native mode |
 //! | [`store`] | the object store's format on a device |
 
 pub mod checksum;
@@ -29,6 +30,7 @@ pub mod native;
 pub mod nvme;
 pub mod pcapng;
 pub mod roce;
+pub mod s3;
 pub mod store;
 pub mod udp;
 

@@ -265,6 +265,21 @@ def test_versioning_is_off(t):
     same([key for key in notification if key != "ResponseMetadata"], [], "notification configuration")
 
 
+def test_nothing_to_remove(t):
+    """Settings that a bucket does not have can be removed."""
+    name = t.bucket()
+    for function in (
+        t.main.delete_bucket_encryption,
+        t.main.delete_bucket_lifecycle,
+        t.main.delete_bucket_cors,
+        t.main.delete_bucket_tagging,
+        t.main.delete_bucket_policy,
+        t.main.delete_bucket_ownership_controls,
+        t.main.delete_public_access_block,
+    ):
+        same(status_of(function(Bucket=name)), 204, f"status of {function.__name__}")
+
+
 def test_checksum_of_body(t):
     """A wrong checksum of a configuration is refused, a right one is not."""
     name = t.bucket()

@@ -21,6 +21,7 @@ import botocore
 import botocore.client
 import botocore.config
 import botocore.exceptions
+import operations
 
 REGION = "us-east-1"
 TIMEOUT_S = 20
@@ -31,6 +32,8 @@ ALL_USERS = "http://acs.amazonaws.com/groups/global/AllUsers"
 AUTHENTICATED_USERS = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 UNSIGNED = "UNSIGNED-PAYLOAD"
+# What is answered of a setting that there is none of: the operation is there all the same.
+NONE_THERE = ("NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError", "ServerSideEncryptionConfigurationNotFoundError")
 
 
 class Failure(Exception):
@@ -83,6 +86,10 @@ class World:
         self.host, self.port = parts.hostname, parts.port or 80
         self.main_user, self.alt_user = User("MAIN"), User("ALT")
         self.clients = {}
+        # Operations that were done since a test began, and those that a test of an area has shown (table.py).
+        self.done, self.shown = set(), {}
+        # Whether all areas run; those of which this boto3 could not run a test.
+        self.is_whole, self.with_skips = False, set()
         self.prefix = "basin-" + "".join(random.choices(string.ascii_lowercase + string.digits, k=8))
         self.count = 0
 
@@ -91,6 +98,7 @@ class World:
         known = (key, secret, tuple(sorted(settings.items())))
         if known not in self.clients:
             s3 = {"addressing_style": settings.pop("addressing_style", "path")}
+            endpoint = settings.pop("endpoint", self.endpoint)
             if key is None:
                 settings["signature_version"] = botocore.UNSIGNED
             config = botocore.config.Config(
@@ -101,10 +109,21 @@ class World:
                 max_pool_connections=64,
                 **settings,
             )
-            self.clients[known] = boto3.session.Session().client(
-                "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=key, aws_secret_access_key=secret, config=config
+            client = boto3.session.Session().client(
+                "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id=key, aws_secret_access_key=secret, config=config
             )
+            client.meta.events.register("after-call.s3", self.called)
+            self.clients[known] = client
         return self.clients[known]
+
+    def called(self, http_response, parsed, model, **_):
+        """Takes note of what a client of boto3 was answered."""
+        self.note(model.name, http_response.status_code, parsed.get("Error", {}).get("Code"))
+
+    def note(self, operation, status, code=None):
+        """Takes note of an operation that was done."""
+        if operation and (200 <= status < 300 or code in NONE_THERE):
+            self.done.add(operation)
 
     def is_alive(self):
         """Whether the server takes connections."""
@@ -181,7 +200,10 @@ class Context:
         for name, value in headers.items():
             connection.putheader(name, value)
         connection.endheaders(body or None)
-        return Answer(connection.getresponse())
+        answer = Answer(connection.getresponse())
+        if headers["Host"].split(":")[0] == self.world.host:
+            self.world.note(operations.of_request(method, path, query, headers), answer.status)
+        return answer
 
     def socket(self):
         """A connection without any protocol on it."""

@@ -18,8 +18,6 @@ def test_settings_of_buckets(t):
     for setting, body in (
         ("encryption", b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>"
          b"</ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>"),
-        ("lifecycle", b"<LifecycleConfiguration><Rule><Status>Enabled</Status><Filter/><Expiration><Days>1</Days></Expiration></Rule>"
-         b"</LifecycleConfiguration>"),
         ("website", b"<WebsiteConfiguration><IndexDocument><Suffix>index.html</Suffix></IndexDocument></WebsiteConfiguration>"),
         ("replication", b"<ReplicationConfiguration/>"),
         ("logging", b"<BucketLoggingStatus/>"),

@@ -12,6 +12,7 @@ use basin::store::format::{FormatConfig, format};
 use basin::store::index::{After, Line, Query};
 use basin::store::launch::{Launch, run};
 use basin::store::open::Store;
+use basin::store::watch::Sample;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -293,6 +294,54 @@ fn segments_with_items_of_all_cores_are_emptied_by_all_of_them() {
         store.close().await.unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn cores_tell_what_they_have_and_did() {
+    let scratch = Scratch::new("cores-watch");
+    let path = scratch.0.join("disk");
+    make(&path);
+    let meeting = Meeting::default();
+    let done = run(&launch(&path, CORES), move |core, store| {
+        let meeting = meeting.clone();
+        async move {
+            let samples = match store.core() {
+                0 => {
+                    let before = store.sample().await?;
+                    let bucket = store.create_bucket(b"watched", b"", 1).await?;
+                    for number in 0..50 {
+                        put(&store, bucket, &name(0, number), &bytes(number, 3000), attributes(1)).await?;
+                    }
+                    for _ in 0..2 {
+                        holds(&store, bucket, &name(0, 1), &bytes(1, 3000)).await;
+                    }
+                    vec![before, store.sample().await?]
+                }
+                _ => Vec::new(),
+            };
+            meeting.wait(&core, 1).await;
+            let (buckets, damaged) = (store.bucket_count(), store.damaged_segments());
+            store.close().await?;
+            Ok((samples, buckets, damaged))
+        }
+    })
+    .unwrap();
+    assert!(done.iter().all(|(_, buckets, damaged)| (*buckets, *damaged) == (1, (0, 0))));
+    let [before, after] = &done[0].0[..] else { panic!("core 0 has asked twice") };
+    let sum = |of: fn(&Sample) -> u64| (before.iter().map(of).sum::<u64>(), after.iter().map(of).sum::<u64>());
+    assert_eq!((before.len(), after.len()), (CORES, CORES));
+    assert_eq!(sum(|sample| sample.versions), (0, 50));
+    assert_eq!(sum(|sample| sample.cache.hits), (0, 1));
+    assert_eq!(sum(|sample| sample.cache.items), (0, 1));
+    assert!(sum(|sample| sample.traffic.items).1 >= 50 * 3000);
+    for (before, after) in before.iter().zip(after) {
+        assert!(after.versions > 0 && after.index_bytes > 0, "each has some of the names: {after:?}");
+        assert!(after.traffic.writes > before.traffic.writes && after.traffic.device > before.traffic.device);
+        assert!(after.reactor.turns > before.reactor.turns && after.tasks.0 > 0 && after.tasks.0 < after.tasks.1);
+        let cache = after.cache_memory.expect("each has a cache");
+        assert!(after.memory.balances() && cache.balances() && cache.total == (8 << 20) / 4096);
+        assert_eq!((after.faults, after.traffic.failed), (0, 0));
+    }
 }
 
 #[test]

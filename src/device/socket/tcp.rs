@@ -30,6 +30,14 @@ pub struct TcpListener {
     address: SocketAddr,
 }
 
+fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
+    let explained = Error::io(format!("listening on {address}"), error);
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => explained.remedy(format!("end the other server, or choose another port than {}", address.port())),
+        _ => explained,
+    }
+}
+
 impl TcpListener {
     /// Listens on `address`; port 0 takes a free one. An unspecified IPv6 address (`[::]`) accepts IPv4 too.
     ///
@@ -62,13 +70,20 @@ impl TcpListener {
             let address = socket.local_addr()?;
             Ok(TcpListener { uring: uring.clone(), socket, address })
         };
-        bind().map_err(|error| {
-            let explained = Error::io(format!("listening on {address}"), &error);
-            match error.raw_os_error() {
-                Some(libc::EADDRINUSE) => explained.remedy(format!("end the other server, or choose another port than {}", address.port())),
-                _ => explained,
-            }
-        })
+        bind().map_err(|error| not_listening(address, &error))
+    }
+
+    /// Finds out whether one could listen there alone, and does not listen: nobody can connect meanwhile.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::bind`].
+    pub fn probe(address: SocketAddr) -> Result<()> {
+        let bind = || {
+            let socket = stream_socket(address)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&address.into())
+        };
+        bind().map_err(|error| not_listening(address, &error))
     }
 
     /// Where it listens.

@@ -29,6 +29,7 @@ pub struct KeyConfig {
     /// What requests name.
     pub access_key: String,
     /// What they are signed with.
+    #[serde(deserialize_with = "crate::s3::config::secret")]
     pub secret_key: String,
 }
 

@@ -266,6 +266,11 @@ impl Verified {
         }
     }
 
+    /// A request of a session, whose connect this key has signed.
+    pub fn by_session(access_key: &str, now_ms: u64) -> Verified {
+        Verified { how: How::Header, access_key: Some(access_key.to_owned()), ..Verified::anonymous(Payload::Unsigned, now_ms) }
+    }
+
     /// Whether the signature covers the headers of that name.
     pub fn signs(&self, name: &str) -> bool {
         match self.how {

@@ -3,14 +3,17 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::account::{self, Account, Outgoing};
 use super::stream::Stream;
 use crate::base::clock::unix_now_ns;
 use crate::base::{Nanos, Result};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
-use crate::s3::error::S3Error;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::rdma::native::Native;
+use crate::s3::rdma::{Rdma, connect, token};
 use crate::s3::request::{Arrival, Request};
-use crate::s3::service::Service;
+use crate::s3::service::{Sender, Service, told};
 use crate::s3::time;
 use crate::wire::http::head::{BadHead, Head};
 use crate::wire::http::respond::Respond;
@@ -28,27 +31,32 @@ pub struct Shared {
     pub service: Service,
     /// Names in front of which a host names a bucket.
     pub domains: Vec<Box<str>>,
+    /// The core's RDMA device, if it has one.
+    pub rdma: Option<Rdma>,
     /// The number of the next request; of each core its own.
     pub next_id: Cell<u64>,
     /// The date as of this second, written once a second.
     date: Cell<(u64, [u8; 29])>,
     /// No request is begun any more.
     pub is_draining: Cell<bool>,
-    /// Requests under way.
-    pub busy: Cell<usize>,
 }
 
 impl Shared {
     /// For the connections of a core, whose requests are numbered from `first_id` on.
-    pub fn new(service: Service, domains: Vec<Box<str>>, first_id: u64) -> Shared {
+    pub fn new(service: Service, domains: Vec<Box<str>>, rdma: Option<Rdma>, first_id: u64) -> Shared {
         Shared {
             service,
             domains,
+            rdma,
             next_id: Cell::new(first_id),
             date: Cell::new((u64::MAX, [b' '; 29])),
             is_draining: Cell::new(false),
-            busy: Cell::new(0),
         }
+    }
+
+    /// The number of a request that begins.
+    pub fn take_id(&self) -> u64 {
+        self.next_id.replace(self.next_id.get() + 1)
     }
 
     fn date(&self, now_ms: u64) -> [u8; 29] {
@@ -72,7 +80,7 @@ pub async fn serve(shared: Rc<Shared>, mut stream: Stream) {
     }
 }
 
-async fn requests(shared: &Shared, stream: &mut Stream) -> Result<()> {
+async fn requests(shared: &Rc<Shared>, stream: &mut Stream) -> Result<()> {
     while let Some(head) = next_head(shared, stream).await? {
         let busy = Busy::begin(shared);
         let goes_on = exchange(shared, stream, head).await?;
@@ -87,18 +95,19 @@ async fn requests(shared: &Shared, stream: &mut Stream) -> Result<()> {
 }
 
 /// A request under way.
-struct Busy<'a>(&'a Shared);
+pub struct Busy<'a>(&'a Shared);
 
 impl Busy<'_> {
-    fn begin(shared: &Shared) -> Busy<'_> {
-        shared.busy.update(|busy| busy + 1);
+    /// It begins.
+    pub fn begin(shared: &Shared) -> Busy<'_> {
+        shared.service.counters().under_way.add(1);
         Busy(shared)
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.busy.update(|busy| busy - 1);
+        self.0.service.counters().under_way.sub(1);
     }
 }
 
@@ -146,6 +155,7 @@ async fn refuse(shared: &Shared, stream: &mut Stream, bad: BadHead) -> Result<()
     responder.number("content-length", text.len() as u64);
     // Nothing in it is a client's.
     responder.finish().expect("our own names and values");
+    account::of_no_head(shared.service.counters(), bad.status());
     stream.write(&[&head, text.as_bytes()]).await?;
     // What the client still sends would make the kernel take back what it was sent.
     stream.linger().await;
@@ -153,36 +163,69 @@ async fn refuse(shared: &Shared, stream: &mut Stream, bad: BadHead) -> Result<()
 }
 
 /// One request and its answer; whether another can follow.
-async fn exchange(shared: &Shared, stream: &mut Stream, head: Head) -> Result<bool> {
+async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Result<bool> {
+    let begun = shared.service.core().now();
     let now_ms = unix_now_ns() / 1_000_000;
-    let id = shared.next_id.replace(shared.next_id.get() + 1);
-    let arrival = Arrival { id, now_ms, peer: stream.peer().ip(), is_secure: stream.is_secure() };
+    let id = shared.take_id();
+    let peer = stream.peer();
+    let arrival = Arrival { id, now_ms, peer: peer.ip(), is_secure: stream.is_secure() };
     let keeps_alive = head.keeps_alive();
     let framing = head.framing();
     let expects_continue = head.expects_continue();
     let is_head = head.method() == "HEAD";
     let mut body = Body::new(shared.service.core(), stream, shared.service.store().slab(), framing, expects_continue);
-    let (answer, names) = match Request::new(head, &shared.domains, arrival) {
+    let (answer, request) = match Request::new(head, &shared.domains, arrival) {
+        Ok(request) if account::is_health(&request) => (account::health(&shared.service, &request), Some(request)),
         Ok(request) => {
             // On the heap: what is kept of a connection that waits is small.
-            let answer = Box::pin(shared.service.answer(&request, &mut body)).await;
+            let answer = match request.head.path() {
+                connect::CONNECT | connect::DISCONNECT => session(shared, &request, arrival),
+                _ if token::is_for(&request) => Box::pin(token::answer(shared.rdma.as_ref(), &shared.service, &request, &mut body)).await,
+                _ => Box::pin(shared.service.answer(&request, Sender::Signed, &mut body)).await,
+            };
             (answer, Some(request))
         }
-        Err(error) => (told(error), None),
+        Err(error) => (unread(error), None),
     };
     let goes_on = body.skip(LEFT_OVER_MAX).await && keeps_alive && !shared.is_draining.get();
-    let sent = send(shared, stream, answer, (id, now_ms), is_head, goes_on).await;
-    drop(names);
+    let received = body.received();
+    let mut outgoing = Outgoing { status: answer.status, code: answer.code, sent: 0, is_whole: false };
+    let sent = send(shared, stream, answer, (id, now_ms), (is_head, goes_on), &mut outgoing).await;
+    outgoing.is_whole = matches!(sent, Ok(true));
+    Account { id, begun, peer, received, request: request.as_ref() }.settle(&shared.service, &outgoing);
     sent.map(|whole| whole && goes_on)
 }
 
-fn told(error: S3Error) -> Answer {
+/// Connects or disconnects a queue pair.
+fn session(shared: &Rc<Shared>, request: &Request, arrival: Arrival) -> Answer {
+    let Some(rdma) = shared.rdma.as_ref().filter(|_| request.head.method() == "POST") else {
+        return told(request, S3Error::with(Code::NotImplemented, "This server has no RDMA.")).header(connect::REPLY, "501");
+    };
+    let connected = shared.service.verify(request).and_then(|verified| {
+        if request.head.path() == connect::DISCONNECT {
+            return Ok(connect::disconnect(rdma, request));
+        }
+        connect::connect(rdma, request, verified.access_key, |session, terms| {
+            let native = Native::new(rdma, session, arrival.peer, terms, shared.service.ledger())?;
+            match rdma.core().try_spawn(native.serve(shared.clone())) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(Code::ServiceUnavailable.into()),
+            }
+        })
+    });
+    connected.unwrap_or_else(|error| told(request, error))
+}
+
+/// The answer to a request that cannot be read.
+fn unread(error: S3Error) -> Answer {
     let document = error.to_xml("", "", "basin");
-    Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
+    let answer = Answer { code: Some(error.code), ..Answer::new(error.code.status()) };
+    answer.header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
 
 /// Says that an answer that was to be sent cannot be, and nothing of it was.
-async fn fail(stream: &mut Stream) -> Result<()> {
+async fn fail(stream: &mut Stream, outgoing: &mut Outgoing) -> Result<()> {
+    (outgoing.status, outgoing.code) = (500, Some(Code::InternalError));
     stream.write(&[b"HTTP/1.1 500 Internal Server Error\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"]).await
 }
 
@@ -192,8 +235,8 @@ async fn send(
     stream: &mut Stream,
     answer: Answer,
     (id, now_ms): (u64, u64),
-    is_head: bool,
-    goes_on: bool,
+    (is_head, goes_on): (bool, bool),
+    outgoing: &mut Outgoing,
 ) -> Result<bool> {
     let mut head = Vec::with_capacity(512);
     let mut responder = Respond::new(&mut head, answer.status);
@@ -218,12 +261,13 @@ async fn send(
     }
     if responder.finish().is_err() {
         // What a client put years ago may be no header any more.
-        fail(stream).await?;
+        fail(stream, outgoing).await?;
         return Ok(false);
     }
     let mut get = match answer.content {
         Content::Document(document) if !is_head => {
             stream.write(&[&head, &document]).await?;
+            outgoing.sent = length;
             return Ok(true);
         }
         Content::Object(get) if !is_head => get,
@@ -238,6 +282,7 @@ async fn send(
             Ok(Some(part)) => {
                 left -= u64::from(part.len());
                 stream.write(&[&head, part.as_slice()]).await?;
+                outgoing.sent += u64::from(part.len());
                 head.clear();
             }
             Ok(None) => break,
@@ -245,7 +290,7 @@ async fn send(
                 tracing::error!(id = format!("{id:016X}"), "{failure}");
                 // Where the length is told already, the only way to say that it is not all is to end the connection.
                 if !head.is_empty() {
-                    fail(stream).await?;
+                    fail(stream, outgoing).await?;
                 }
                 return Ok(false);
             }

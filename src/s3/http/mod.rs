@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`server`] | who accepts |
 //! | [`connection`] | the requests of one connection |
+//! | [`account`] | what is counted and logged of a request |
 //! | [`stream`] | the bytes of one |
 
+pub mod account;
 pub mod connection;
 pub mod server;
 pub mod stream;

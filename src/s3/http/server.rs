@@ -1,29 +1,36 @@
 //! Who accepts connections.
 
-use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::connection::{Shared, serve};
 use super::stream::Stream;
 use crate::base::{Nanos, Result};
 use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
+use crate::s3::metrics::counters::Counters;
 
 /// How long to wait when a connection cannot be accepted: descriptors or tasks are used up.
 const PAUSE: Nanos = Nanos::from_millis(50);
 
-/// Counts the connections of a core.
-#[derive(Clone, Default)]
-pub struct Connections(Rc<Cell<usize>>);
+/// The connections of a core.
+#[derive(Clone)]
+pub struct Connections(Arc<Counters>);
 
 impl Connections {
+    /// None yet.
+    pub fn new(counters: Arc<Counters>) -> Connections {
+        Connections(counters)
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.get()
+        self.0.connections.get() as usize
     }
 
     fn begin(&self) -> Open {
-        self.0.update(|count| count + 1);
+        self.0.connections.add(1);
+        self.0.accepted.add(1);
         Open(self.clone())
     }
 }
@@ -32,7 +39,7 @@ struct Open(Connections);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.0.update(|count| count - 1);
+        self.0.0.connections.sub(1);
     }
 }
 
@@ -44,12 +51,14 @@ pub async fn listen(shared: Rc<Shared>, listener: &TcpListener, ledger: &Ledger,
     let core = shared.service.core().clone();
     loop {
         if connections.count() >= most {
+            connections.0.held.add(1);
             core.sleep(PAUSE).await;
             continue;
         }
         let tcp = match listener.accept().await {
             Ok(tcp) => tcp,
             Err(error) => {
+                connections.0.turned_away.add(1);
                 tracing::warn!("{error:#}");
                 core.sleep(PAUSE).await;
                 continue;
@@ -62,6 +71,7 @@ pub async fn listen(shared: Rc<Shared>, listener: &TcpListener, ledger: &Ledger,
             drop(open);
         };
         if core.try_spawn(task).is_err() {
+            connections.0.turned_away.add(1);
             tracing::warn!("a connection was closed: the core has no task for it");
         }
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use md5::{Digest as _, Md5};
 
 use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
+use super::lifecycle::with_expiration;
 use super::multipart::{told, upload_meta};
 use super::put::{PUT_MAX, part_of, refused};
 use super::read::names;
@@ -214,7 +215,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
-    Ok(answer)
+    Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
 }
 
 /// The bytes of what is copied: those of the version that was looked at.

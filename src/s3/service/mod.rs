@@ -10,6 +10,7 @@
 //! | [`multipart`] | uploads in parts |
 //! | [`bucket`] | buckets |
 //! | [`settings`] | what belongs to a bucket |
+//! | [`lifecycle`] | what ends by itself, as clients are told |
 //! | [`tagging`], [`acl`], [`attributes`] | what belongs to an object |
 //! | [`post`] | forms that browsers send |
 //! | [`cors`] | what browsers may do from elsewhere |
@@ -21,6 +22,7 @@ pub mod copy;
 pub mod cors;
 pub mod delete;
 pub mod headers;
+pub mod lifecycle;
 pub mod list;
 pub mod multipart;
 mod permit;
@@ -34,6 +36,7 @@ pub mod version;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::access::policy::Policy;
 use super::access::users::{User, Users};
@@ -43,6 +46,10 @@ use super::body::Body;
 use super::bucket::BucketMeta;
 use super::error::{Code, S3Error};
 use super::fields::Unreadable;
+use super::http::account;
+use super::lifecycle::rules::Rules;
+use super::metrics::counters::{Counters, Kind};
+use super::rdma;
 use super::request::Request;
 use super::route::{Operation, route};
 use crate::base::error::ErrorKind;
@@ -53,6 +60,8 @@ use crate::store::open::Store;
 
 /// Parameters that only signed requests have.
 const SIGNED: [&str; 3] = ["X-Amz-Signature", "X-Amz-Credential", "X-Amz-Algorithm"];
+/// Fields that name memory and queue pairs.
+const RDMA: [&str; 3] = [rdma::connect::TOKEN, rdma::connect::ENDPOINT, rdma::connect::NATIVE];
 /// Buckets that are remembered as they were read; any more are read anew.
 const BUCKETS_REMEMBERED: usize = 1024;
 
@@ -69,6 +78,7 @@ struct Inner {
     verifier: Verifier,
     region: Box<str>,
     ledger: Ledger,
+    counters: Arc<Counters>,
     buckets: RefCell<HashMap<u32, Rc<Bucket>>>,
 }
 
@@ -84,6 +94,19 @@ pub struct Bucket {
     pub meta: BucketMeta,
     /// Its policy, if it has one.
     pub policy: Option<Policy>,
+    /// When its objects end, if it has rules for that.
+    pub lifecycle: Option<Rules>,
+}
+
+/// How it is known who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Sender<'a> {
+    /// Its signature says so.
+    Signed,
+    /// Its signature says so, and it is this access key's: what the request names belongs to that.
+    SignedBy(&'a str),
+    /// It came by a session that this access key has connected.
+    Session(&'a str),
 }
 
 /// A request that is being answered.
@@ -99,7 +122,7 @@ pub struct Call<'a> {
 
 impl Service {
     /// S3 on a store, for these users.
-    pub fn new(core: &Core, store: &Store, users: Rc<Users>, region: &str, ledger: &Ledger) -> Service {
+    pub fn new(core: &Core, store: &Store, users: Rc<Users>, region: &str, ledger: &Ledger, counters: Arc<Counters>) -> Service {
         // Clients that know no region sign for us-east-1; all are taken.
         let verifier = Verifier::new(auth::Config { regions: Vec::new(), allows_v2: true });
         let inner = Inner {
@@ -109,6 +132,7 @@ impl Service {
             verifier,
             region: region.into(),
             ledger: ledger.clone(),
+            counters,
             buckets: RefCell::default(),
         };
         Service { inner: Rc::new(inner) }
@@ -134,17 +158,23 @@ impl Service {
         &self.inner.ledger
     }
 
+    /// Counts what is done.
+    pub fn counters(&self) -> &Counters {
+        &self.inner.counters
+    }
+
     /// The users.
     pub fn users(&self) -> &Rc<Users> {
         &self.inner.users
     }
 
     /// Answers a request.
-    pub async fn answer(&self, request: &Request, body: &mut Body<'_>) -> Answer {
+    pub async fn answer(&self, request: &Request, sender: Sender<'_>, body: &mut Body<'_>) -> Answer {
         if request.head.method() == "OPTIONS" {
+            request.kind.set(Kind::Preflight);
             return cors::preflight(self, request).unwrap_or_else(|error| told(request, error));
         }
-        let mut answered = match self.begin(request) {
+        let mut answered = match self.begin(request, sender) {
             Ok((mut call, operation)) => {
                 let payload = std::mem::replace(&mut call.verified.payload, Payload::Unsigned);
                 match body.hold_to(request, payload) {
@@ -159,17 +189,42 @@ impl Service {
     }
 
     /// Who sent a request, and what it asks for.
-    fn begin<'a>(&'a self, request: &'a Request) -> Result<(Call<'a>, Operation), S3Error> {
-        let users = &self.inner.users;
+    fn begin<'a>(&'a self, request: &'a Request, sender: Sender<'_>) -> Result<(Call<'a>, Operation), S3Error> {
+        // Those who count are told what was asked for, also by somebody who is not to know whether there is such a thing.
+        let operation = route(request);
+        request.kind.set(operation.as_ref().map_or(Kind::Unknown, |&operation| Kind::Operation(operation)));
+        let verified = match sender {
+            Sender::Signed | Sender::SignedBy(_) => self.verify(request)?,
+            Sender::Session(access_key) => Verified::by_session(access_key, request.now_ms),
+        };
+        if let Sender::SignedBy(access_key) = sender
+            && verified.access_key.as_deref() != Some(access_key)
+        {
+            return Err(Code::AccessDenied.into());
+        }
+        let user = verified.access_key.as_deref().and_then(|key| self.inner.users.by_access_key(key));
+        note_signer(request, &verified);
+        Ok((Call { service: self, request, user, verified }, operation?))
+    }
+
+    /// Who has signed a request.
+    ///
+    /// # Errors
+    /// S3's answer to one that is signed wrongly.
+    pub fn verify(&self, request: &Request) -> Result<Verified, S3Error> {
         let bucket = request.is_by_host.then_some(&*request.bucket);
-        let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &Keys(users))?;
+        let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &Keys(&self.inner.users));
+        let verified = verified.inspect_err(|error| self.inner.counters.refused(error.code))?;
         if verified.how == How::Anonymous && SIGNED.iter().any(|name| request.param(name).is_some()) {
             // Half a signature is none, and is not taken for nobody's request.
+            self.inner.counters.refused(Code::AuthorizationQueryParametersError);
             return Err(Code::AuthorizationQueryParametersError.into());
         }
-        let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
-        let operation = route(request)?;
-        Ok((Call { service: self, request, user, verified }, operation))
+        // What it names is not to be put into it by others.
+        if verified.how != How::Anonymous && RDMA.iter().any(|name| request.text(name).is_some() && !verified.signs(name)) {
+            return Err(S3Error::with(Code::AccessDenied, "There were headers of RDMA present in the request which were not signed"));
+        }
+        Ok(verified)
     }
 
     /// A bucket, if it is there.
@@ -186,13 +241,22 @@ impl Service {
             Some(text) => Some(Policy::for_bucket(text, name)?),
             None => None,
         };
-        let bucket = Rc::new(Bucket { id, since: found.at.sequence, name: name.into(), meta, policy });
+        let lifecycle = Rules::of(&meta);
+        let bucket = Rc::new(Bucket { id, since: found.at.sequence, name: name.into(), meta, policy, lifecycle });
         let mut remembered = self.inner.buckets.borrow_mut();
         if remembered.len() >= BUCKETS_REMEMBERED {
             remembered.clear();
         }
         remembered.insert(id, bucket.clone());
         Ok(Some(bucket))
+    }
+}
+
+/// Remembers who signed a request, for the log.
+fn note_signer(request: &Request, verified: &Verified) {
+    if let Some(access_key) = verified.access_key.as_ref().filter(|_| account::is_logged()) {
+        // A form is signed, or its request is: there is no second one.
+        let _ = request.signer.set(access_key.clone());
     }
 }
 
@@ -219,8 +283,10 @@ impl<'a> Call<'a> {
     fn by_form(&self, fields: &[(&str, &str)]) -> Result<(Call<'a>, Lengths), S3Error> {
         let users = &self.service.inner.users;
         let verifier = &self.service.inner.verifier;
-        let VerifiedPost { verified, lengths } = verifier.verify_post(fields, &self.request.bucket, self.request.now_ms, &Keys(users))?;
+        let verified = verifier.verify_post(fields, &self.request.bucket, self.request.now_ms, &Keys(users));
+        let VerifiedPost { verified, lengths } = verified.inspect_err(|error| self.service.inner.counters.refused(error.code))?;
         let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
+        note_signer(self.request, &verified);
         Ok((Call { service: self.service, request: self.request, user, verified }, lengths))
     }
 
@@ -295,9 +361,9 @@ pub fn readable(unreadable: Unreadable) -> S3Error {
 }
 
 /// An error as an answer: a document, but for HEAD.
-fn told(request: &Request, error: S3Error) -> Answer {
+pub fn told(request: &Request, error: S3Error) -> Answer {
     let document = error.to_xml(request.head.path(), &request.shown_id(), "basin");
-    let mut answer = Answer::new(error.code.status());
+    let mut answer = Answer { code: Some(error.code), ..Answer::new(error.code.status()) };
     for (name, value) in &error.headers {
         answer = answer.header(*name, value.as_str());
     }

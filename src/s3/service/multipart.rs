@@ -4,6 +4,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use md5::{Digest as _, Md5};
 
 use super::headers::{Said, meta_of, tags_of};
+use super::lifecycle::{with_abort, with_expiration};
 use super::list::plain_etag;
 use super::put::{refused, upload_of};
 use super::version::{etag_of, expect_of, parse_etag, version_id};
@@ -62,7 +63,7 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     if let Some(asked) = asked {
         answer = answer.header("x-amz-checksum-algorithm", asked.algorithm.name()).header("x-amz-checksum-type", asked.kind.name());
     }
-    Ok(answer)
+    Ok(with_abort(answer, &bucket, &request.key, request.now_ms))
 }
 
 /// The checksum that parts and object are to have, as the beginning of an upload asks for it.
@@ -171,7 +172,7 @@ pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
         checksum_algorithm: meta.checksum.as_ref().map(|checksum| checksum.algorithm),
         checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),
     };
-    Ok(Answer::xml(document.to_xml()))
+    Ok(with_abort(Answer::xml(document.to_xml()), &bucket, &request.key, upload.time_ms))
 }
 
 /// A checksum as documents have it.
@@ -206,6 +207,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     let mut attributes =
         Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() };
     let store = call.store();
+    let mut known = None;
     let checksum = match store.upload(bucket.id, name, id).await {
         Ok(upload) => {
             let UploadMeta { mut meta, labels, .. } = upload_meta(call, &bucket, id).await?;
@@ -216,6 +218,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
             attributes.etag = Some(md5.finalize().into());
             attributes.properties = meta.to_bytes();
             attributes.tags = labels.to_bytes();
+            known = Some(labels);
             meta.checksum
         }
         // It may be complete already: the store says.
@@ -227,11 +230,12 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
         Failure::InvalidPart(number) => invalid_part(number, ""),
         failure => refused(failure, expect),
     })?;
-    let checksum = match checksum {
-        Some(checksum) => Some(checksum),
-        None => {
+    let (checksum, labels) = match (checksum, known) {
+        (Some(checksum), Some(labels)) => (Some(checksum), labels),
+        _ => {
             let got = store.get(bucket.id, name, crate::store::engine::Which::Newest, 0..0).await?;
-            Meta::parse(&got.properties).map_err(readable)?.checksum
+            let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
+            (Meta::parse(&got.properties).map_err(readable)?.checksum, labels)
         }
     };
     let document = CompleteMultipartUploadResult {
@@ -246,7 +250,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
-    Ok(answer)
+    Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
 }
 
 fn invalid_part(number: u16, etag: &str) -> S3Error {

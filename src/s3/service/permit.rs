@@ -44,7 +44,10 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`: nobody is known to have.
     pub fn user(&self) -> Result<&'a User, S3Error> {
-        self.user.ok_or_else(|| Code::AccessDenied.into())
+        self.user.ok_or_else(|| {
+            self.service().counters().refused(Code::AccessDenied);
+            Code::AccessDenied.into()
+        })
     }
 
     /// The identifier of who sent it.
@@ -124,8 +127,10 @@ impl<'a> Call<'a> {
     }
 
     fn denied(&self, denied: Denied) -> S3Error {
-        tracing::debug!(id = self.request.id, "{denied}");
-        denied.into()
+        tracing::debug!(id = self.request.shown_id(), "{denied}");
+        let error: S3Error = denied.into();
+        self.service().counters().refused(error.code);
+        error
     }
 
     /// What is done to no bucket.

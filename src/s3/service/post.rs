@@ -4,6 +4,7 @@ use md5::{Digest as _, Md5};
 
 use super::Call;
 use super::headers::{CONTENT_TYPE, Said, check_tags, checksum_of, meta_of};
+use super::lifecycle::with_expiration;
 use super::version::{etag_of, version_id};
 use crate::mem::Run;
 use crate::s3::access::Action;
@@ -96,9 +97,10 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         return Err(S3Error::with(Code::BadDigest, what));
     }
     meta.checksum = Some(checksum);
+    let labels = Labels { tags, acl };
     let attributes = Attributes {
         properties: meta.to_bytes(),
-        tags: Labels { tags, acl }.to_bytes(),
+        tags: labels.to_bytes(),
         etag: digests.md5.map(|md5| md5.finalize().into()),
         is_version: bucket.meta.versioning == Versioning::Enabled,
         time_ms: request.now_ms,
@@ -132,7 +134,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
-    Ok(answer)
+    Ok(with_expiration(answer, &bucket, key, &version, &labels))
 }
 
 /// The tags of a form: a document.

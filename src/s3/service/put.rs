@@ -1,6 +1,7 @@
 //! PUT of an object and of a part of an upload; DELETE of an object.
 
 use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
+use super::lifecycle::with_expiration;
 use super::multipart::upload_meta;
 use super::version::{etag_of, expect_of, version_id, which_of};
 use super::{Bucket, Call};
@@ -35,9 +36,10 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     // Everything has a checksum, and this one costs nothing.
     let (put, digested) = receive(put, body, &bucket, Algorithm::Crc64Nvme).await?;
     meta.checksum = digested.checksum.clone();
+    let labels = Labels { tags, acl };
     let attributes = Attributes {
         properties: meta.to_bytes(),
-        tags: Labels { tags, acl }.to_bytes(),
+        tags: labels.to_bytes(),
         etag: digested.md5,
         expect,
         is_version: bucket.meta.versioning == Versioning::Enabled,
@@ -48,6 +50,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
+    answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
     Ok(with_checksum(answer, digested.checksum.as_ref()))
 }
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::headers::{describe, refuse_what_is_not_there};
+use super::lifecycle::with_expiration;
 use super::version::{etag_of, parse_etag, version_id, which_of};
-use super::{Call, readable};
+use super::{Bucket, Call, readable};
 use crate::s3::access::Action;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::bucket::{BucketMeta, Versioning};
@@ -73,6 +74,9 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
             None => (200, None),
         };
         let mut answer = describe(Answer::new(status), &bucket.meta, &version, &meta, &labels);
+        if bucket.lifecycle.is_some() && is_current(call, &bucket, which, &version).await? {
+            answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
+        }
         let range = match (&part, request.text("range").and_then(parse_range)) {
             (Some((_, range)), _) => Some(range.clone()),
             (None, Some(range)) => Some(range.of(version.size).ok_or_else(|| unsatisfiable(request, version.size))?),
@@ -114,6 +118,15 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
             Err(failure) => return Err(failure.into()),
         }
     }
+}
+
+/// Whether a version that was asked for in this way is the newest of its name.
+async fn is_current(call: &Call<'_>, bucket: &Bucket, which: Which, version: &Version) -> Result<bool, S3Error> {
+    if which == Which::Newest {
+        return Ok(true);
+    }
+    let newest = call.store().version(bucket.id, call.request.key.as_bytes(), Which::Newest).await?;
+    Ok(newest.is_some_and(|newest| newest.sequence == version.sequence))
 }
 
 /// The bytes that are to be read, as far as that is known before the object's head is.

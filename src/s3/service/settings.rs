@@ -77,6 +77,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
             let document = body.document(DOCUMENT_MAX).await?;
             keep(call, Document::Cors, Some(CorsConfiguration::parse(&document)?.to_xml().as_bytes()), 200).await
         }
+        Op::PutBucketLifecycleConfiguration => super::lifecycle::put(call, body).await,
         Op::PutBucketTagging => {
             let document = body.document(DOCUMENT_MAX).await?;
             let mut tagging = Tagging::parse(&document, BUCKET_TAGS_MAX)?;
@@ -125,7 +126,7 @@ fn action(operation: Operation) -> Result<Action, S3Error> {
         Op::GetBucketTagging => Action::GetBucketTagging,
         Op::PutBucketTagging | Op::DeleteBucketTagging => Action::PutBucketTagging,
         Op::GetBucketLifecycleConfiguration => Action::GetLifecycleConfiguration,
-        Op::DeleteBucketLifecycle => Action::PutLifecycleConfiguration,
+        Op::PutBucketLifecycleConfiguration | Op::DeleteBucketLifecycle => Action::PutLifecycleConfiguration,
         Op::GetBucketEncryption => Action::GetEncryptionConfiguration,
         Op::DeleteBucketEncryption => Action::PutEncryptionConfiguration,
         Op::GetObjectLockConfiguration => Action::GetBucketObjectLockConfiguration,

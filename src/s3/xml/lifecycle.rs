@@ -18,7 +18,7 @@ pub const NEWER_VERSIONS_MAX: u32 = 100;
 /// Bytes of a prefix at most: those of a key.
 const PREFIX_MAX: usize = 1024;
 /// A thousand rules, most of which are short; one has some twenty elements.
-const LIMITS: Limits = Limits { bytes: 4 << 20, elements: 64 << 10 };
+pub const LIMITS: Limits = Limits { bytes: 4 << 20, elements: 64 << 10 };
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 names! {

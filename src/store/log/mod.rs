@@ -91,6 +91,10 @@ pub struct Traffic {
     pub device: u64,
     /// Of items that were new, and no copies of compaction's.
     pub items: u64,
+    /// Writes of the log, each of one item or several. With [`Promise::Flush`] each is flushed.
+    pub writes: u64,
+    /// Those of them that failed.
+    pub failed: u64,
 }
 
 /// What a copy is of.
@@ -550,7 +554,12 @@ impl Inner {
         let outcome = self.write(&mut batch).await;
         let new: u64 = batch.items.iter().filter(|(pending, _)| pending.copy.is_none()).map(|(_, at)| u64::from(at.item_bytes)).sum();
         let device = u64::from(batch.layout.bytes()) + if batch.generation.is_some() { u64::from(segment::BYTES) } else { 0 };
-        self.traffic.update(|traffic| Traffic { device: traffic.device + device, items: traffic.items + new });
+        self.traffic.update(|traffic| Traffic {
+            device: traffic.device + device,
+            items: traffic.items + new,
+            writes: traffic.writes + 1,
+            failed: traffic.failed + u64::from(outcome.is_err()),
+        });
         if batch.generation.is_some() {
             batch.opening.settle(outcome.clone());
         }

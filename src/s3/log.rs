@@ -1,0 +1,89 @@
+//! The log of a server: lines on standard error, which a thread of its own writes, so that a reader who is slow does not keep the cores
+//! from their work. What does not fit into its queue is left out, and counted.
+//!
+//! No line has a secret, a signature, a token or a query.
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::EnvFilter;
+
+use super::config::{Config, LogFormat};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+
+/// The target of the lines of requests.
+pub const ACCESS: &str = "basin::access";
+/// Lines that wait to be written: at 300 bytes each, 2.4 MiB.
+const LINES: usize = 8192;
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What is logged.
+///
+/// # Errors
+/// `Usage`: `log_level` is none.
+pub fn filter(config: &Config) -> Result<EnvFilter> {
+    let level = config.log_level.0.as_str();
+    let wrong = |what: String| {
+        let error = Error::new(ErrorKind::Usage, format!("log_level: {what}"));
+        error.remedy("error, warn, info, debug or trace; or such a level by target: warn,basin::store=debug")
+    };
+    // To the filter a bare word that is no level is a target, of which everything is logged.
+    let is_one = |part: &str| part.contains('=') || LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
+    if let Some(part) = level.split(',').find(|part| !is_one(part.trim())) {
+        return Err(wrong(format!("{part:?} is no level")));
+    }
+    // What is said of the target itself comes later, and holds.
+    let requests = if config.log_requests { "info" } else { "off" };
+    EnvFilter::builder().parse(format!("{ACCESS}={requests},{level}")).map_err(|error| wrong(error.to_string()))
+}
+
+/// The log while it is open. What waits is written when it is dropped, if somebody reads.
+pub struct Logging {
+    dropped: ErrorCounter,
+    _writer: WorkerGuard,
+}
+
+/// Opens the log of this process.
+///
+/// # Errors
+/// `Usage`: `log_level` is none.
+pub fn open(config: &Config) -> Result<Logging> {
+    let filter = filter(config)?;
+    // The thread is not to be the one that a signal ends the process by: the server waits for signals elsewhere.
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|errno| Error::from_errno("blocking signals", errno as i32))?;
+    let builder = NonBlockingBuilder::default().buffered_lines_limit(LINES).lossy(true).thread_name("log");
+    let (writer, guard) = builder.finish(std::io::stderr());
+    before.thread_set_mask().map_err(|errno| Error::from_errno("unblocking signals", errno as i32))?;
+    let dropped = writer.error_counter();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    match config.log_format {
+        LogFormat::Text => lines.with_ansi(false).init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+    Ok(Logging { dropped, _writer: guard })
+}
+
+impl Logging {
+    /// Counts the lines that were left out.
+    pub fn dropped(&self) -> ErrorCounter {
+        self.dropped.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::config::LogLevel;
+
+    #[test]
+    fn a_level_may_be_of_all_or_by_target() {
+        let of = |level: &str, log_requests| filter(&Config { log_level: LogLevel(level.into()), log_requests, ..Config::default() });
+        assert_eq!(of("info", false).unwrap().to_string(), "basin::access=off,info");
+        assert_eq!(of("info", true).unwrap().to_string(), "basin::access=info,info");
+        assert_eq!(of("warn,basin::access=info", false).unwrap().to_string(), "basin::access=info,warn");
+        for wrong in ["inof", "", "info,,warn", "basin=loud", "info,basin"] {
+            assert!(of(wrong, false).unwrap_err().to_string().contains("log_level"), "{wrong}");
+        }
+    }
+}

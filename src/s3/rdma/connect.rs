@@ -1,0 +1,237 @@
+//! How a client connects a queue pair: `POST /.s3rdma-rc/connect` and `disconnect`.
+
+use std::net::Ipv6Addr;
+use std::rc::Rc;
+
+use super::session::{Rdma, Session};
+use crate::base::{Psn, Qpn};
+use crate::device::rdma::endpoint::{FabricOffer, gid};
+use crate::device::rdma::{QpEndpoint, Transport};
+use crate::s3::answer::Answer;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::request::Request;
+use crate::wire::roce::UDP_PORT;
+use crate::wire::s3::Memory;
+use crate::wire::s3::token::{Connection, Endpoint, SessionId, parse_psn};
+
+/// The path of connecting, and of disconnecting.
+pub const CONNECT: &str = "/.s3rdma-rc/connect";
+/// The same of disconnecting.
+pub const DISCONNECT: &str = "/.s3rdma-rc/disconnect";
+/// Fields of the requests and answers.
+pub const TOKEN: &str = "x-amz-rdma-token";
+/// The first PSN of an end.
+pub const PSN: &str = "x-amz-rdma-psn";
+/// Names a session.
+pub const SESSION: &str = "x-amz-rdma-session";
+/// How a request of RDMA ended.
+pub const REPLY: &str = "x-amz-rdma-reply";
+/// An end with all its wires: JSON.
+pub const ENDPOINT: &str = "x-basin-rdma-endpoint";
+/// Asks for the native mode.
+pub const NATIVE: &str = "x-basin-rdma-native";
+
+/// The path MTU towards a client that says nothing of it: what stock programs use.
+const USUAL_MTU: u32 = 1024;
+/// Requests of the native mode that may be under way, at most.
+const DEPTH_MAX: u32 = 256;
+/// Bytes of a message, at least and at most.
+const RECEIVE_MIN: u32 = 1024;
+const RECEIVE_MAX: u32 = 64 << 10;
+
+/// What the two ends of a session agree on in the native mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Bytes of a message that this end takes.
+    pub receive: u32,
+    /// Requests at once.
+    pub depth: u32,
+}
+
+impl Terms {
+    /// Reads `1;receive=8192;depth=64`; what an answer has more than that is left out.
+    ///
+    /// # Errors
+    /// `NotImplemented`: another version. `InvalidArgument`: no such terms.
+    pub fn parse(text: &str) -> Result<Terms, S3Error> {
+        let mut fields = text.split(';').map(str::trim);
+        if fields.next() != Some("1") {
+            return Err(S3Error::with(Code::NotImplemented, "The native mode of RDMA is spoken in version 1 only."));
+        }
+        let invalid = || S3Error::with(Code::InvalidArgument, format!("{NATIVE} is 1;receive=BYTES;depth=REQUESTS."));
+        let (mut receive, mut depth) = (None, None);
+        for field in fields {
+            let (name, value) = field.split_once('=').ok_or_else(invalid)?;
+            let value: u32 = value.parse().map_err(|_| invalid())?;
+            match name {
+                "receive" => receive = Some(value),
+                "depth" => depth = Some(value),
+                _ => {}
+            }
+        }
+        match (receive, depth) {
+            (Some(receive @ RECEIVE_MIN..=RECEIVE_MAX), Some(depth @ 1..=DEPTH_MAX)) => Ok(Terms { receive, depth }),
+            (Some(_), Some(_)) => {
+                let what = format!("receive is {RECEIVE_MIN} to {RECEIVE_MAX} bytes, depth 1 to {DEPTH_MAX} requests.");
+                Err(S3Error::with(Code::InvalidArgument, what))
+            }
+            _ => Err(invalid()),
+        }
+    }
+}
+
+/// Connects the queue pair a client names, for `access_key`, which has signed the request, if somebody has. Of the native mode `ready`
+/// posts the receives: the client may send as soon as it is answered.
+///
+/// # Errors
+/// A token that cannot be read, a transport that is not there, no room, or no wire in common.
+pub fn connect(
+    rdma: &Rdma,
+    request: &Request,
+    access_key: Option<String>,
+    ready: impl FnOnce(&Rc<Session>, Terms) -> Result<(), S3Error>,
+) -> Result<Answer, S3Error> {
+    let asked = request.text(NATIVE).map(Terms::parse).transpose()?;
+    // What is told back holds.
+    let terms = asked.map(|asked| Terms { depth: asked.depth.min(rdma.depth_max()), ..asked });
+    if terms.is_some() && access_key.is_none() {
+        return Err(S3Error::with(Code::AccessDenied, "The native mode of RDMA needs a signed connect."));
+    }
+    let token = request.text(TOKEN).and_then(|text| Endpoint::parse(text).ok()).ok_or(Code::InvalidRdmaToken)?;
+    if token.connection == Connection::Dc {
+        return Err(S3Error::with(Code::NotImplemented, "Dynamically connected transports are not implemented."));
+    }
+    let psn = request.text(PSN).and_then(|text| parse_psn(text).ok());
+    let psn = psn.ok_or_else(|| S3Error::with(Code::InvalidArgument, format!("{PSN} is 6 hexadecimal digits, not all 0.")))?;
+    let remote = match request.text(ENDPOINT) {
+        Some(text) => told(text, &token, psn)?,
+        None => of_token(&token, psn),
+    };
+    // Nobody is made to send to a third by somebody he does not know.
+    if access_key.is_none() && remote.address.is_some_and(|address| address.ip() != request.peer) {
+        let what = "A queue pair at another address than the request's needs a signed connect.";
+        return Err(S3Error::with(Code::AccessDenied, what));
+    }
+    if rdma.is_full() {
+        return Err(Code::ServiceUnavailable.into());
+    }
+    let unavailable = |error: crate::base::Error| {
+        tracing::warn!("a client's queue pair was not connected: {error:#}");
+        S3Error::with(Code::ServiceUnavailable, format!("No queue pair: {error}"))
+    };
+    let qp = rdma.queue_pair(terms.map_or(1, |terms| terms.depth)).map_err(unavailable)?;
+    let local = qp.local();
+    let is_told = request.text(ENDPOINT).is_some();
+    let session = rdma.open(qp, &remote, access_key).map_err(unavailable)?;
+    if let Some(terms) = terms
+        && let Err(error) = ready(&session, terms)
+    {
+        rdma.close(session.id);
+        return Err(error);
+    }
+    let mut answer = Answer::new(200)
+        .header(SESSION, session.id.encode())
+        .header(REPLY, format!("200:{}", token_of(&local).encode()))
+        .header(PSN, format!("{:06x}", local.psn));
+    if is_told {
+        answer = answer.header(ENDPOINT, serde_json::to_string(&local).expect("an endpoint is plain data"));
+    }
+    if let Some(terms) = terms {
+        let (core, cores) = rdma.place();
+        let Terms { receive, depth } = terms;
+        let expires = super::session::LIFE_SECONDS;
+        answer = answer.header(NATIVE, format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores}"));
+    }
+    Ok(answer)
+}
+
+/// Ends a session. That there is none is as good.
+pub fn disconnect(rdma: &Rdma, request: &Request) -> Answer {
+    if let Some(id) = request.text(SESSION).and_then(|text| SessionId::parse(text).ok()) {
+        rdma.close(id);
+    }
+    Answer::new(204)
+}
+
+/// An end that was told with all its wires; what the token says of it must be the same.
+fn told(text: &str, token: &Endpoint, psn: Psn) -> Result<QpEndpoint, S3Error> {
+    let invalid = |why: &str| S3Error::with(Code::InvalidArgument, format!("{ENDPOINT}: {why}"));
+    let endpoint: QpEndpoint = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
+    if endpoint.qpn != token.qpn.0 || endpoint.psn != psn.get() {
+        return Err(invalid("another queue pair or PSN than the token's"));
+    }
+    Ok(endpoint)
+}
+
+/// An end of which the token is all that is told: RoCE at its own port, or InfiniBand.
+pub fn of_token(token: &Endpoint, psn: Psn) -> QpEndpoint {
+    let fabric = (token.lid != 0).then_some(FabricOffer { lid: token.lid, gid: token.gid, mtu: USUAL_MTU });
+    QpEndpoint {
+        transport: Transport::Rc,
+        qpn: token.qpn.0,
+        psn: psn.get(),
+        // What libibverbs programs have that say nothing of it.
+        reads: 1,
+        qkey: 0,
+        link: None,
+        address: fabric.is_none().then(|| (token.gid.to_canonical(), UDP_PORT).into()),
+        mtu: USUAL_MTU,
+        is_port_fixed: true,
+        fabric,
+    }
+}
+
+/// An end as a token.
+pub fn token_of(endpoint: &QpEndpoint) -> Endpoint {
+    let (at, lid) = match (&endpoint.fabric, endpoint.address) {
+        (Some(fabric), _) => (fabric.gid, fabric.lid),
+        (None, Some(address)) => (gid(address.ip()), 0),
+        (None, None) => (Ipv6Addr::UNSPECIFIED, 0),
+    };
+    let memory = Memory { address: 0, bytes: 0, rkey: 0 };
+    Endpoint { connection: Connection::Rc, qpn: Qpn(endpoint.qpn), gid: at, memory, port: 1, lid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_read() {
+        assert_eq!(Terms::parse("1;receive=8192;depth=64").unwrap(), Terms { receive: 8192, depth: 64 });
+        assert_eq!(Terms::parse("1; depth=1; receive=1024; core=0;cores=2").unwrap(), Terms { receive: 1024, depth: 1 });
+        for (text, code) in [
+            ("2;receive=8192;depth=64", Code::NotImplemented),
+            ("", Code::NotImplemented),
+            ("1", Code::InvalidArgument),
+            ("1;receive=8192", Code::InvalidArgument),
+            ("1;receive=8192;depth=0", Code::InvalidArgument),
+            ("1;receive=8192;depth=257", Code::InvalidArgument),
+            ("1;receive=100;depth=1", Code::InvalidArgument),
+            ("1;receive=x;depth=1", Code::InvalidArgument),
+            ("1;receive", Code::InvalidArgument),
+        ] {
+            assert_eq!(Terms::parse(text).unwrap_err().code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_as_a_token_and_back() {
+        let endpoint = QpEndpoint {
+            transport: Transport::Rc,
+            qpn: 0x1234,
+            psn: 9,
+            reads: 1,
+            qkey: 0,
+            link: None,
+            address: Some("192.0.2.1:4791".parse().unwrap()),
+            mtu: USUAL_MTU,
+            is_port_fixed: true,
+            fabric: None,
+        };
+        assert_eq!(of_token(&Endpoint::parse(&token_of(&endpoint).encode()).unwrap(), Psn::new(9)), endpoint);
+        let fabric = FabricOffer { lid: 3, gid: Ipv6Addr::LOCALHOST, mtu: USUAL_MTU };
+        let endpoint = QpEndpoint { address: None, fabric: Some(fabric), ..endpoint };
+        assert_eq!(of_token(&Endpoint::parse(&token_of(&endpoint).encode()).unwrap(), Psn::new(9)), endpoint);
+    }
+}

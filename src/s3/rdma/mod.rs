@@ -1,0 +1,19 @@
+//! S3 over RDMA: objects between the store and a client's memory. docs/S3-RDMA.md is the protocol.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | [`session`] | queue pairs that clients have connected |
+//! | [`connect`] | how they do, by a request of HTTP |
+//! | [`token`] | requests of HTTP whose bodies are in a client's memory |
+//! | [`native`] | requests that are SENDs |
+//! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
+//!
+//! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach.
+
+pub mod connect;
+pub mod native;
+pub mod session;
+pub mod token;
+pub mod transfer;
+
+pub use session::{Rdma, Session};

@@ -1,0 +1,463 @@
+//! The native mode: requests that are SENDs, answered by SENDs behind the WRITEs of what they ask for.
+//!
+//! One task of a session takes the messages, in order, and posts a receive for each at once, so that a client with `depth` requests under
+//! way never meets an empty queue. Each request then is a task of its own. Requests mean what they mean over HTTP: the text of a frame
+//! becomes a head, which the same service answers.
+
+use std::cell::RefCell;
+use std::collections::{HashSet, VecDeque};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use super::connect::Terms;
+use super::session::{Rdma, Session};
+use super::transfer::{Pull, Push, lease};
+use crate::base::Nanos;
+use crate::base::clock::unix_now_ns;
+use crate::device::Op;
+use crate::mem::{Ledger, Run, Shared};
+use crate::s3::answer::{Answer, Content};
+use crate::s3::body::{Body, Elsewhere};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::http::account::{Account, Outgoing};
+use crate::s3::http::connection::{Busy, Shared as Front};
+use crate::s3::request::{Arrival, Request};
+use crate::s3::service::{Sender, told};
+use crate::wire::http::head::Head;
+use crate::wire::http::respond::Respond;
+use crate::wire::s3::frame::{self, ANSWER_BYTES, Method};
+
+/// Fields that are a connection's, a signature's or another mode's.
+const REFUSED: [&str; 12] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "expect",
+    "connection",
+    "content-md5",
+    "authorization",
+    "date",
+    "x-amz-date",
+    "x-amz-content-sha256",
+    "x-amz-security-token",
+    "x-amz-decoded-content-length",
+];
+/// And all whose names begin so.
+const REFUSED_FRONT: &str = "x-amz-rdma-";
+/// The most bytes of an answer's body that is a document and goes to a window: lists are shorter.
+const DOCUMENT_MAX: u64 = 1 << 20;
+/// How long the last message of a session may take.
+const FAREWELL: Nanos = Nanos::from_millis(200);
+
+/// A session of the native mode.
+pub struct Native {
+    rdma: Rdma,
+    session: Rc<Session>,
+    /// From where it was connected.
+    peer: IpAddr,
+    terms: Terms,
+    /// Receives that are posted, in order.
+    posted: VecDeque<Op<Run>>,
+    /// Requests that have no answer yet.
+    open: Rc<RefCell<HashSet<u32>>>,
+    ledger: Ledger,
+}
+
+impl Native {
+    /// Posts the receives of a session. Half of the core's memory is left for what is moved.
+    ///
+    /// # Errors
+    /// `ServiceUnavailable`, `SlowDown`: no memory for them.
+    pub fn new(rdma: &Rdma, session: &Rc<Session>, peer: IpAddr, terms: Terms, ledger: &Ledger) -> Result<Native, S3Error> {
+        let mut native = Native {
+            rdma: rdma.clone(),
+            session: session.clone(),
+            peer,
+            terms,
+            posted: VecDeque::with_capacity(terms.depth as usize),
+            open: Rc::default(),
+            ledger: ledger.clone(),
+        };
+        for _ in 0..terms.depth {
+            let census = rdma.slab().census();
+            if census.free < census.total / 2 {
+                let what = "Sessions of RDMA have all the memory they may have: ask for fewer or shorter messages.";
+                return Err(S3Error::with(Code::ServiceUnavailable, what));
+            }
+            let run = rdma.slab().run(terms.receive).map_err(|_| Code::SlowDown)?;
+            native.post(run).map_err(|()| S3Error::with(Code::ServiceUnavailable, "The RDMA device takes no more receives."))?;
+        }
+        Ok(native)
+    }
+
+    fn post(&mut self, mut run: Run) -> Result<(), ()> {
+        run.set_len(self.terms.receive);
+        let op = self.session.qp.submit_recv(run).map_err(drop)?;
+        self.posted.push_back(op);
+        Ok(())
+    }
+
+    /// Takes the messages of a client until its session ends.
+    pub async fn serve(mut self, front: Rc<Front>) {
+        let (rdma, session) = (self.rdma.clone(), self.session.clone());
+        if let Err(violation) = self.messages(&front).await {
+            tracing::warn!(queue_pair = session.qp.qpn().0, "a session of RDMA is ended: {violation}");
+            self.farewell(&violation).await;
+        }
+        rdma.close(session.id);
+        // Receives that are posted come back as flushed.
+        for posted in self.posted.drain(..) {
+            drop(posted.await);
+        }
+    }
+
+    /// Tells a client why its session ends, as far as it listens.
+    async fn farewell(&self, why: &str) {
+        let body = frame::Body::Inline(why.as_bytes());
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, why.as_bytes());
+        let answer = frame::Answer { id: frame::LAST, status: 400, bytes: why.len() as u64, crc, fields: &[], body };
+        let length = answer.frame_bytes() as u32;
+        let Ok(mut run) = self.rdma.slab().run(length) else { return };
+        run.set_len(length);
+        answer.emit(run.as_mut_slice());
+        let sent = self.session.qp.send(run, None);
+        // Who has no receive left does not hold it up.
+        let _ = self.rdma.core().timeout(FAREWELL, sent).await;
+    }
+
+    async fn messages(&mut self, front: &Rc<Front>) -> Result<(), String> {
+        while let Some(receiving) = self.posted.pop_front() {
+            let Ok(run) = receiving.await.into_result() else { return Ok(()) };
+            let next = lease(self.rdma.core(), self.rdma.slab(), self.terms.receive).await.map_err(|error| error.to_string())?;
+            if self.post(next).is_err() {
+                return Ok(());
+            }
+            self.message(front, run.freeze())?;
+        }
+        Ok(())
+    }
+
+    /// Begins all requests of a message.
+    fn message(&self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
+        let mut at = 0;
+        let whole = message.as_slice();
+        loop {
+            let (request, behind) =
+                frame::Request::parse(&whole[at..]).map_err(|malformed| format!("a frame of a request: {malformed}"))?;
+            {
+                let mut open = self.open.borrow_mut();
+                if open.len() >= self.terms.depth as usize {
+                    return Err(format!("more than {} requests without an answer", self.terms.depth));
+                }
+                if !open.insert(request.id) {
+                    return Err(format!("request {} has no answer yet, and comes again", request.id));
+                }
+            }
+            let exchange = Exchange {
+                rdma: self.rdma.clone(),
+                session: self.session.clone(),
+                peer: self.peer,
+                receive: self.terms.receive,
+                open: self.open.clone(),
+                ledger: self.ledger.clone(),
+                front: front.clone(),
+            };
+            let (id, message) = (request.id, message.clone());
+            if self.rdma.core().try_spawn(async move { exchange.run(&message, at, id).await }).is_err() {
+                return Err("the core has no task for a request".to_owned());
+            }
+            at = whole.len() - behind.len();
+            if behind.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// One request and its answer.
+struct Exchange {
+    rdma: Rdma,
+    session: Rc<Session>,
+    peer: IpAddr,
+    receive: u32,
+    open: Rc<RefCell<HashSet<u32>>>,
+    ledger: Ledger,
+    front: Rc<Front>,
+}
+
+/// What a client is told, before it is bytes.
+struct Reply {
+    status: u16,
+    /// Lines of HTTP.
+    fields: Vec<u8>,
+    bytes: u64,
+    crc: u64,
+    body: ReplyBody,
+}
+
+impl Reply {
+    /// Bytes of a body that it has.
+    fn sent(&self) -> u64 {
+        if matches!(self.body, ReplyBody::None) { 0 } else { self.bytes }
+    }
+}
+
+enum ReplyBody {
+    None,
+    Window,
+    /// In the message, from these pieces.
+    Pieces(Vec<Shared>),
+    Document(Vec<u8>),
+}
+
+impl Exchange {
+    async fn run(self, message: &Shared, at: usize, id: u32) {
+        let busy = Busy::begin(&self.front);
+        let (request, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
+        let used = self.rdma.use_of(self.session.clone());
+        let reply = match self.answer(&request, message).await {
+            Ok(reply) => reply,
+            // A transfer that failed has taken the queue pair with it: there is nobody to tell.
+            Err(error) => {
+                tracing::debug!("a request over RDMA: {error}");
+                self.session.qp.force_error();
+                return;
+            }
+        };
+        // From here on the client may use the number again.
+        self.open.borrow_mut().remove(&id);
+        if let Err(error) = self.send(id, &reply).await {
+            tracing::debug!("an answer over RDMA: {error}");
+            self.session.qp.force_error();
+        }
+        drop((used, busy));
+    }
+
+    /// # Errors
+    /// A transfer failed.
+    async fn answer(&self, asked: &frame::Request<'_>, message: &Shared) -> Result<Reply, S3Error> {
+        let begun = self.rdma.core().now();
+        let now_ms = unix_now_ns() / 1_000_000;
+        let id = self.front.take_id();
+        let arrival = Arrival { id, now_ms, peer: self.peer, is_secure: false };
+        let head = match self.head(asked) {
+            Ok(head) => head,
+            Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
+        };
+        let request = match Request::new(head, &[], arrival) {
+            Ok(request) => request,
+            Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
+        };
+        let access_key = self.session.access_key.as_deref().expect("the connect of a native session is signed");
+        let refusal = if self.front.is_draining.get() {
+            Some(Code::ServiceUnavailable)
+        } else if self.session.ends < self.rdma.core().now() {
+            Some(Code::ExpiredToken)
+        } else {
+            None
+        };
+        if let Some(code) = refusal {
+            return Ok(self.document(told(&request, code.into()), asked.method));
+        }
+        let (core, slab) = (self.rdma.core(), self.rdma.slab());
+        let from = match asked.body {
+            frame::Body::None => None,
+            frame::Body::Inline(bytes) => {
+                let at = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
+                Some(Elsewhere::Message(Some(message.slice(at as u32, bytes.len() as u32)), self.ledger.clone()))
+            }
+            frame::Body::Window => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
+        };
+        let mut body = Body::apart(core, slab, from.map(|from| (from, asked.window.bytes, asked.crc)));
+        let answer = Box::pin(self.front.service.answer(&request, Sender::Session(access_key), &mut body)).await;
+        let answer = answer.header("x-amz-request-id", request.shown_id());
+        body.end().await;
+        if self.session.qp.fault().is_some() {
+            return Err(Code::RdmaTransferFailed.into());
+        }
+        let code = answer.code;
+        let reply = self.reply(answer, asked).await;
+        let account = Account { id, begun, peer: (self.peer, 0).into(), received: body.received(), request: Some(&request) };
+        let (status, sent) = reply.as_ref().map_or((500, 0), |reply| (reply.status, reply.sent()));
+        account.settle(&self.front.service, &Outgoing { status, code, sent, is_whole: reply.is_ok() });
+        reply
+    }
+
+    /// The frame's text as a head of HTTP.
+    fn head(&self, asked: &frame::Request<'_>) -> Result<Head, S3Error> {
+        let mut text = Vec::with_capacity(64 + asked.target.len() + asked.fields.len());
+        for piece in [asked.method.name().as_bytes(), b" ", asked.target, b" HTTP/1.1\r\nhost: basin\r\n", asked.fields, b"\r\n"] {
+            text.extend_from_slice(piece);
+        }
+        let refused = |what: String| S3Error::with(Code::BadRequest, what);
+        let head = match Head::parse(&text) {
+            Ok(Some((head, used))) if used == text.len() => head,
+            Ok(_) => return Err(refused("The text of the frame is no head".into())),
+            Err(bad) => return Err(refused(bad.to_string())),
+        };
+        let mut hosts = 0;
+        for (name, _) in head.headers() {
+            let name = name.to_ascii_lowercase();
+            hosts += usize::from(name == "host");
+            if (name != "host" && REFUSED.contains(&name.as_str())) || name.starts_with(REFUSED_FRONT) || hosts > 1 {
+                return Err(refused(format!("The field {name} has no meaning over RDMA")));
+            }
+        }
+        Ok(head)
+    }
+
+    /// Brings the body of an answer to where it is to go.
+    async fn reply(&self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply, S3Error> {
+        let is_head = asked.method == Method::Head;
+        let mut get = match answer.content {
+            Content::Object(get) if !is_head => get,
+            content => return self.small(Answer { content, ..answer }, asked).await,
+        };
+        let Some(fields) = lines(&answer.headers) else { return Ok(broken()) };
+        let status = answer.status;
+        let bytes = get.range.end - get.range.start;
+        let window = asked.window;
+        if window.bytes > 0 {
+            if bytes > window.bytes {
+                return Ok(too_long(bytes));
+            }
+            let crc = match Push::new(self.rdma.core(), &self.session, window).get(&mut get).await {
+                Ok(crc) => crc,
+                Err(error) if self.session.qp.fault().is_some() => return Err(error),
+                // The store's: nothing of what was written counts.
+                Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
+            };
+            let body = if bytes == 0 { ReplyBody::None } else { ReplyBody::Window };
+            return Ok(Reply { status, fields, bytes, crc: if bytes == 0 { 0 } else { crc }, body });
+        }
+        if bytes > self.room(fields.len()) {
+            return Ok(too_long(bytes));
+        }
+        let (mut pieces, mut crc) = (Vec::new(), crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme));
+        loop {
+            match get.next().await {
+                Ok(Some(piece)) => {
+                    crc.update(piece.as_slice());
+                    pieces.push(piece);
+                }
+                Ok(None) => break,
+                Err(failure) => return Ok(self.document(told_apart(&failure.into()), asked.method)),
+            }
+        }
+        Ok(Reply { status, fields, bytes, crc: crc.finalize(), body: ReplyBody::Pieces(pieces) })
+    }
+
+    /// Bytes of a body that fit a message beside so many of fields.
+    fn room(&self, fields: usize) -> u64 {
+        u64::from(self.receive).saturating_sub((ANSWER_BYTES + fields).next_multiple_of(8) as u64) & !7
+    }
+
+    /// An answer whose body is a document or none.
+    async fn small(&self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply, S3Error> {
+        let is_head = asked.method == Method::Head;
+        let Some(fields) = lines(&answer.headers) else { return Ok(broken()) };
+        let document = match answer.content {
+            Content::Document(document) if !is_head => document,
+            Content::Told(bytes) => {
+                return Ok(Reply { status: answer.status, fields, bytes, crc: 0, body: ReplyBody::None });
+            }
+            _ => return Ok(Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None }),
+        };
+        let bytes = document.len() as u64;
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &document);
+        if bytes <= self.room(fields.len()) {
+            return Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Document(document) });
+        }
+        let window = asked.window;
+        if asked.method != Method::Get || bytes > window.bytes || bytes > DOCUMENT_MAX {
+            return Ok(too_long(bytes));
+        }
+        let mut run = lease(self.rdma.core(), self.rdma.slab(), bytes as u32).await?;
+        run.set_len(bytes as u32);
+        self.ledger.copy(run.as_mut_slice(), &document);
+        let mut push = Push::new(self.rdma.core(), &self.session, window);
+        push.piece(run.freeze()).await?;
+        push.end().await?;
+        Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window })
+    }
+
+    /// An error's document, where it fits.
+    fn document(&self, answer: Answer, method: Method) -> Reply {
+        let Some(fields) = lines(&answer.headers) else { return broken() };
+        let document = match answer.content {
+            Content::Document(document) if method != Method::Head && document.len() as u64 <= self.room(fields.len()) => document,
+            _ => return Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None },
+        };
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &document);
+        Reply { status: answer.status, fields, bytes: document.len() as u64, crc, body: ReplyBody::Document(document) }
+    }
+
+    async fn send(&self, id: u32, reply: &Reply) -> Result<(), S3Error> {
+        let gathered;
+        let body = match &reply.body {
+            ReplyBody::None => frame::Body::None,
+            ReplyBody::Window => frame::Body::Window,
+            ReplyBody::Document(document) => frame::Body::Inline(document),
+            ReplyBody::Pieces(pieces) => match &pieces[..] {
+                [piece] => frame::Body::Inline(piece.as_slice()),
+                pieces => {
+                    gathered = pieces.iter().flat_map(|piece| piece.as_slice()).copied().collect::<Vec<u8>>();
+                    frame::Body::Inline(&gathered)
+                }
+            },
+        };
+        let mut answer = frame::Answer { id, status: reply.status, bytes: reply.bytes, crc: reply.crc, fields: &reply.fields, body };
+        if answer.frame_bytes() > self.receive as usize {
+            // Fields alone that are longer than a message.
+            answer = frame::Answer { status: 500, bytes: 0, crc: 0, fields: &[], body: frame::Body::None, ..answer };
+        }
+        let length = answer.frame_bytes() as u32;
+        let mut run = lease(self.rdma.core(), self.rdma.slab(), length).await?;
+        run.set_len(length);
+        answer.emit(run.as_mut_slice());
+        if let frame::Body::Inline(bytes) = answer.body {
+            // Into the message, where the frame was built.
+            self.ledger.note(bytes.len() as u32);
+        }
+        loop {
+            match self.session.qp.submit_send(run, None) {
+                Ok(sending) => return sending.await.into_result().map(drop).map_err(|_| Code::RdmaTransferFailed.into()),
+                Err(refused) => {
+                    run = refused.lease;
+                    self.rdma.core().yield_now().await;
+                }
+            }
+        }
+    }
+}
+
+/// What does not fit, and what would be needed.
+fn too_long(bytes: u64) -> Reply {
+    Reply { status: 413, fields: Vec::new(), bytes, crc: 0, body: ReplyBody::None }
+}
+
+/// An error of a request that cannot be read.
+fn told_apart(error: &S3Error) -> Answer {
+    let document = error.to_xml("", "", "basin");
+    Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
+}
+
+/// What a client put years ago may be no field any more.
+fn broken() -> Reply {
+    Reply { status: 500, fields: Vec::new(), bytes: 0, crc: 0, body: ReplyBody::None }
+}
+
+/// Fields as lines; nothing where one may not be in a line, or they are too many for a frame.
+fn lines(headers: &[(std::borrow::Cow<'static, str>, String)]) -> Option<Vec<u8>> {
+    let mut head = Vec::with_capacity(512);
+    let mut respond = Respond::new(&mut head, 200);
+    for (name, value) in headers {
+        respond.header(name, value);
+    }
+    respond.finish().ok().filter(|()| head.len() <= usize::from(u16::MAX))?;
+    // Without the first line, and the empty one that ends a head.
+    let begins = head.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    head.truncate(head.len() - 2);
+    head.drain(..begins);
+    Some(head)
+}

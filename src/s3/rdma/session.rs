@@ -1,0 +1,214 @@
+//! Queue pairs that clients have connected, on the core that has them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use crate::base::{Nanos, Result};
+use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint};
+use crate::mem::Slab;
+use crate::reactor::Core;
+use crate::wire::s3::token::SessionId;
+
+/// Sessions of a core at once.
+const SESSIONS_MAX: usize = 1024;
+/// A session on which nothing was moved for so long ends.
+pub const IDLE: Nanos = Nanos::from_secs(300);
+/// How often that is looked at.
+const LOOK: Nanos = Nanos::from_secs(15);
+/// How long a session of the native mode lasts.
+pub const LIFE_SECONDS: u64 = 3600;
+const LIFE: Nanos = Nanos::from_secs(LIFE_SECONDS);
+
+/// RDMA on a core: its device, and the sessions. Clones are the same.
+#[derive(Clone)]
+pub struct Rdma {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: Core,
+    hca: Hca,
+    slab: Slab,
+    /// Which of the server's cores this is, and how many it has.
+    place: (usize, usize),
+    /// Requests in a send and in a receive queue, at most.
+    depths: (u32, u32),
+    sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
+}
+
+/// A queue pair that a client has connected.
+pub struct Session {
+    /// What the client names it by.
+    pub id: SessionId,
+    /// The queue pair.
+    pub qp: Qp,
+    /// The access key of who connected it; nobody's if that was not signed.
+    pub access_key: Option<String>,
+    /// When it ends.
+    pub ends: Nanos,
+    used: Cell<Nanos>,
+    /// Requests that are using it.
+    busy: Cell<usize>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session(queue pair {})", self.qp.qpn().0)
+    }
+}
+
+/// A use of a session: as long as there is one it does not end for idleness.
+pub struct Use {
+    rdma: Rdma,
+    session: Rc<Session>,
+}
+
+impl Use {
+    /// The session.
+    pub fn session(&self) -> &Rc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.session.busy.update(|busy| busy - 1);
+        self.session.used.set(self.rdma.inner.core.now());
+    }
+}
+
+impl Rdma {
+    /// Sessions on a device of this core, which is number `place.0` of `place.1`. What is read and written is leased from `slab`; a
+    /// queue pair has at most `depths` requests in its send and in its receive queue.
+    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), depths: (u32, u32)) -> Rdma {
+        core.attach(hca.queue());
+        let most = hca.caps().max_depth;
+        let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most));
+        let inner = Inner { core: core.clone(), hca, slab: slab.clone(), place, depths, sessions: RefCell::default() };
+        Rdma { inner: Rc::new(inner) }
+    }
+
+    /// The core.
+    pub fn core(&self) -> &Core {
+        &self.inner.core
+    }
+
+    /// Memory for what is moved.
+    pub fn slab(&self) -> &Slab {
+        &self.inner.slab
+    }
+
+    /// Which of the server's cores this is, and how many it has.
+    pub fn place(&self) -> (usize, usize) {
+        self.inner.place
+    }
+
+    /// Requests of the native mode that a client may have under way.
+    pub fn depth_max(&self) -> u32 {
+        self.inner.depths.1
+    }
+
+    /// Whether there is room for one more.
+    pub fn is_full(&self) -> bool {
+        self.inner.sessions.borrow().len() >= SESSIONS_MAX
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.inner.sessions.borrow().len()
+    }
+
+    /// A queue pair for so many requests at once, not yet connected.
+    ///
+    /// # Errors
+    /// The device has no more, or none as deep.
+    pub fn queue_pair(&self, requests: u32) -> Result<Qp> {
+        // Each has a few pieces under way, and then its answer.
+        let send_depth = (requests * (super::transfer::AHEAD as u32 + 1)).min(self.inner.depths.0);
+        self.inner.hca.create_qp(&QpConfig { send_depth, recv_depth: requests, ..QpConfig::default() })
+    }
+
+    /// Connects a queue pair, and keeps it as a session.
+    ///
+    /// # Errors
+    /// The two have no wire in common, or the client told nonsense.
+    pub fn open(&self, qp: Qp, remote: &QpEndpoint, access_key: Option<String>) -> Result<Rc<Session>> {
+        qp.connect(remote)?;
+        let id = {
+            let mut rng = self.inner.core.rng();
+            SessionId(u128::from(rng.u64()) << 64 | u128::from(rng.u64()))
+        };
+        let now = self.inner.core.now();
+        let session = Rc::new(Session { id, qp, access_key, ends: now.saturating_add(LIFE), used: Cell::new(now), busy: Cell::new(0) });
+        self.inner.sessions.borrow_mut().insert(id, session.clone());
+        Ok(session)
+    }
+
+    /// Uses a session, if it is there.
+    pub fn take(&self, id: SessionId) -> Option<Use> {
+        let session = self.inner.sessions.borrow().get(&id)?.clone();
+        Some(self.use_of(session))
+    }
+
+    /// Uses a session that is known.
+    pub fn use_of(&self, session: Rc<Session>) -> Use {
+        session.busy.update(|busy| busy + 1);
+        Use { rdma: self.clone(), session }
+    }
+
+    /// Ends a session. Who uses it sees its queue pair fail.
+    pub fn close(&self, id: SessionId) {
+        let closed = self.inner.sessions.borrow_mut().remove(&id);
+        if let Some(session) = closed {
+            session.qp.disconnect();
+        }
+    }
+
+    /// Ends all of them.
+    pub fn close_all(&self) {
+        for (_, session) in self.inner.sessions.borrow_mut().drain() {
+            session.qp.disconnect();
+        }
+    }
+
+    /// Ends sessions that nobody uses, or that are too old.
+    pub async fn expire(self) {
+        loop {
+            self.inner.core.sleep(LOOK).await;
+            let now = self.inner.core.now();
+            let is_over = |session: &Session| {
+                session.busy.get() == 0 && (session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now)
+            };
+            let over: Vec<SessionId> =
+                self.inner.sessions.borrow().values().filter(|session| is_over(session)).map(|session| session.id).collect();
+            for id in over {
+                self.close(id);
+            }
+        }
+    }
+
+    /// Ends sessions whose queue pairs have failed.
+    pub async fn heed(self) {
+        loop {
+            let event = self.inner.hca.next_event().await;
+            match event {
+                HcaEvent::QpError { qpn, .. } | HcaEvent::PeerGone { qpn } => {
+                    let failed = self.inner.sessions.borrow().values().find(|session| session.qp.qpn() == qpn).cloned();
+                    if let Some(session) = failed {
+                        let why = session.qp.why_down().unwrap_or_else(|| "the client has closed it".to_owned());
+                        tracing::info!(queue_pair = qpn.0, "a session of RDMA ends: {why}");
+                        self.close(session.id);
+                    }
+                }
+                HcaEvent::PortDown => tracing::warn!("the RDMA device's port went down"),
+                HcaEvent::PortUp => tracing::info!("the RDMA device's port is up"),
+                HcaEvent::DeviceGone => {
+                    tracing::error!("the RDMA device is gone: clients go on over HTTP until the server is started anew");
+                    self.close_all();
+                }
+            }
+        }
+    }
+}

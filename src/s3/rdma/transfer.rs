@@ -1,0 +1,220 @@
+//! Bytes between a client's memory and the store: a body is READ into runs that are then written, an object is WRITTEN from the chunks
+//! it was read into.
+//!
+//! A few pieces are under way at a time. Whoever begins must end: only when no READ and no WRITE is under way any more may the client be
+//! answered, because from then on its memory is its own.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::session::{Session, Use};
+use crate::base::Nanos;
+use crate::device::Op;
+use crate::device::rdma::Remote;
+use crate::mem::{Run, Shared, Slab};
+use crate::reactor::Core;
+use crate::s3::error::{Code, S3Error};
+use crate::store::handle::Get;
+use crate::wire::s3::Memory;
+
+/// Pieces under way at a time.
+pub const AHEAD: usize = 4;
+/// The most bytes of one: an extent of the store.
+const PIECE: u32 = 1 << 20;
+/// How long one may take. The transport itself gives up on a peer that is silent much sooner.
+const PATIENCE: Nanos = Nanos::from_secs(30);
+/// How long to wait for memory that others have, and how often to look.
+const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
+const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
+/// How often to look whether a send queue has room.
+const QUEUE_LOOK: Nanos = Nanos::from_micros(20);
+
+/// What can be said of a transfer that failed.
+fn failed(session: &Session) -> S3Error {
+    match session.qp.why_down() {
+        Some(why) => S3Error::with(Code::RdmaTransferFailed, format!("The RDMA transfer failed, and nothing was stored: {why}.")),
+        None => Code::RdmaTransferFailed.into(),
+    }
+}
+
+/// A run of memory, waiting a while for it.
+///
+/// # Errors
+/// `SlowDown`: there is none.
+pub async fn lease(core: &Core, slab: &Slab, bytes: u32) -> Result<Run, S3Error> {
+    let until = core.now().saturating_add(MEMORY_PATIENCE);
+    loop {
+        match slab.run(bytes) {
+            Ok(run) => return Ok(run),
+            Err(_) if core.now() < until => core.sleep(MEMORY_LOOK).await,
+            Err(_) => return Err(Code::SlowDown.into()),
+        }
+    }
+}
+
+/// A body that is READ from a client's memory.
+pub struct Pull {
+    used: Use,
+    core: Core,
+    slab: Slab,
+    /// What was not asked for yet.
+    left: Memory,
+    /// What was, in order.
+    reading: VecDeque<Op<Run>>,
+    bytes: u64,
+}
+
+impl Pull {
+    /// A body in `memory`, behind a session's queue pair.
+    pub fn new(used: Use, core: &Core, slab: &Slab, memory: Memory) -> Pull {
+        Pull { used, core: core.clone(), slab: slab.clone(), left: memory, reading: VecDeque::new(), bytes: memory.bytes }
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Asks for more as far as there is memory and room for it.
+    fn ask(&mut self) {
+        while self.reading.len() < AHEAD && self.left.bytes > 0 {
+            let size = self.left.bytes.min(u64::from(PIECE)) as u32;
+            let Ok(mut run) = self.slab.run(size) else { return };
+            run.set_len(size);
+            let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: size };
+            let Ok(op) = self.used.session().qp.submit_read(run, remote) else { return };
+            self.reading.push_back(op);
+            self.left.address = self.left.address.wrapping_add(u64::from(size));
+            self.left.bytes -= u64::from(size);
+        }
+    }
+
+    /// The next piece; nothing at the end.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`, or no memory for it.
+    pub async fn next(&mut self) -> Result<Option<Run>, S3Error> {
+        let until = self.core.now().saturating_add(MEMORY_PATIENCE);
+        loop {
+            self.ask();
+            let Some(reading) = self.reading.pop_front() else {
+                if self.left.bytes == 0 {
+                    return Ok(None);
+                }
+                if self.core.now() >= until {
+                    return Err(Code::SlowDown.into());
+                }
+                self.core.sleep(MEMORY_LOOK).await;
+                continue;
+            };
+            let session = self.used.session();
+            return match self.core.timeout(PATIENCE, reading).await {
+                Ok(completed) => completed.into_result().map(Some).map_err(|_| failed(session)),
+                Err(_) => {
+                    session.qp.force_error();
+                    Err(failed(session))
+                }
+            };
+        }
+    }
+
+    /// Waits until nothing is under way any more: the client's memory is its own from then on.
+    pub async fn end(&mut self) {
+        self.left.bytes = 0;
+        while let Some(reading) = self.reading.pop_front() {
+            drop(reading.await);
+        }
+    }
+}
+
+/// Brings pieces into a client's memory, one behind the other.
+pub struct Push<'a> {
+    core: &'a Core,
+    session: &'a Rc<Session>,
+    left: Memory,
+    writing: VecDeque<Op<Shared>>,
+    crc: crc_fast::Digest,
+}
+
+impl<'a> Push<'a> {
+    /// Into `memory`, behind a session's queue pair.
+    pub fn new(core: &'a Core, session: &'a Rc<Session>, memory: Memory) -> Push<'a> {
+        let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+        Push { core, session, left: memory, writing: VecDeque::new(), crc }
+    }
+
+    /// Brings the next piece, for which there is room.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`.
+    pub async fn piece(&mut self, piece: Shared) -> Result<(), S3Error> {
+        let bytes = piece.len();
+        assert!(u64::from(bytes) <= self.left.bytes, "what does not fit is not begun");
+        self.crc.update(piece.as_slice());
+        if self.writing.len() == AHEAD {
+            self.reap().await?;
+        }
+        let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: bytes };
+        let mut piece = piece;
+        let op = loop {
+            match self.session.qp.submit_write(piece, remote, None) {
+                Ok(op) => break op,
+                // Others have all of the send queue.
+                Err(refused) if self.writing.is_empty() => {
+                    piece = refused.lease;
+                    self.core.sleep(QUEUE_LOOK).await;
+                }
+                Err(refused) => {
+                    piece = refused.lease;
+                    self.reap().await?;
+                }
+            }
+        };
+        self.writing.push_back(op);
+        self.left.address = self.left.address.wrapping_add(u64::from(bytes));
+        self.left.bytes -= u64::from(bytes);
+        Ok(())
+    }
+
+    /// Waits for the oldest.
+    async fn reap(&mut self) -> Result<(), S3Error> {
+        let Some(writing) = self.writing.pop_front() else { return Ok(()) };
+        match self.core.timeout(PATIENCE, writing).await {
+            Ok(completed) => completed.into_result().map(drop).map_err(|_| failed(self.session)),
+            Err(_) => {
+                self.session.qp.force_error();
+                Err(failed(self.session))
+            }
+        }
+    }
+
+    /// Waits until nothing is under way any more, and gives the CRC64NVME of all that was brought.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`.
+    pub async fn end(mut self) -> Result<u64, S3Error> {
+        let mut outcome = Ok(());
+        while !self.writing.is_empty() {
+            outcome = outcome.and(self.reap().await);
+        }
+        outcome.map(|()| self.crc.finalize())
+    }
+
+    /// Brings all of a get, and gives the CRC64NVME of it. When this returns nothing is under way.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`, or the store's.
+    pub async fn get(mut self, get: &mut Get) -> Result<u64, S3Error> {
+        let mut outcome = Ok(());
+        while outcome.is_ok() {
+            outcome = match get.next().await {
+                Ok(Some(piece)) => self.piece(piece).await,
+                Ok(None) => break,
+                Err(failure) => Err(failure.into()),
+            };
+        }
+        let ended = self.end().await;
+        outcome?;
+        ended
+    }
+}

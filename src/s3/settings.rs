@@ -1,0 +1,248 @@
+//! The settings of a server, and where each value comes from: what is usual, over it a file, over that the environment, over that the
+//! command line.
+//!
+//! [`SETTINGS`] is the one table of them: names, variables, options and the words of docs/OPERATING.md are made of it, and a test finds
+//! what [`Config`] has and the table has not.
+
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::config::Config;
+use super::values::Value;
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+
+/// A setting.
+pub struct Setting {
+    /// Its name: section and field.
+    pub name: &'static str,
+    /// The option of `basin serve`, where it has one.
+    pub option: Option<&'static str>,
+    /// What it says, for the table in the documentation.
+    pub what: &'static str,
+    set: fn(&mut Config, &str) -> Result<(), String>,
+    show: fn(&Config) -> Option<String>,
+}
+
+/// One line of the table.
+macro_rules! setting {
+    ($first:ident $(. $rest:ident)*, $option:expr, $what:literal) => {
+        Setting {
+            name: concat!(stringify!($first) $(, ".", stringify!($rest))*),
+            option: $option,
+            what: $what,
+            set: |config, text| {
+                config.$first$(.$rest)* = Value::read(text)?;
+                Ok(())
+            },
+            show: |config| config.$first$(.$rest)*.show(),
+        }
+    };
+}
+
+/// All settings, in the order they are told.
+pub const SETTINGS: &[Setting] = &[
+    setting!(log_level, Some("--log-level"), "error, warn, info, debug or trace; or `level,target=level` as in `RUST_LOG`"),
+    setting!(log_format, None, "`text`, or `json` for an object a line"),
+    setting!(log_requests, None, "a line for each request, of target `basin::access`"),
+    setting!(region, None, "the region that signatures name and buckets are in; us-east-1 where none is given"),
+    setting!(http.listen, Some("--listen"), "where S3 is served"),
+    setting!(http.domains, None, "names in front of which a host names a bucket; in the environment separated by commas"),
+    setting!(http.connections, None, "connections at once, over all cores"),
+    setting!(http.unready_seconds, None, "when asked to stop: seconds to go on while `/health` answers 503"),
+    setting!(http.drain_seconds, None, "seconds that requests under way may take after that"),
+    setting!(rdma.enabled, Some("--rdma off"), "whether objects go by RDMA, too"),
+    setting!(rdma.port, Some("--rdma-port"), "the TCP port at which queue pairs are connected; 0: that of HTTP alone"),
+    setting!(rdma.device_name, Some("--rdma"), "`soft`, `soft:udp`, `soft:shm`, or an RDMA device of the kernel"),
+    setting!(rdma.ib_port, None, "the port of a device of the kernel"),
+    setting!(rdma.gid_index, None, "the index of its address in its table"),
+    setting!(rdma.address, None, "the soft HCA's address; that of HTTP without it"),
+    setting!(rdma.udp_port, None, "the soft HCA's UDP port; 0: any. With 4791 only the first core has RDMA"),
+    setting!(rdma.max_send_wr, None, "requests in a send queue at most"),
+    setting!(rdma.max_recv_wr, None, "receives in a receive queue at most: requests a client may have under way"),
+    setting!(metrics.listen, Some("--metrics"), "where `/metrics` and `/health` are told, to anyone; `none` for nowhere"),
+    setting!(store.device, Some("DEVICE"), "file or device with the store; without it ./basin-data/store.img"),
+    setting!(store.size, Some("--size"), "bytes of a file that is made"),
+    setting!(store.cores, Some("--cores"), "cores that work on it"),
+    setting!(store.memory, Some("--memory"), "bytes of memory for each core, the cache among them"),
+    setting!(store.cache, Some("--cache"), "bytes of each core's memory for what is read often"),
+    setting!(lifecycle.interval_seconds, None, "seconds from one round through all buckets with rules to the next"),
+    setting!(lifecycle.day_seconds, None, "seconds of a day of a rule; other than 86400, nothing is rounded to midnight"),
+    setting!(auth.access_key, None, "access key of an administrator"),
+    setting!(auth.secret_key, None, "its secret"),
+    setting!(users, None, "users; in the environment a JSON array of them"),
+];
+
+/// Another variable for a setting: what programs that log by `tracing` are used to.
+const ALIASES: [(&str, &str); 1] = [("log_level", "RUST_LOG")];
+/// Variables that are no settings.
+const OTHERS: [&str; 1] = ["BASIN_CONFIG"];
+
+impl Setting {
+    /// Its environment variable.
+    pub fn variable(&self) -> String {
+        format!("BASIN_{}", self.name.replace('.', "_").to_uppercase())
+    }
+
+    /// Its value as a configuration file would have it, secrets as asterisks; nothing where it has none.
+    pub fn shown(&self, config: &Config) -> Option<String> {
+        (self.show)(config)
+    }
+
+    /// The variable it is given by, and the value. An empty one says nothing.
+    fn given<'a>(&self, environment: &'a [(String, String)]) -> Option<&'a (String, String)> {
+        let alias = ALIASES.iter().filter(|(name, _)| *name == self.name).map(|(_, alias)| (*alias).to_owned());
+        let mut variables = std::iter::once(self.variable()).chain(alias);
+        variables.find_map(|variable| environment.iter().find(|(name, value)| *name == variable && !value.is_empty()))
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody said anything.
+    Usual,
+    /// A file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Environment(String),
+    /// An option.
+    CommandLine(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Usual => f.write_str("default"),
+            Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::CommandLine(option) => write!(f, "command line {option}"),
+        }
+    }
+}
+
+/// A configuration, and where each of its values comes from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// By setting, as in [`SETTINGS`].
+    pub origins: Vec<Origin>,
+    /// Variables that look like settings and are none.
+    pub strays: Vec<String>,
+}
+
+/// The variables of this process that can be settings.
+pub fn environment() -> Vec<(String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let all = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    all.filter(|(name, _)| name.starts_with("BASIN_") || ALIASES.iter().any(|(_, alias)| alias == name)).collect()
+}
+
+/// Puts a configuration together and checks it. Of the command line there are values by name of setting.
+///
+/// # Errors
+/// `Unavailable`: the file cannot be read. `Usage`: what is wrong, where it is said, and with which line.
+pub fn load(file: Option<&Path>, environment: &[(String, String)], options: &[(&'static str, String)]) -> Result<Loaded> {
+    let mut origins = vec![Origin::Usual; SETTINGS.len()];
+    let mut config = Config::default();
+    if let Some(path) = file {
+        let shown = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io(format!("reading {shown}"), &error))?;
+        let is_said;
+        (config, is_said) = parse(&text, is_yaml(path)).map_err(|wrong| Error::new(ErrorKind::Usage, format!("{shown}{wrong}")))?;
+        for (setting, origin) in SETTINGS.iter().zip(&mut origins) {
+            if is_said.pointer(&format!("/{}", setting.name.replace('.', "/"))).is_some() {
+                *origin = Origin::File(path.into());
+            }
+        }
+    }
+    for (setting, origin) in SETTINGS.iter().zip(&mut origins) {
+        let option = options.iter().find(|(name, _)| *name == setting.name);
+        let (from, text) = match (option, setting.given(environment)) {
+            (Some((_, text)), _) => (Origin::CommandLine(setting.option.unwrap_or(setting.name)), text),
+            (None, Some((name, text))) => (Origin::Environment(name.clone()), text),
+            (None, None) => continue,
+        };
+        (setting.set)(&mut config, text).map_err(|wrong| Error::new(ErrorKind::Usage, format!("{from}: {wrong}")))?;
+        *origin = from;
+    }
+    config.check()?;
+    Ok(Loaded { config, origins, strays: strays(environment) })
+}
+
+/// Variables in the sections of ours that are no settings: misspelt, or another's. They are told and not refused: Kubernetes makes
+/// variables of the names of services.
+fn strays(environment: &[(String, String)]) -> Vec<String> {
+    let known: Vec<String> = SETTINGS.iter().map(Setting::variable).chain(OTHERS.map(str::to_owned)).collect();
+    let sections = SETTINGS.iter().filter_map(|setting| setting.name.split_once('.'));
+    let mut fronts: Vec<String> = sections.map(|(section, _)| format!("BASIN_{}_", section.to_uppercase())).collect();
+    fronts.push("BASIN_LOG_".into());
+    let names = environment.iter().map(|(name, _)| name);
+    names.filter(|name| fronts.iter().any(|front| name.starts_with(front)) && !known.contains(name)).cloned().collect()
+}
+
+/// JSON is YAML, too. Whatever has another ending, or none, is TOML.
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|yaml| ending.eq_ignore_ascii_case(yaml)))
+}
+
+/// Reads a file's text, and what it says anything of. An error begins with the place; lines are not repeated, for there are secrets in
+/// them.
+fn parse(text: &str, is_yaml: bool) -> Result<(Config, serde_json::Value), String> {
+    if is_yaml {
+        // Of an empty file there is nothing to be made, and it says nothing.
+        if text.lines().all(|line| line.trim_start().starts_with('#') || line.trim().is_empty()) {
+            return Ok((Config::default(), serde_json::Value::Null));
+        }
+        let options = || serde_saphyr::options! { with_snippet: false };
+        let wrong = |error: serde_saphyr::Error| {
+            let place = error.location().map_or_else(String::new, |place| format!(":{}:{}", place.line(), place.column()));
+            format!("{place}: {}", first_line(&error.without_snippet().to_string()))
+        };
+        let config = serde_saphyr::from_str_with_options(text, options()).map_err(wrong)?;
+        return Ok((config, serde_saphyr::from_str_with_options(text, options()).map_err(wrong)?));
+    }
+    let wrong = |error: toml::de::Error| {
+        let place = error.span().map_or_else(String::new, |span| {
+            let before = text.get(..span.start).unwrap_or_default();
+            let column = before.chars().rev().take_while(|&char| char != '\n').count() + 1;
+            format!(":{}:{column}", before.matches('\n').count() + 1)
+        });
+        format!("{place}: {}", error.message())
+    };
+    Ok((toml::from_str(text).map_err(wrong)?, toml::from_str(text).map_err(wrong)?))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+impl Loaded {
+    /// The configuration as a file of TOML, with where each value comes from behind it, and secrets as asterisks.
+    pub fn text(&self) -> String {
+        let lines: Vec<(String, &Origin)> = SETTINGS
+            .iter()
+            .zip(&self.origins)
+            .map(|(setting, origin)| match setting.shown(&self.config) {
+                Some(value) => (format!("{} = {value}", setting.name), origin),
+                None => (format!("# {} = none", setting.name), origin),
+            })
+            .collect();
+        let width = lines.iter().map(|(line, _)| line.chars().count()).filter(|&width| width <= WIDTH_MAX).max().unwrap_or(0);
+        let mut text = String::new();
+        for (line, origin) in lines {
+            let _ = writeln!(text, "{line:<width$}  # {origin}");
+        }
+        for stray in &self.strays {
+            let _ = writeln!(text, "# {stray} in the environment is no setting");
+        }
+        text
+    }
+}
+
+/// Longer lines have their origin right behind them, not below the others'.
+const WIDTH_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests;

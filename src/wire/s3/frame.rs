@@ -1,0 +1,484 @@
+//! Requests and answers of the native mode: what one SEND holds, one frame behind the other.
+//!
+//! A frame is a header of fixed length, text as HTTP/1.1 has it, and for what is small the body. Lengths are judged before anything is
+//! looked at; what must be zero is. Of the text only what keeps it text is judged here: it cannot end early, and has no control characters
+//! where there may be none. What it means is HTTP's.
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::Memory;
+use crate::wire::Malformed;
+
+/// Bytes of the header of a request.
+pub const REQUEST_BYTES: usize = 48;
+/// Bytes of the header of an answer.
+pub const ANSWER_BYTES: usize = 32;
+/// Frames begin at multiples of this.
+const ALIGN: usize = 8;
+const REQUEST: u8 = 1;
+const ANSWER: u8 = 2;
+
+/// The number of no request: an answer with it says why the server ends the session.
+pub const LAST: u32 = u32::MAX;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Method {
+    /// `GET`
+    Get = 1,
+    /// `HEAD`
+    Head = 2,
+    /// `PUT`
+    Put = 3,
+    /// `DELETE`
+    Delete = 4,
+    /// `POST`
+    Post = 5,
+}
+
+impl Method {
+    const ALL: [Method; 5] = [Method::Get, Method::Head, Method::Put, Method::Delete, Method::Post];
+
+    /// As HTTP names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Post => "POST",
+        }
+    }
+
+    /// The one that HTTP names so.
+    pub fn from_name(name: &str) -> Option<Method> {
+        Method::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    const fn has_body(self) -> bool {
+        matches!(self, Method::Put | Method::Post)
+    }
+}
+
+/// Where the body of a request or an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// There is none.
+    None,
+    /// In the frame.
+    Inline(&'a [u8]),
+    /// In the client's window.
+    Window,
+}
+
+impl Body<'_> {
+    const fn place(self) -> u8 {
+        match self {
+            Body::None => 0,
+            Body::Inline(_) => 1,
+            Body::Window => 2,
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// What it does.
+    pub method: Method,
+    /// What the answer is known by.
+    pub id: u32,
+    /// The client's window, open for READ where it holds the body and for WRITE where the answer's is to go. Without one no memory; its
+    /// length is still the body's.
+    pub window: Memory,
+    /// CRC64NVME of the body; 0 without one.
+    pub crc: u64,
+    /// `/bucket/key?query`, percent-encoded.
+    pub target: &'a [u8],
+    /// Lines of HTTP.
+    pub fields: &'a [u8],
+    /// Its body.
+    pub body: Body<'a>,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// Of which request.
+    pub id: u32,
+    /// HTTP's status.
+    pub status: u16,
+    /// Bytes of the body, or what they would be.
+    pub bytes: u64,
+    /// CRC64NVME of the body; 0 without one.
+    pub crc: u64,
+    /// Lines of HTTP.
+    pub fields: &'a [u8],
+    /// Its body.
+    pub body: Body<'a>,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RequestHeader {
+    frame_bytes: U32,
+    kind: u8,
+    method: u8,
+    place: u8,
+    zero: u8,
+    id: U32,
+    rkey: U32,
+    address: U64,
+    bytes: U64,
+    crc: U64,
+    target_bytes: U16,
+    fields_bytes: U16,
+    zero_too: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct AnswerHeader {
+    frame_bytes: U32,
+    kind: u8,
+    zero: u8,
+    place: u8,
+    zero_too: u8,
+    id: U32,
+    status: U16,
+    fields_bytes: U16,
+    bytes: U64,
+    crc: U64,
+}
+
+const _: () = assert!(size_of::<RequestHeader>() == REQUEST_BYTES && size_of::<AnswerHeader>() == ANSWER_BYTES);
+
+/// The frame at the front of a message, and what is behind it.
+fn split(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let length = u32::from_le_bytes(*message.first_chunk().ok_or(Malformed::Truncated)?) as usize;
+    if !length.is_multiple_of(ALIGN) || length < ANSWER_BYTES {
+        return Err(Malformed::Length);
+    }
+    message.split_at_checked(length).ok_or(Malformed::Truncated)
+}
+
+/// The text behind a header, and the body behind that, of which `bytes` are inline.
+fn parts(rest: &[u8], header: usize, text: usize, inline: Option<u64>) -> Result<(&[u8], &[u8]), Malformed> {
+    let (text, padded) = rest.split_at_checked(text).ok_or(Malformed::Length)?;
+    let padding = (header + text.len()).next_multiple_of(ALIGN) - header - text.len();
+    let (padding, rest) = padded.split_at_checked(padding).ok_or(Malformed::Length)?;
+    let inline = usize::try_from(inline.unwrap_or(0)).map_err(|_| Malformed::Length)?;
+    let (body, rest) = rest.split_at_checked(inline).ok_or(Malformed::Length)?;
+    if rest.len() != inline.next_multiple_of(ALIGN) - inline {
+        return Err(Malformed::Length);
+    }
+    if padding.iter().chain(rest).any(|byte| *byte != 0) {
+        return Err(Malformed::Pad);
+    }
+    Ok((text, body))
+}
+
+/// Lines that each end in CR LF, none of them empty: they cannot end a head.
+fn are_lines(fields: &[u8]) -> bool {
+    let mut rest = fields;
+    while !rest.is_empty() {
+        let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") else { return false };
+        let line = &rest[..end];
+        if line.is_empty() || line.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+            return false;
+        }
+        rest = &rest[end + 2..];
+    }
+    true
+}
+
+/// A path: no space and no control character.
+fn is_target(target: &[u8]) -> bool {
+    target.first() == Some(&b'/') && target.iter().all(u8::is_ascii_graphic)
+}
+
+impl<'a> Request<'a> {
+    /// Bytes of its frame.
+    pub fn frame_bytes(&self) -> usize {
+        frame_bytes(REQUEST_BYTES, self.target.len() + self.fields.len(), self.body)
+    }
+
+    /// Reads the request at the front of a message, and gives what is behind it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(message: &'a [u8]) -> Result<(Request<'a>, &'a [u8]), Malformed> {
+        let (frame, behind) = split(message)?;
+        let (header, rest) = RequestHeader::ref_from_prefix(frame).map_err(|_| Malformed::Length)?;
+        if header.kind != REQUEST {
+            return Err(Malformed::Protocol);
+        }
+        let method = *Method::ALL.get(usize::from(header.method).wrapping_sub(1)).ok_or(Malformed::Opcode)?;
+        let window = Memory { address: header.address.get(), bytes: header.bytes.get(), rkey: header.rkey.get() };
+        let has_window = window.address != 0 || window.rkey != 0;
+        let is_inline = header.place == 1;
+        let (target_bytes, fields_bytes) = (usize::from(header.target_bytes), usize::from(header.fields_bytes));
+        let (text, inline) = parts(rest, REQUEST_BYTES, target_bytes + fields_bytes, is_inline.then_some(window.bytes))?;
+        let (target, fields) = text.split_at(target_bytes);
+        let is_good = header.zero == 0
+            && header.zero_too == 0
+            && header.id.get() != LAST
+            && is_target(target)
+            && are_lines(fields)
+            && window.is_addressable()
+            && match header.place {
+                // A window for the answer, or none. There is one answer that is long: GET's.
+                0 => header.crc == 0 && (window.bytes > 0 || !has_window) && (method == Method::Get || window.bytes == 0),
+                1 => method.has_body() && !has_window,
+                2 => method.has_body() && window.bytes > 0,
+                _ => false,
+            };
+        if !is_good {
+            return Err(Malformed::Field);
+        }
+        let body = match header.place {
+            0 => Body::None,
+            1 => Body::Inline(inline),
+            _ => Body::Window,
+        };
+        Ok((Request { method, id: header.id.get(), window, crc: header.crc.get(), target, fields, body }, behind))
+    }
+
+    /// Writes its frame to the front of `out`, and gives its bytes.
+    ///
+    /// Panics where it has no room, or its text is too long for a frame: both are the caller's to see to.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let length = self.frame_bytes();
+        let header = RequestHeader {
+            frame_bytes: (length as u32).into(),
+            kind: REQUEST,
+            method: self.method as u8,
+            place: self.body.place(),
+            zero: 0,
+            id: self.id.into(),
+            rkey: self.window.rkey.into(),
+            address: self.window.address.into(),
+            bytes: self.window.bytes.into(),
+            crc: self.crc.into(),
+            target_bytes: u16::try_from(self.target.len()).expect("a target fits a frame").into(),
+            fields_bytes: u16::try_from(self.fields.len()).expect("fields fit a frame").into(),
+            zero_too: 0.into(),
+        };
+        put(&mut out[..length], header.as_bytes(), [self.target, self.fields], self.body);
+        length
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// Bytes of its frame.
+    pub fn frame_bytes(&self) -> usize {
+        frame_bytes(ANSWER_BYTES, self.fields.len(), self.body)
+    }
+
+    /// Reads the answer at the front of a message, and gives what is behind it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(message: &'a [u8]) -> Result<(Answer<'a>, &'a [u8]), Malformed> {
+        let (frame, behind) = split(message)?;
+        let (header, rest) = AnswerHeader::ref_from_prefix(frame).map_err(|_| Malformed::Length)?;
+        if header.kind != ANSWER {
+            return Err(Malformed::Protocol);
+        }
+        let bytes = header.bytes.get();
+        let (fields, inline) = parts(rest, ANSWER_BYTES, usize::from(header.fields_bytes), (header.place == 1).then_some(bytes))?;
+        let is_good = header.zero == 0
+            && header.zero_too == 0
+            && are_lines(fields)
+            && (100..=599).contains(&header.status.get())
+            && match header.place {
+                0 => header.crc == 0,
+                1 => true,
+                2 => bytes > 0,
+                _ => false,
+            };
+        if !is_good {
+            return Err(Malformed::Field);
+        }
+        let body = match header.place {
+            0 => Body::None,
+            1 => Body::Inline(inline),
+            _ => Body::Window,
+        };
+        Ok((Answer { id: header.id.get(), status: header.status.get(), bytes, crc: header.crc.get(), fields, body }, behind))
+    }
+
+    /// Writes its frame to the front of `out`, and gives its bytes.
+    ///
+    /// Panics where it has no room, or its fields are too long for a frame: both are the caller's to see to.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let length = self.frame_bytes();
+        let header = AnswerHeader {
+            frame_bytes: (length as u32).into(),
+            kind: ANSWER,
+            zero: 0,
+            place: self.body.place(),
+            zero_too: 0,
+            id: self.id.into(),
+            status: self.status.into(),
+            fields_bytes: u16::try_from(self.fields.len()).expect("fields fit a frame").into(),
+            bytes: self.bytes.into(),
+            crc: self.crc.into(),
+        };
+        put(&mut out[..length], header.as_bytes(), [self.fields, &[]], self.body);
+        length
+    }
+}
+
+fn frame_bytes(header: usize, text: usize, body: Body<'_>) -> usize {
+    let inline = if let Body::Inline(bytes) = body { bytes.len() } else { 0 };
+    (header + text).next_multiple_of(ALIGN) + inline.next_multiple_of(ALIGN)
+}
+
+/// Writes a frame that is as long as `out`.
+fn put(out: &mut [u8], header: &[u8], text: [&[u8]; 2], body: Body<'_>) {
+    let mut at = 0;
+    for piece in [header, text[0], text[1]] {
+        out[at..at + piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+    let begins = at.next_multiple_of(ALIGN);
+    out[at..begins].fill(0);
+    let inline = if let Body::Inline(bytes) = body { bytes } else { &[] };
+    let ends = begins + inline.len();
+    out[begins..ends].copy_from_slice(inline);
+    out[ends..].fill(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const NO_MEMORY: Memory = Memory { address: 0, bytes: 0, rkey: 0 };
+
+    fn get() -> Request<'static> {
+        Request {
+            method: Method::Get,
+            id: 7,
+            window: Memory { address: 0x1000, bytes: 4096, rkey: 9 },
+            crc: 0,
+            target: b"/b/k",
+            fields: b"range: bytes=0-9\r\n",
+            body: Body::None,
+        }
+    }
+
+    #[test]
+    fn bytes_of_a_request() {
+        let mut out = [0xff; 128];
+        let length = get().emit(&mut out);
+        // Written out by hand from the table in docs/S3-RDMA.md.
+        let mut expected = vec![72, 0, 0, 0, 1, 1, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0];
+        expected.extend([0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 18, 0, 0, 0, 0, 0]);
+        expected.extend(b"/b/krange: bytes=0-9\r\n\0\0");
+        assert_eq!(out[..length], expected);
+        assert_eq!(out[length], 0xff);
+        assert_eq!(Request::parse(&out[..length]), Ok((get(), &[][..])));
+    }
+
+    #[test]
+    fn bytes_of_an_answer() {
+        let answer = Answer { id: 7, status: 206, bytes: 3, crc: 0x0102, fields: b"etag: \"x\"\r\n", body: Body::Inline(b"abc") };
+        let mut out = [0xff; 64];
+        let length = answer.emit(&mut out);
+        let mut expected = vec![56, 0, 0, 0, 2, 0, 1, 0, 7, 0, 0, 0, 206, 0, 11, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0];
+        expected.extend(b"etag: \"x\"\r\n\0\0\0\0\0abc\0\0\0\0\0");
+        assert_eq!(out[..length], expected);
+        assert_eq!(Answer::parse(&out[..length]), Ok((answer, &[][..])));
+    }
+
+    #[test]
+    fn frames_follow_one_another() {
+        let put = Request { method: Method::Put, window: Memory { bytes: 5, ..NO_MEMORY }, crc: 1, body: Body::Inline(b"hello"), ..get() };
+        let mut out = vec![0; put.frame_bytes() + get().frame_bytes()];
+        let first = put.emit(&mut out);
+        get().emit(&mut out[first..]);
+        let (one, behind) = Request::parse(&out).unwrap();
+        assert_eq!((one, Request::parse(behind)), (put, Ok((get(), &[][..]))));
+        assert_eq!(Answer::parse(&out), Err(Malformed::Protocol));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let bytes_of = |request: &Request<'_>| {
+            let mut out = vec![0; request.frame_bytes()];
+            request.emit(&mut out);
+            out
+        };
+        let refused = |request: Request<'_>, why| assert_eq!(Request::parse(&bytes_of(&request)), Err(why), "{request:?}");
+        for target in ["", "b", "/a b", "/a\r\n", "/\x7f", "/é"] {
+            refused(Request { target: target.as_bytes(), ..get() }, Malformed::Field);
+        }
+        for fields in ["a: b", "a: b\n", "\r\n", "a: b\r\n\r\n", "a: b\r\n\r\nc: d\r\n", "a: \0\r\n", "a\r: b\r\n"] {
+            refused(Request { fields: fields.as_bytes(), ..get() }, Malformed::Field);
+        }
+        refused(Request { body: Body::Window, ..get() }, Malformed::Field);
+        refused(Request { crc: 1, ..get() }, Malformed::Field);
+        refused(Request { id: LAST, ..get() }, Malformed::Field);
+        refused(Request { method: Method::Delete, ..get() }, Malformed::Field);
+        refused(Request { window: Memory { bytes: 0, ..get().window }, ..get() }, Malformed::Field);
+        refused(Request { window: Memory { address: u64::MAX, ..get().window }, ..get() }, Malformed::Field);
+        refused(Request { method: Method::Put, body: Body::Inline(&[0; 4096]), ..get() }, Malformed::Field);
+        let good = bytes_of(&get());
+        for (at, byte, why) in [
+            (0, 71, Malformed::Length),
+            (0, 80, Malformed::Truncated),
+            (0, 64, Malformed::Length),
+            (0, 0, Malformed::Length),
+            (4, 2, Malformed::Protocol),
+            (5, 0, Malformed::Opcode),
+            (5, 6, Malformed::Opcode),
+            (6, 3, Malformed::Field),
+            (7, 1, Malformed::Field),
+            (44, 1, Malformed::Field),
+            (71, 1, Malformed::Pad),
+        ] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert_eq!(Request::parse(&bad), Err(why), "byte {at}");
+        }
+        for cut in 0..good.len() {
+            assert!(Request::parse(&good[..cut]).is_err(), "{cut} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_what_would_be_written(mut bytes in vec(any::<u8>(), 0..160), kind in 1u8..3, length in 4u32..20) {
+            if bytes.len() >= 8 {
+                bytes[..4].copy_from_slice(&(length * 8).to_le_bytes());
+                bytes[4] = kind;
+            }
+            let mut out = [0; 256];
+            if let Ok((request, behind)) = Request::parse(&bytes) {
+                let written = request.emit(&mut out);
+                prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
+            }
+            if let Ok((answer, behind)) = Answer::parse(&bytes) {
+                let written = answer.emit(&mut out);
+                prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
+            }
+        }
+
+        #[test]
+        fn a_damaged_request_is_read_as_it_is_or_refused(at in 0usize..72, byte in any::<u8>()) {
+            let mut bytes = [0; 72];
+            get().emit(&mut bytes);
+            bytes[at] = byte;
+            if let Ok((request, behind)) = Request::parse(&bytes) {
+                let mut out = [0; 256];
+                let written = request.emit(&mut out);
+                prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! S3 over RDMA beside S3 over HTTP: what is put by one is what is got by the other, and what is wrong harms nobody else.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use basin::base::Rng;
+use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, QpEndpoint, RdmaName};
+use basin::mem::{Ledger, Region, RegionConfig, Run, Slab};
+use basin::reactor::{Core, CoreConfig};
+use basin::s3::auth::{Secret, Signer};
+use basin::s3::client::http::{Ask as HttpAsk, Http};
+use basin::s3::client::native::{Answered, Ask, Came, Ground, Native};
+use basin::s3::rdma::connect::{CONNECT, DISCONNECT, ENDPOINT, NATIVE, PSN, REPLY, SESSION, TOKEN, Terms, token_of};
+use basin::wire::s3::frame::Method;
+
+use super::Server;
+
+const TERMS: Terms = Terms { receive: 8192, depth: 16 };
+
+/// Runs a client on a core of its own, with a device of this name.
+fn client<F, R>(device: &str, main: F)
+where
+    F: FnOnce(Ground) -> R + 'static,
+    R: Future<Output = ()> + 'static,
+{
+    let core = Core::new(CoreConfig::default()).unwrap();
+    let region = Region::map(&RegionConfig::new(64 << 20)).unwrap();
+    let slab = Slab::new(&region, region.chunks()).unwrap();
+    core.adopt_slab(&slab);
+    let name: RdmaName = device.parse().unwrap();
+    let hca = Hca::open(HcaEnv::new(core.ops().clone(), region, Rng::from_kernel()), &name).unwrap();
+    core.attach(hca.queue());
+    let ground = Ground { core: core.clone(), hca, slab, ledger: Ledger::new() };
+    core.run(main(ground)).unwrap();
+}
+
+fn signer(user: &str) -> Signer {
+    Signer::new(format!("KEYOF{}", user.to_uppercase()), Secret::new(format!("the secret of {user}/+=")), "us-east-1")
+}
+
+fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::seeded(seed);
+    (0..bytes).map(|_| rng.u64() as u8).collect()
+}
+
+fn run_of(ground: &Ground, bytes: &[u8]) -> Run {
+    let mut run = ground.slab.run(bytes.len().max(1) as u32).unwrap();
+    run.set_len(bytes.len() as u32);
+    run.as_mut_slice().copy_from_slice(bytes);
+    run
+}
+
+fn room(ground: &Ground, bytes: usize) -> Run {
+    let mut run = ground.slab.run(bytes as u32).unwrap();
+    run.set_len(bytes as u32);
+    run
+}
+
+async fn put(native: &Native, target: &str, fields: &str, run: Run) -> Answered {
+    native.ask(Ask { method: Method::Put, target, fields, body: Some(run), into: None }).await.unwrap()
+}
+
+async fn ask(native: &Native, method: Method, target: &str, fields: &str, into: Option<Run>) -> Answered {
+    native.ask(Ask { method, target, fields, body: None, into }).await.unwrap()
+}
+
+async fn http(http: &mut Http, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> (u16, String, Vec<u8>) {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let (answer, body) = http.ask(&signer("main"), HttpAsk { method, path, query, fields, body }).await.unwrap();
+    let fields = answer.headers().map(|(name, value)| format!("{}: {}\n", name.to_lowercase(), String::from_utf8_lossy(value)));
+    (answer.status(), fields.collect(), body)
+}
+
+/// The MD5 that S3 tells, of the coreutils' program.
+fn md5(bytes: &[u8]) -> String {
+    use std::io::Write;
+    let mut child =
+        std::process::Command::new("md5sum").stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let out = child.wait_with_output().unwrap().stdout;
+    String::from_utf8_lossy(&out[..32]).into_owned()
+}
+
+#[test]
+fn objects_go_by_the_native_mode_and_http_sees_the_same() {
+    // Of two cores one has the queue pair, and each half of the names.
+    let server = Server::start(2);
+    for device in ["soft", "soft:udp"] {
+        let address = server.address;
+        client(device, async move |ground| objects(&ground, address, device).await);
+    }
+}
+
+async fn objects(ground: &Ground, address: SocketAddr, device: &str) {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    let bucket = format!("/native-{}", device.replace(':', "-"));
+    assert_eq!(http(&mut front, "PUT", &bucket, &[], b"").await.0, 200);
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    assert_eq!(native.route(), if device == "soft" { "soft:shm" } else { device });
+    for (place, bytes) in [0, 1, 100, 4096, 8000, 8192, 70_000, 1 << 20].into_iter().enumerate() {
+        let content = pattern(bytes, place as u64);
+        let target = format!("{bucket}/of%20{bytes}");
+        let fields = "x-amz-meta-colour: green\r\ncontent-type: image/x-test\r\n";
+        let answer = put(&native, &target, fields, run_of(ground, &content)).await;
+        assert_eq!(answer.status, 200, "{bytes}: {}", String::from_utf8_lossy(answer.bytes()));
+        assert_eq!(answer.field("etag").unwrap(), format!("\"{}\"", md5(&content)));
+        assert_eq!(answer.field("x-amz-request-id").map(str::len), Some(16));
+        let (status, fields, body) = http(&mut front, "GET", &target, &[], b"").await;
+        assert!(status == 200 && body == content, "{bytes} bytes by HTTP: {status}");
+        assert!(fields.contains("x-amz-meta-colour: green\n") && fields.contains("content-type: image/x-test\n"), "{fields}");
+        // Into a window, and where it fits in the message.
+        let got = ask(&native, Method::Get, &target, "", Some(room(ground, 1 << 20))).await;
+        assert!(got.status == 200 && got.bytes() == content, "{bytes} bytes to a window: {}", got.status);
+        assert!(bytes == 0 || matches!(got.body, Came::Run(_)));
+        let got = ask(&native, Method::Get, &target, "", None).await;
+        if bytes <= 4096 {
+            assert!(got.status == 200 && got.bytes() == content, "{bytes} bytes in a message: {}", got.status);
+        } else if bytes > 8000 {
+            assert_eq!((got.status, got.bytes, got.bytes().len()), (413, bytes as u64, 0));
+        }
+        let head = ask(&native, Method::Head, &target, "", None).await;
+        assert_eq!((head.status, head.bytes, head.field("x-amz-meta-colour")), (200, bytes as u64, Some("green")));
+    }
+    // Longer than a piece, by HTTP, and a part of it.
+    let content = pattern(3_000_001, 77);
+    assert_eq!(http(&mut front, "PUT", &format!("{bucket}/long"), &[], &content).await.0, 200);
+    let target = format!("{bucket}/long");
+    let got = ask(&native, Method::Get, &target, "range: bytes=1000000-1999999\r\n", Some(room(ground, 1_000_000))).await;
+    assert_eq!((got.status, got.field("content-range")), (206, Some("bytes 1000000-1999999/3000001")));
+    assert!(got.bytes() == &content[1_000_000..2_000_000]);
+    // What is not there, what must not be done, and what has no meaning.
+    let got = ask(&native, Method::Get, &format!("{bucket}/none"), "", Some(room(ground, 4096))).await;
+    assert!(got.status == 404 && String::from_utf8_lossy(got.bytes()).contains("<Code>NoSuchKey</Code>"));
+    let answer = put(&native, &target, "if-none-match: *\r\n", run_of(ground, b"other")).await;
+    assert_eq!(answer.status, 412);
+    let answer = put(&native, &target, "content-length: 5\r\n", run_of(ground, b"other")).await;
+    assert_eq!(answer.status, 400);
+    let answer = put(&native, &target, "x-amz-checksum-crc32: AAAAAA==\r\n", run_of(ground, b"other")).await;
+    assert!(answer.status == 400 && String::from_utf8_lossy(answer.bytes()).contains("BadDigest"));
+    // A list, in the message and in a window.
+    let listed = ask(&native, Method::Get, &format!("{bucket}?list-type=2&prefix=of"), "", Some(room(ground, 64 << 10))).await;
+    assert_eq!(String::from_utf8_lossy(listed.bytes()).matches("<Key>").count(), 8);
+    for place in 0..40 {
+        let target = format!("{bucket}/more/{}{place}", "n".repeat(200));
+        assert_eq!(put(&native, &target, "", run_of(ground, b"x")).await.status, 200);
+    }
+    let target_of_list = format!("{bucket}?list-type=2&prefix=more");
+    let listed = ask(&native, Method::Get, &target_of_list, "", Some(room(ground, 64 << 10))).await;
+    assert!(matches!(listed.body, Came::Run(_)));
+    assert_eq!(String::from_utf8_lossy(listed.bytes()).matches("<Key>").count(), 40);
+    assert_eq!(ask(&native, Method::Get, &target_of_list, "", None).await.status, 413);
+    // Many at once.
+    let native = Rc::new(native);
+    let tasks: Vec<_> = (0..64u64)
+        .map(|place| {
+            let (native, ground, bucket) = (native.clone(), ground.clone(), bucket.clone());
+            ground.core.clone().spawn(async move {
+                let content = pattern(1 + 3000 * place as usize, 1000 + place);
+                let target = format!("{bucket}/at-once/{place}");
+                assert_eq!(put(&native, &target, "", run_of(&ground, &content)).await.status, 200);
+                let got = ask(&native, Method::Get, &target, "", Some(room(&ground, 200_000))).await;
+                assert!(got.bytes() == content, "object {place}");
+                assert_eq!(ask(&native, Method::Delete, &target, "", None).await.status, 204);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let listed = ask(&native, Method::Get, &format!("{bucket}?list-type=2&prefix=at-once"), "", None).await;
+    assert!(!String::from_utf8_lossy(listed.bytes()).contains("<Key>"));
+    native.close();
+}
+
+#[test]
+fn objects_go_by_tokens_and_what_is_declined_goes_by_http() {
+    let server = Server::start(1);
+    let address = server.address;
+    client("soft", async move |ground| tokens(&ground, address).await);
+}
+
+async fn tokens(ground: &Ground, address: SocketAddr) {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    assert_eq!(http(&mut front, "PUT", "/tokens", &[], b"").await.0, 200);
+    let connect = async |front: &mut Http, user: &str| {
+        let qp = ground.hca.create_qp(&QpConfig::default()).unwrap();
+        let local = qp.local();
+        let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
+        let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint)];
+        let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
+        let (answer, body) = front.ask(&signer(user), ask).await.unwrap();
+        assert_eq!(answer.status(), 200, "{}", String::from_utf8_lossy(&body));
+        assert!(answer.text(REPLY).unwrap().starts_with("200:01"));
+        qp.connect(&serde_json::from_str(answer.text(ENDPOINT).unwrap()).unwrap()).unwrap();
+        (qp, answer.text(SESSION).unwrap().to_owned())
+    };
+    let (qp, session) = connect(&mut front, "main").await;
+    let content = pattern(900_000, 5);
+    let window = qp.grant(run_of(ground, &content), Access::READ).await.unwrap();
+    let token_to = |session: &str, address: u64, bytes: usize, rkey: u32| format!("rc:{session}:{address:x}:{bytes:x}:{rkey:x}");
+    let token = token_to(&session, window.address(), content.len(), window.rkey());
+    let (status, fields, body) = http(&mut front, "PUT", "/tokens/one", &[(TOKEN, &token)], b"").await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+    assert!(fields.contains("x-amz-rdma-reply: 200\n") && fields.contains("x-amz-rdma-bytes-transferred: 900000\n"), "{fields}");
+    assert!(fields.contains(&md5(&content)), "{fields}");
+    assert!(http(&mut front, "GET", "/tokens/one", &[], b"").await.2 == content);
+    // Of another than was sent nothing is stored.
+    let sum = [("x-amz-checksum-crc64nvme", "AAAAAAAAAAA="), (TOKEN, &token)];
+    assert_eq!(http(&mut front, "PUT", "/tokens/wrong", &sum, b"").await.0, 400);
+    assert_eq!(http(&mut front, "GET", "/tokens/wrong", &[], b"").await.0, 404);
+    // A copy takes no body, and none is said to have been brought.
+    let copy = [("x-amz-copy-source", "tokens/one"), (TOKEN, &token)];
+    let (status, fields, _) = http(&mut front, "PUT", "/tokens/copy", &copy, b"").await;
+    assert!(status == 200 && !fields.contains("x-amz-rdma"), "{status} {fields}");
+    // Another's session, by somebody who may put there.
+    for (path, fields, status) in [("/tokens-of-alt", &[][..], 200), ("/tokens-of-alt/one", &[(TOKEN, token.as_str())][..], 403)] {
+        let alt = HttpAsk { method: "PUT", path, query: "", fields, body: b"" };
+        assert_eq!(front.ask(&signer("alt"), alt).await.unwrap().0.status(), status, "{path}");
+    }
+    drop(ground.hca.revoke(window).await);
+
+    let window = qp.grant(room(ground, 900_000), Access::WRITE).await.unwrap();
+    let token = token_to(&session, window.address(), 900_000, window.rkey());
+    let (status, fields, body) = http(&mut front, "GET", "/tokens/one", &[(TOKEN, &token)], b"").await;
+    assert!(status == 200 && body.is_empty() && fields.contains("content-length: 0\n"), "{fields}");
+    assert!(fields.contains("x-amz-rdma-reply: 200\n") && fields.contains("x-amz-rdma-bytes-transferred: 900000\n"), "{fields}");
+    let run = ground.hca.revoke(window).await;
+    assert!(run.as_slice() == content);
+    drop(run);
+    let window = qp.grant(room(ground, 4096), Access::WRITE).await.unwrap();
+    let token = token_to(&session, window.address(), 4096, window.rkey());
+    let (status, fields, _) = http(&mut front, "GET", "/tokens/one", &[(TOKEN, &token), ("range", "bytes=10-4105")], b"").await;
+    assert!(
+        status == 206 && fields.contains("x-amz-rdma-reply: 206\n") && fields.contains("content-range: bytes 10-4105/900000"),
+        "{fields}"
+    );
+    // More than there is room for is not begun.
+    let (status, fields, _) = http(&mut front, "GET", "/tokens/one", &[(TOKEN, &token)], b"").await;
+    assert!(status == 400 && !fields.contains("x-amz-rdma-reply"), "{fields}");
+    let run = ground.hca.revoke(window).await;
+    assert!(run.as_slice() == &content[10..4106]);
+
+    // Declined: no such session; cuObject's; none of all.
+    let nobody = token_to(&"0".repeat(32), 0x1000, 4096, 1);
+    let cuobject = "00007f0000001000:00100000:0badcafe:0012:00abcd:1:fe80000000000000506b4b0300c26d0e";
+    for token in [nobody.as_str(), cuobject] {
+        let (status, fields, body) = http(&mut front, "GET", "/tokens/one", &[(TOKEN, token)], b"").await;
+        assert!(status == 200 && body == content && fields.contains("x-amz-rdma-reply: 501\n"), "{fields}");
+        let (status, fields, _) = http(&mut front, "PUT", "/tokens/declined", &[(TOKEN, token)], b"").await;
+        assert!(status == 501 && fields.contains("x-amz-rdma-reply: 501\n"), "{fields}");
+    }
+    assert_eq!(http(&mut front, "PUT", "/tokens/declined", &[(TOKEN, "nonsense")], b"").await.0, 400);
+    assert_eq!(http(&mut front, "GET", "/tokens/declined", &[], b"").await.0, 404);
+
+    // A key that is none: the queue pair fails, nothing is stored, and a GET goes on over HTTP.
+    let bad = token_to(&session, 0x1000, 4096, 0xdead_beef);
+    assert_eq!(http(&mut front, "PUT", "/tokens/declined", &[(TOKEN, &bad)], b"").await.0, 500);
+    assert_eq!(http(&mut front, "GET", "/tokens/declined", &[], b"").await.0, 404);
+    let (_qp_too, session_too) = connect(&mut front, "main").await;
+    let bad = token_to(&session_too, 0x1000, 1 << 20, 0xdead_beef);
+    let (status, fields, body) = http(&mut front, "GET", "/tokens/one", &[(TOKEN, &bad)], b"").await;
+    assert!(status == 200 && body == content && fields.contains("x-amz-rdma-reply: 501\n"), "{status} {fields}");
+    // Nobody who does not sign makes the server send to another host.
+    let unsigned = ground.hca.create_qp(&QpConfig::default()).unwrap();
+    for (host, status) in [("192.0.2.1", 403), ("127.0.0.1", 200)] {
+        let local = QpEndpoint { link: None, address: Some(format!("{host}:4791").parse().unwrap()), ..unsigned.local() };
+        let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let text = format!(
+            "POST {CONNECT} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n{TOKEN}: {token}\r\n{PSN}: {psn}\r\n{ENDPOINT}: {endpoint}\r\n\r\n"
+        );
+        std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+    for _ in 0..2 {
+        assert_eq!(http(&mut front, "POST", DISCONNECT, &[(SESSION, &session)], b"").await.0, 204);
+    }
+}
+
+#[test]
+fn who_breaks_the_rules_loses_the_session_and_others_do_not() {
+    let server = Server::start(1);
+    let address = server.address;
+    client("soft", async move |ground| violations(&ground, address).await);
+}
+
+async fn violations(ground: &Ground, address: SocketAddr) {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    assert_eq!(http(&mut front, "PUT", "/rules", &[], b"").await.0, 200);
+    assert_eq!(http(&mut front, "PUT", "/rules/one", &[], b"one").await.0, 200);
+    let good = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    let other = Native::connect(ground, address, &signer("alt"), TERMS).await.unwrap();
+    assert_eq!(ask(&other, Method::Get, "/rules/one", "", None).await.status, 403);
+    // A space in a target is no frame.
+    let bad = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    let asked = Ask { method: Method::Get, target: "/rules/a b", fields: "", body: None, into: None };
+    let ended = bad.ask(asked).await.err().unwrap().to_string();
+    assert!(ended.contains("the session ends: a frame of a request: bad field"), "{ended}");
+    let asked = Ask { method: Method::Get, target: "/rules/one", fields: "", body: None, into: None };
+    assert!(bad.ask(asked).await.is_err());
+    // Who is not known, and who does not sign.
+    let stranger = Signer::new("KEYOFNOBODY", Secret::new("x"), "us-east-1");
+    let refused = Native::connect(ground, address, &stranger, TERMS).await.err().unwrap().to_string();
+    assert!(refused.contains("Access Key Id"), "{refused}");
+    let got = ask(&good, Method::Get, "/rules/one", "", None).await;
+    assert_eq!((got.status, got.bytes()), (200, &b"one"[..]));
+    good.close();
+    other.close();
+    // Receives take half of the memory at most, and requests go on beside them.
+    let mut statuses = Vec::new();
+    for _ in 0..12 {
+        let local = ground.hca.create_qp(&QpConfig::default()).unwrap().local();
+        let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
+        let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, "1;receive=65536;depth=256")];
+        statuses.push(http(&mut front, "POST", CONNECT, &fields, b"").await.0);
+    }
+    assert!(statuses.first() == Some(&200) && statuses.last() == Some(&503), "{statuses:?}");
+    assert_eq!(http(&mut front, "PUT", "/rules/beside", &[], &pattern(3 << 20, 1)).await.0, 200);
+}
