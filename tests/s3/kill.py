@@ -1,6 +1,6 @@
 """Objects put by several clients until the server is gone, and looked for when it is back.
 
-    kill.py put FILE     puts, and writes a line to FILE for each object that was answered: its key and the seed of its bytes
+    kill.py put FILE     puts until its input ends, and writes a line to FILE for each object that was answered: its key and the seed of its bytes
     kill.py check FILE   every object of FILE is there, with its bytes
 """
 
@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import boto3
 import botocore.exceptions
@@ -26,7 +27,7 @@ def client():
         aws_access_key_id=os.environ["BASIN_S3_MAIN_KEY"],
         aws_secret_access_key=os.environ["BASIN_S3_MAIN_SECRET"],
         region_name="us-east-1",
-        config=Config(retries={"max_attempts": 1}, connect_timeout=5, read_timeout=20),
+        config=Config(retries={"max_attempts": 0}, connect_timeout=5, read_timeout=20),
     )
 
 
@@ -35,10 +36,11 @@ def data(seed):
     return rng.randbytes(rng.choice(SIZES))
 
 
-def put(number, told, lock):
+def put(number, told, lock, is_over):
+    """Until the server is gone; one that is back so soon that nothing failed is not put to once `is_over`."""
     s3 = client()
     rng = random.Random(os.urandom(8))
-    while True:
+    while not is_over.is_set():
         seed = rng.randrange(1 << 48)
         # Some keys are put again and again: the last that was answered holds.
         key = f"{number}/again" if rng.random() < 0.2 else f"{number}/{seed}"
@@ -47,9 +49,11 @@ def put(number, told, lock):
             told.flush()
         try:
             s3.put_object(Bucket=BUCKET, Key=key, Body=data(seed))
-        except (botocore.exceptions.HTTPClientError, botocore.exceptions.ClientError) as error:
-            status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        except botocore.exceptions.ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             assert status in (0, 500, 503), error
+            return
+        except botocore.exceptions.BotoCoreError:
             return
         with lock:
             told.write(f"told {key} {seed}\n")
@@ -62,12 +66,13 @@ def put_all(path):
     except botocore.exceptions.ClientError as error:
         assert error.response["Error"]["Code"] == "BucketAlreadyExists", error
     lock = threading.Lock()
-    with open(path, "a") as told:
-        threads = [threading.Thread(target=put, args=(number, told, lock)) for number in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    is_over = threading.Event()
+    with open(path, "a") as told, ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [pool.submit(put, number, told, lock, is_over) for number in range(CLIENTS)]
+        sys.stdin.read()
+        is_over.set()
+        for one in clients:
+            one.result()
 
 
 def check(path):

@@ -14,6 +14,11 @@ use std::time::{Duration, Instant};
 /// How long a server may take to make its store and to answer.
 const STARTED: Duration = Duration::from_secs(60);
 
+/// How long a script may run: several times what the longest needs.
+const SCRIPT_SECONDS: &str = "420";
+/// With files of 5 GiB.
+const FULL_DAY_SECONDS: &str = "4000";
+
 const MAIN_ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// What stands behind the name of a bucket in a host.
 const DOMAIN: &str = "s3.test";
@@ -87,7 +92,7 @@ impl Server {
     /// A script of this directory that is told of it.
     fn command(&self, python: &Path, script: &str, options: &[&str]) -> Command {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3").join(script);
-        let mut command = Command::new(python);
+        let mut command = bounded(python);
         command.arg(path).args(options).env("BASIN_S3_ENDPOINT", format!("http://{}", self.address));
         command.env("BASIN_S3_DOMAIN", DOMAIN).env("BASIN_S3_PID", self.child.id().to_string());
         for (name, id, display) in [("main", MAIN_ID, "M. Tester"), ("alt", ALT_ID, "A. Tester")] {
@@ -116,6 +121,18 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A command that ends with an error before it holds everything up.
+fn bounded(program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    let seconds = if is_full_day() { FULL_DAY_SECONDS } else { SCRIPT_SECONDS };
+    command.args(["--kill-after=5", seconds]).arg(program);
+    command
+}
+
+fn is_full_day() -> bool {
+    std::env::var("BASIN_DAY").is_ok_and(|value| value == "full")
 }
 
 fn failures(text: &str) -> String {
@@ -169,7 +186,7 @@ fn operators_see_what_it_does() {
     }
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3/operate.py");
-    let output = Command::new(&python).arg(script).arg(env!("CARGO_BIN_EXE_basin")).arg(place.path()).output().unwrap();
+    let output = bounded(&python).arg(script).arg(env!("CARGO_BIN_EXE_basin")).arg(place.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "operate.py failed:\n{}", failures(&text));
@@ -183,9 +200,11 @@ fn a_server_that_ends_has_what_it_answered() {
     let told = server.place.path().join("told");
     let told = told.to_str().unwrap();
     for signal in ["KILL", "TERM", "KILL"] {
-        let mut clients = server.command(&python, "kill.py", &["put", told]).stdout(Stdio::null()).spawn().unwrap();
+        let mut clients = server.command(&python, "kill.py", &["put", told]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(3));
         server.restart(signal);
+        // Some may never have seen the server gone.
+        drop(clients.stdin.take());
         assert!(clients.wait().unwrap().success(), "the clients of a server that got SIG{signal} failed otherwise");
         server.script(&python, "kill.py", &["check", told]);
     }
@@ -195,7 +214,7 @@ fn a_server_that_ends_has_what_it_answered() {
 #[test]
 fn ordinary_clients_do_a_day_of_work() {
     let Some(python) = python() else { return };
-    let is_full = std::env::var("BASIN_DAY").is_ok_and(|value| value == "full");
+    let is_full = is_full_day();
     let server = Server::start_of(1, if is_full { "16G" } else { "1G" });
     let place = server.place.path().to_str().unwrap();
     if !is_full {

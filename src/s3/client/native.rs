@@ -328,7 +328,7 @@ impl Inner {
         };
         request.body = match &body {
             Some(run) => Body::Inline(run.as_slice()),
-            None if has_body => Body::Window,
+            None if has_body => Body::Granted,
             None => Body::None,
         };
         let sent = self.send(&request).await;
@@ -351,7 +351,7 @@ impl Inner {
                 let begins = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
                 Came::Message(message.slice(begins as u32, bytes.len() as u32), read)
             }
-            Body::Window => {
+            Body::Granted => {
                 let mut run = read
                     .filter(|run| !has_body && answer.bytes <= u64::from(run.len()))
                     .ok_or_else(|| Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have"))?;

@@ -266,7 +266,7 @@ impl Exchange {
                 let at = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
                 Some(Elsewhere::Message(Some(message.slice(at as u32, bytes.len() as u32)), self.ledger.clone()))
             }
-            frame::Body::Window => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
+            frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
         };
         let mut body = Body::apart(core, slab, from.map(|from| (from, asked.window.bytes, asked.crc)));
         let answer = Box::pin(self.front.service.answer(&request, Sender::Session(access_key), &mut body)).await;
@@ -396,7 +396,7 @@ impl Exchange {
         let gathered;
         let body = match &reply.body {
             ReplyBody::None => frame::Body::None,
-            ReplyBody::Window => frame::Body::Window,
+            ReplyBody::Window => frame::Body::Granted,
             ReplyBody::Document(document) => frame::Body::Inline(document),
             ReplyBody::Pieces(pieces) => match &pieces[..] {
                 [piece] => frame::Body::Inline(piece.as_slice()),

@@ -70,7 +70,7 @@ pub enum Body<'a> {
     /// In the frame.
     Inline(&'a [u8]),
     /// In the client's window.
-    Window,
+    Granted,
 }
 
 impl Body<'_> {
@@ -78,7 +78,7 @@ impl Body<'_> {
         match self {
             Body::None => 0,
             Body::Inline(_) => 1,
-            Body::Window => 2,
+            Body::Granted => 2,
         }
     }
 }
@@ -241,7 +241,7 @@ impl<'a> Request<'a> {
         let body = match header.place {
             0 => Body::None,
             1 => Body::Inline(inline),
-            _ => Body::Window,
+            _ => Body::Granted,
         };
         Ok((Request { method, id: header.id.get(), window, crc: header.crc.get(), target, fields, body }, behind))
     }
@@ -305,7 +305,7 @@ impl<'a> Answer<'a> {
         let body = match header.place {
             0 => Body::None,
             1 => Body::Inline(inline),
-            _ => Body::Window,
+            _ => Body::Granted,
         };
         Ok((Answer { id: header.id.get(), status: header.status.get(), bytes, crc: header.crc.get(), fields, body }, behind))
     }
@@ -421,7 +421,7 @@ mod tests {
         for fields in ["a: b", "a: b\n", "\r\n", "a: b\r\n\r\n", "a: b\r\n\r\nc: d\r\n", "a: \0\r\n", "a\r: b\r\n"] {
             refused(Request { fields: fields.as_bytes(), ..get() }, Malformed::Field);
         }
-        refused(Request { body: Body::Window, ..get() }, Malformed::Field);
+        refused(Request { body: Body::Granted, ..get() }, Malformed::Field);
         refused(Request { crc: 1, ..get() }, Malformed::Field);
         refused(Request { id: LAST, ..get() }, Malformed::Field);
         refused(Request { method: Method::Delete, ..get() }, Malformed::Field);
