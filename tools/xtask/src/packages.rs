@@ -9,8 +9,8 @@ pub const BUILD: &[&str] = &["clang", "libclang-dev", "pkg-config", "make", "m4"
 /// Independent peers and tools of the tests. The clients of S3 are 26 MB to load and 166 MB on the disk, awscli most of it.
 pub const TEST: &[&str] =
     &["iproute2", "iputils-ping", "ethtool", "tshark", "fio", "valgrind", "python3", "python3-venv", "awscli", "s3cmd", "rclone", "curl"];
-/// The machine the VM lab runs in; its other packages are unpacked, not installed (vm/pins.rs).
-pub const VM: &[&str] = &["qemu-system-x86"];
+/// The machine the VM lab runs in, and what its tests run of the host's root; its other packages are unpacked, not installed (vm/pins.rs).
+pub const VM: &[&str] = &["qemu-system-x86", "python3-pyverbs"];
 /// What the demonstration runs.
 pub const DEMO: &[&str] = &["iproute2", "util-linux"];
 

@@ -1,0 +1,142 @@
+//! A server of the program `basin` and scripts that are told of it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to make its store and to answer.
+const STARTED: Duration = Duration::from_secs(60);
+
+/// How long a script may run: several times what the longest needs.
+const SCRIPT_SECONDS: &str = "420";
+/// With files of 5 GiB.
+const FULL_DAY_SECONDS: &str = "4000";
+
+const MAIN_ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+/// What stands behind the name of a bucket in a host.
+const DOMAIN: &str = "s3.test";
+const ALT_ID: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+
+/// A server with two users, which ends with this.
+pub struct Server {
+    child: Child,
+    pub address: SocketAddr,
+    pub place: tempfile::TempDir,
+    rdma: String,
+}
+
+impl Server {
+    pub fn start(cores: usize) -> Server {
+        Server::start_of(cores, "1G")
+    }
+
+    /// With a store of that size.
+    pub fn start_of(cores: usize, size: &str) -> Server {
+        Server::start_with(cores, size, "soft")
+    }
+
+    /// With that RDMA device.
+    pub fn start_with(cores: usize, size: &str, rdma: &str) -> Server {
+        // A guest of the VM lab has what is there over 9p, and memory at /tmp.
+        let place = if std::env::var_os("BASIN_LAB").is_some() { "/tmp" } else { env!("CARGO_TARGET_TMPDIR") };
+        let place = tempfile::tempdir_in(place).unwrap();
+        // A port that is free now, and is asked for again at once.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let user = |name: &str, id: &str, display: &str| {
+            format!(
+                "[[users]]\nname = \"{name}\"\nid = \"{id}\"\ndisplay_name = \"{display}\"\nemail = \"{name}@example.com\"\n\
+                 access_keys = [{{ access_key = \"KEYOF{}\", secret_key = \"the secret of {name}/+=\" }}]\n",
+                name.to_uppercase()
+            )
+        };
+        let text = format!(
+            "[http]\nlisten = \"{address}\"\ndomains = [\"{DOMAIN}\"]\n[store]\ndevice = \"{}\"\nsize = \"{size}\"\nmemory = \"192M\"\n\
+             cache = \"32M\"\ncores = {cores}\n[lifecycle]\ninterval_seconds = 1\nday_seconds = 1\n{}{}",
+            place.path().join("store.img").display(),
+            user("main", MAIN_ID, "M. Tester"),
+            user("alt", ALT_ID, "A. Tester")
+        );
+        let config = place.path().join("basin.toml");
+        std::fs::write(&config, text).unwrap();
+        let rdma = rdma.to_owned();
+        let server = Server { child: Server::run(&config, &rdma), address, place, rdma };
+        server.wait();
+        server
+    }
+
+    /// As from a shell with the usual limit of descriptors: more connections than that are the server's own business.
+    fn run(config: &Path, rdma: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -S -n 1024 && exec \"$0\" serve --config \"$1\"", env!("CARGO_BIN_EXE_basin")]).arg(config);
+        // Queue pairs are connected at the port for HTTP alone: several of these run at once.
+        command.env("BASIN_RDMA_PORT", "0").env("BASIN_RDMA_DEVICE_NAME", rdma);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    fn wait(&self) {
+        let begun = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            assert!(begun.elapsed() < STARTED, "the server does not answer at {}", self.address);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends a signal, waits, and starts it again on the same store.
+    pub fn restart(&mut self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        self.child.wait().unwrap();
+        self.child = Server::run(&self.place.path().join("basin.toml"), &self.rdma);
+        self.wait();
+    }
+
+    /// A script of this directory that is told of it.
+    pub fn command(&self, python: &Path, script: &str, options: &[&str]) -> Command {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3").join(script);
+        let mut command = bounded(python);
+        command.arg(path).args(options).env("BASIN_S3_ENDPOINT", format!("http://{}", self.address));
+        command.env("BASIN_S3_DOMAIN", DOMAIN).env("BASIN_S3_PID", self.child.id().to_string());
+        for (name, id, display) in [("main", MAIN_ID, "M. Tester"), ("alt", ALT_ID, "A. Tester")] {
+            let upper = name.to_uppercase();
+            command.env(format!("BASIN_S3_{upper}_KEY"), format!("KEYOF{upper}"));
+            command.env(format!("BASIN_S3_{upper}_SECRET"), format!("the secret of {name}/+="));
+            command.env(format!("BASIN_S3_{upper}_ID"), id);
+            command.env(format!("BASIN_S3_{upper}_NAME"), display);
+            command.env(format!("BASIN_S3_{upper}_EMAIL"), format!("{name}@example.com"));
+        }
+        command
+    }
+
+    /// Runs a script of this directory against it.
+    pub fn script(&self, python: &Path, script: &str, options: &[&str]) {
+        let output = self.command(python, script, options).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        print!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{script} failed:\n{}", failures(&text));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone where a test has ended it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command that ends with an error before it holds everything up.
+pub fn bounded(program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    let seconds = if is_full_day() { FULL_DAY_SECONDS } else { SCRIPT_SECONDS };
+    command.args(["--kill-after=5", seconds]).arg(program);
+    command
+}
+
+pub fn is_full_day() -> bool {
+    std::env::var("BASIN_DAY").is_ok_and(|value| value == "full")
+}
+
+pub fn failures(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with("ok ")).collect::<Vec<_>>().join("\n")
+}
