@@ -31,6 +31,8 @@ pub enum Elsewhere {
     Memory(Pull),
     /// In a message that has come; none of it is left once it was taken.
     Message(Option<Shared>, Ledger),
+    /// All of it is here; nothing is left once it was taken.
+    Here(Option<Run>),
 }
 
 /// A body that may come.
@@ -104,13 +106,13 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// A body that comes by no stream: of so many bytes with this CRC64NVME, or none.
-    pub fn apart(core: &Core, slab: &Slab, from: Option<(Elsewhere, u64, u64)>) -> Body<'a> {
+    /// A body that comes by no stream: of so many bytes, with this CRC64NVME if one was told; or none.
+    pub fn apart(core: &Core, slab: &Slab, from: Option<(Elsewhere, u64, Option<u64>)>) -> Body<'a> {
         let mut body = Body::none(core, slab, Framing::None);
         if let Some((elsewhere, bytes, crc)) = from {
             body.elsewhere = Some(elsewhere);
             body.length = Some(bytes);
-            body.told_crc = Some((crc, None));
+            body.told_crc = crc.map(|crc| (crc, None));
         }
         body
     }
@@ -245,6 +247,7 @@ impl<'a> Body<'a> {
                 }
                 None => None,
             },
+            Some(Elsewhere::Here(run)) => run.take().filter(|run| !run.is_empty()),
             None => None,
         };
         if let Some(run) = &run {

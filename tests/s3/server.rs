@@ -23,7 +23,7 @@ pub struct Server {
     child: Child,
     pub address: SocketAddr,
     pub place: tempfile::TempDir,
-    rdma: String,
+    variables: Vec<(String, String)>,
 }
 
 impl Server {
@@ -38,6 +38,11 @@ impl Server {
 
     /// With that RDMA device.
     pub fn start_with(cores: usize, size: &str, rdma: &str) -> Server {
+        Server::start_at(cores, size, rdma, &[])
+    }
+
+    /// With further settings, by their variables.
+    pub fn start_at(cores: usize, size: &str, rdma: &str, more: &[(&str, &str)]) -> Server {
         // A guest of the VM lab has what is there over 9p, and memory at /tmp.
         let place = if std::env::var_os("BASIN_LAB").is_some() { "/tmp" } else { env!("CARGO_TARGET_TMPDIR") };
         let place = tempfile::tempdir_in(place).unwrap();
@@ -59,18 +64,19 @@ impl Server {
         );
         let config = place.path().join("basin.toml");
         std::fs::write(&config, text).unwrap();
-        let rdma = rdma.to_owned();
-        let server = Server { child: Server::run(&config, &rdma), address, place, rdma };
+        // Queue pairs are connected at the port for HTTP alone: several of these run at once.
+        let usual = [("BASIN_RDMA_PORT", "0"), ("BASIN_RDMA_DEVICE_NAME", rdma)];
+        let variables = usual.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>();
+        let server = Server { child: Server::run(&config, &variables), address, place, variables };
         server.wait();
         server
     }
 
     /// As from a shell with the usual limit of descriptors: more connections than that are the server's own business.
-    fn run(config: &Path, rdma: &str) -> Child {
+    fn run(config: &Path, variables: &[(String, String)]) -> Child {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -S -n 1024 && exec \"$0\" serve --config \"$1\"", env!("CARGO_BIN_EXE_basin")]).arg(config);
-        // Queue pairs are connected at the port for HTTP alone: several of these run at once.
-        command.env("BASIN_RDMA_PORT", "0").env("BASIN_RDMA_DEVICE_NAME", rdma);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
     }
 
@@ -87,7 +93,7 @@ impl Server {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
         self.child.wait().unwrap();
-        self.child = Server::run(&self.place.path().join("basin.toml"), &self.rdma);
+        self.child = Server::run(&self.place.path().join("basin.toml"), &self.variables);
         self.wait();
     }
 

@@ -11,14 +11,15 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use basin::base::Rng;
-use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, QpEndpoint, RdmaName};
+use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, QpEndpoint, RdmaName, Remote};
 use basin::mem::{Ledger, Region, RegionConfig, Run, Slab};
 use basin::reactor::{Core, CoreConfig};
 use basin::s3::auth::{Secret, Signer};
 use basin::s3::client::http::{Ask as HttpAsk, Http};
 use basin::s3::client::native::{Answered, Ask, Came, Ground, Native};
-use basin::s3::rdma::connect::{CONNECT, DISCONNECT, ENDPOINT, NATIVE, PSN, REPLY, SESSION, TOKEN, Terms, token_of};
+use basin::s3::rdma::connect::{CONNECT, DISCONNECT, ENDPOINT, NATIVE, PSN, REPLY, SESSION, TOKEN, Terms, of_token, token_of};
 use basin::wire::s3::frame::Method;
+use basin::wire::s3::token::{Endpoint, parse_psn};
 
 use server::Server;
 
@@ -30,12 +31,23 @@ where
     F: FnOnce(Ground) -> R + 'static,
     R: Future<Output = ()> + 'static,
 {
+    client_at(device, None, main);
+}
+
+/// One of the soft HCA at an address and UDP port of its own.
+fn client_at<F, R>(device: &str, address: Option<SocketAddr>, main: F)
+where
+    F: FnOnce(Ground) -> R + 'static,
+    R: Future<Output = ()> + 'static,
+{
     let core = Core::new(CoreConfig::default()).unwrap();
     let region = Region::map(&RegionConfig::new(64 << 20)).unwrap();
     let slab = Slab::new(&region, region.chunks()).unwrap();
     core.adopt_slab(&slab);
     let name: RdmaName = device.parse().unwrap();
-    let hca = Hca::open(HcaEnv::new(core.ops().clone(), region, Rng::from_kernel()), &name).unwrap();
+    let env = HcaEnv::new(core.ops().clone(), region, Rng::from_kernel());
+    let udp_port = address.map_or(0, |address| address.port());
+    let hca = Hca::open(HcaEnv { address: address.map(|address| address.ip()), udp_port, ..env }, &name).unwrap();
     core.attach(hca.queue());
     let ground = Ground { core: core.clone(), hca, slab, ledger: Ledger::new() };
     core.run(main(ground)).unwrap();
@@ -387,6 +399,65 @@ async fn tokens(ground: &Ground, address: SocketAddr, device: &str) {
     }
     for _ in 0..2 {
         assert_eq!(http(&mut front, "POST", DISCONNECT, &[(SESSION, &session)], b"").await.0, 204);
+    }
+}
+
+/// hipObject's clients know an address and RoCE's own port, nothing else of a wire.
+#[test]
+fn objects_go_by_hipobj() {
+    if is_lab() {
+        // rxe has the port there.
+        return;
+    }
+    let server = Server::start_at(1, "256M", "soft:udp", &[("BASIN_RDMA_ADDRESS", "127.0.0.1"), ("BASIN_RDMA_UDP_PORT", "4791")]);
+    let address = server.address;
+    client_at("soft:udp", Some("127.0.0.2:4791".parse().unwrap()), async move |ground| hipobj(&ground, address).await);
+}
+
+async fn hipobj(ground: &Ground, address: SocketAddr) {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    assert_eq!(http(&mut front, "PUT", "/hipobj", &[], b"").await.0, 200);
+    let content = pattern(1 << 20, 8);
+    for op in ["PUT", "GET"] {
+        let qp = ground.hca.create_qp(&QpConfig::default()).unwrap();
+        let local = qp.local();
+        let (token, psn, size) = (token_of(&local).encode(), format!("{:06x}", local.psn), content.len().to_string());
+        let protocol = ("x-amz-rdma-protocol", "hipobj-rc-v2");
+        let cookie = ("x-amz-rdma-cookie", "0badcafe");
+        let fields = [
+            protocol,
+            cookie,
+            (TOKEN, &token),
+            (PSN, &psn),
+            ("x-amz-rdma-op", op),
+            ("x-amz-rdma-target", "/hipobj/one"),
+            ("x-amz-rdma-size", &size),
+        ];
+        let ask = HttpAsk { method: "POST", path: "/.hipobj-rc/prepare", query: "", fields: &fields, body: b"" };
+        let (answer, _) = front.ask(&signer("main"), ask).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let far = Endpoint::parse(answer.text(REPLY).unwrap().strip_prefix("200:").unwrap()).unwrap();
+        qp.connect(&of_token(&far, parse_psn(answer.text(PSN).unwrap()).unwrap())).unwrap();
+        let session = answer.text(SESSION).unwrap().to_owned();
+        let qpn = format!("{:x}", local.qpn);
+        let told = [protocol, cookie, (SESSION, session.as_str()), ("x-amz-rdma-qpn", &qpn)];
+        if op == "PUT" {
+            let remote = Remote { address: far.memory.address, rkey: far.memory.rkey, len: content.len() as u32 };
+            let writing = qp.submit_write(run_of(ground, &content).freeze(), remote, Some(0x0bad_cafe)).unwrap();
+            let (status, fields, _) = http(&mut front, "POST", "/.hipobj-rc/ready", &told, b"").await;
+            assert!(status == 200 && fields.contains(&md5(&content)), "{status} {fields}");
+            drop(writing.await);
+            assert!(http(&mut front, "GET", "/hipobj/one", &[], b"").await.2 == content);
+        } else {
+            let window = qp.grant(room(ground, content.len()), Access::WRITE).await.unwrap();
+            let told_word = qp.submit_recv(room(ground, 1)).unwrap();
+            let (at, rkey) = (format!("{:x}", window.address()), format!("{:x}", window.rkey()));
+            let told = [&told[..], &[("x-amz-rdma-mr-addr", &at), ("x-amz-rdma-mr-rkey", &rkey)]].concat();
+            let (status, fields, _) = http(&mut front, "POST", "/.hipobj-rc/ready", &told, b"").await;
+            assert!(status == 200 && fields.contains("x-amz-rdma-bytes-transferred: 1048576\n"), "{status} {fields}");
+            assert_eq!(told_word.await.outcome.immediate, Some(0x0bad_cafe));
+            assert!(ground.hca.revoke(window).await.as_slice() == content);
+        }
     }
 }
 

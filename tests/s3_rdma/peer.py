@@ -9,13 +9,14 @@ import hmac
 import http.client
 import os
 import random
+import socket
 import struct
 import sys
 import time
 import urllib.parse
 
 import pyverbs.enums as e
-from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
@@ -95,23 +96,61 @@ class Device:
         raise SystemExit(f"{name} has no IPv4 address")
 
 
-class Session:
-    """A queue pair that the server has connected."""
+class Pair:
+    """A queue pair of ours."""
 
-    def __init__(self, device, front, native=False):
-        self.device, self.front = device, front
+    def __init__(self, device):
+        self.device = device
         self.cq = CQ(device.context, 256)
         cap = QPCap(max_send_wr=64, max_recv_wr=64, max_send_sge=1, max_recv_sge=1)
         self.qp = QP(device.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
-        psn = random.randrange(1, 1 << 24)
-        token = struct.pack("<BI16sIQQBH", 1, self.qp.qp_num, device.gid, 0, 0, 0, 1, 0)
+        self.psn = random.randrange(1, 1 << 24)
+        self.attr = QPAttr(port_num=1)
+        self.attr.qp_access_flags = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_LOCAL_WRITE
+        self.qp.to_init(self.attr)
+
+    def fields(self):
+        """What the server is told of it."""
+        token = struct.pack("<BI16sIQQBH", 1, self.qp.qp_num, self.device.gid, 0, 0, 0, 1, 0)
         assert len(token) == 44
-        fields = {"x-amz-rdma-token": token.hex(), "x-amz-rdma-psn": f"{psn:06x}"}
+        return {"x-amz-rdma-token": token.hex(), "x-amz-rdma-psn": f"{self.psn:06x}"}
+
+    def connect(self, answer):
+        """To the end that the server's answer tells; gives the memory that is told there: its key, address and length."""
+        code, _, far = answer["x-amz-rdma-reply"].partition(":")
+        kind, number, gid, rkey, address, length, _, _ = struct.unpack("<BI16sIQQBH", bytes.fromhex(far))
+        assert (code, kind) == ("200", 1)
+        dotted = ":".join(gid[at : at + 2].hex() for at in range(0, 16, 2))
+        attr = self.attr
+        attr.dest_qp_num, attr.sq_psn, attr.rq_psn = number, self.psn, int(answer["x-amz-rdma-psn"], 16)
+        attr.path_mtu = e.IBV_MTU_1024
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+        attr.ah_attr = AHAttr(port_num=1, is_global=1, gr=GlobalRoute(dgid=GID(dotted), sgid_index=self.device.index))
+        self.qp.to_rts(attr)
+        return rkey, address, length
+
+    def window(self, length, access):
+        return MR(self.device.pd, length, access | e.IBV_ACCESS_LOCAL_WRITE)
+
+    def completion(self, patience_s=PATIENCE_S):
+        until = time.monotonic() + patience_s
+        while time.monotonic() < until:
+            count, found = self.cq.poll(1)
+            if count:
+                return found[0]
+        raise AssertionError("nothing completed")
+
+
+class Session(Pair):
+    """A queue pair that the server has connected."""
+
+    def __init__(self, device, front, native=False):
+        super().__init__(device)
+        self.front = front
+        fields = self.fields()
         if native:
             fields["x-basin-rdma-native"] = f"1;receive={RECEIVE};depth={DEPTH}"
-        attr = QPAttr(port_num=1)
-        attr.qp_access_flags = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_LOCAL_WRITE
-        self.qp.to_init(attr)
         self.receives = []
         if native:
             # One more than requests, for the word that the session ends.
@@ -122,16 +161,7 @@ class Session:
         assert status == 200, (status, body)
         self.id = answer["x-amz-rdma-session"]
         assert len(self.id) == 32
-        code, _, far = answer["x-amz-rdma-reply"].partition(":")
-        kind, number, gid, *_ = struct.unpack("<BI16sIQQBH", bytes.fromhex(far))
-        assert (code, kind) == ("200", 1)
-        dotted = ":".join(gid[at : at + 2].hex() for at in range(0, 16, 2))
-        attr.dest_qp_num, attr.sq_psn, attr.rq_psn = number, psn, int(answer["x-amz-rdma-psn"], 16)
-        attr.path_mtu = e.IBV_MTU_1024
-        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
-        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
-        attr.ah_attr = AHAttr(port_num=1, is_global=1, gr=GlobalRoute(dgid=dotted_gid(dotted), sgid_index=device.index))
-        self.qp.to_rts(attr)
+        assert self.connect(answer) == (0, 0, 0)
         if native:
             terms = dict(part.split("=") for part in answer["x-basin-rdma-native"].split(";")[1:])
             assert (int(terms["receive"]), int(terms["depth"])) == (RECEIVE, DEPTH), terms
@@ -141,23 +171,12 @@ class Session:
         mr = self.receives[place]
         self.qp.post_recv(RecvWR(wr_id=place, num_sge=1, sg=[SGE(mr.buf, RECEIVE, mr.lkey)]))
 
-    def window(self, length, access):
-        return MR(self.device.pd, length, access | e.IBV_ACCESS_LOCAL_WRITE)
-
     def token(self, mr, length):
         return {"x-amz-rdma-token": f"rc:{self.id}:{mr.buf:x}:{length:x}:{mr.rkey:x}"}
 
     def disconnect(self):
         status, _, _ = self.front.ask("POST", "/.s3rdma-rc/disconnect", {"x-amz-rdma-session": self.id})
         assert status == 204, status
-
-    def completion(self):
-        until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until:
-            count, found = self.cq.poll(1)
-            if count:
-                return found[0]
-        raise AssertionError("nothing completed")
 
     def send(self, message):
         mr = MR(self.device.pd, max(len(message), 1), e.IBV_ACCESS_LOCAL_WRITE)
@@ -207,12 +226,6 @@ class Session:
         got = self.answer(number)
         mr.close()
         return got
-
-
-def dotted_gid(text):
-    from pyverbs.addr import GID
-
-    return GID(text)
 
 
 def content(length, seed):
@@ -355,6 +368,124 @@ def native(device, front):
     print("ok native:", body.decode())
 
 
+HIPOBJ = {"x-amz-rdma-protocol": "hipobj-rc-v2"}
+
+
+class Transfer(Pair):
+    """One object by hipobj-rc-v2."""
+
+    def __init__(self, device, front, op, target, size, offset=None, cookie=0xC00C1E, changed=()):
+        super().__init__(device)
+        self.front, self.size = front, size
+        self.cookie = {"x-amz-rdma-cookie": f"{cookie:08x}"}
+        fields = {"x-amz-rdma-op": op, "x-amz-rdma-target": target, "x-amz-rdma-size": str(size)}
+        if offset is not None:
+            fields["x-amz-rdma-offset"] = str(offset)
+        told = {**HIPOBJ, **self.fields(), **self.cookie, **fields}
+        told.update({f"x-amz-rdma-{name}": value for name, value in dict(changed).items()})
+        self.status, self.answer, body = front.ask("POST", "/.hipobj-rc/prepare", told)
+        assert body == b"", body
+        if self.status == 200:
+            assert self.answer["x-amz-rdma-protocol"] == "hipobj-rc-v2"
+            self.session = {"x-amz-rdma-session": self.answer["x-amz-rdma-session"]}
+            self.staging = self.connect(self.answer)
+            self.place = MR(device.pd, 8, e.IBV_ACCESS_LOCAL_WRITE)
+            self.qp.post_recv(RecvWR(wr_id=1, num_sge=1, sg=[SGE(self.place.buf, 8, self.place.lkey)]))
+
+    def write(self, data, cookie):
+        """Into the server's window, with the cookie as immediate value."""
+        rkey, address, length = self.staging
+        assert f"{address:x}" == self.answer["x-amz-rdma-mr-addr"] and f"{rkey:x}" == self.answer["x-amz-rdma-mr-rkey"]
+        self.mr = self.window(len(data), 0)
+        self.mr.write(data, len(data))
+        sge = SGE(self.mr.buf, len(data), self.mr.lkey)
+        wr = SendWR(wr_id=2, opcode=e.IBV_WR_RDMA_WRITE_WITH_IMM, num_sge=1, sg=[sge], imm_data=socket.htonl(cookie))
+        wr.set_wr_rdma(rkey, address)
+        self.qp.post_send(wr)
+
+    def ready(self, front=None, mr=None, **changed):
+        told = {**HIPOBJ, **self.session, **self.cookie, "x-amz-rdma-qpn": f"{self.qp.qp_num:x}"}
+        if mr:
+            told.update({"x-amz-rdma-mr-addr": f"{mr.buf:x}", "x-amz-rdma-mr-rkey": f"{mr.rkey:x}"})
+        told.update({f"x-amz-rdma-{name}": value for name, value in changed.items()})
+        return (front or self.front).ask("POST", "/.hipobj-rc/ready", told)[:2]
+
+    def cancel(self):
+        return self.front.ask("POST", "/.hipobj-rc/cancel", {**HIPOBJ, **self.session})[0]
+
+
+def hipobj(device, front):
+    for seed, length in enumerate([1, 4096, 70_001, 1 << 20]):
+        data, target = content(length, 200 + seed), f"{BUCKET}/hipobj/{length}"
+        put = Transfer(device, front, "PUT", target, length)
+        assert put.status == 200, put.status
+        put.write(data, 0xC00C1E)
+        status, fields = put.ready()
+        assert status == 200 and int(fields["x-amz-rdma-bytes-transferred"]) == length, (status, fields)
+        assert fields["x-amz-rdma-cookie"] == "00c00c1e" and fields["x-amz-rdma-etag"] == f'"{hashlib.md5(data).hexdigest()}"'
+        assert front.ask("GET", target)[2] == data, length
+    # Longer than a run of the server's memory, and a part.
+    for path, offset, length, data in [("3000000", None, 3_000_000, content(3_000_000, 4)), ("70001", 77, 5000, content(70_001, 2)[77:5077])]:
+        get = Transfer(device, front, "GET", f"{BUCKET}/{path}", length, offset, cookie=0)
+        assert get.status == 200 and "x-amz-rdma-mr-addr" not in get.answer, get.status
+        mr = get.window(length, e.IBV_ACCESS_REMOTE_WRITE)
+        status, fields = get.ready(mr=mr)
+        assert status == 200 and int(fields["x-amz-rdma-bytes-transferred"]) == length, (status, fields)
+        done = get.completion()
+        assert (done.status, done.opcode, done.imm_data) == (e.IBV_WC_SUCCESS, e.IBV_WC_RECV_RDMA_WITH_IMM, 0), done.status
+        assert mr.read(length, 0) == data, path
+        # It is taken once.
+        assert get.ready(mr=mr)[0] == 409
+    # What is left out of a window is nobody's.
+    put = Transfer(device, front, "PUT", f"{BUCKET}/hipobj/short", 4096)
+    put.write(b"x", 0xC00C1E)
+    assert put.ready()[0] == 200 and front.ask("GET", f"{BUCKET}/hipobj/short")[2] == b"x" + bytes(4095)
+    # What cannot be prepared, and why.
+    refused = [
+        (404, "GET", f"{BUCKET}/none", 10, {}),
+        (416, "GET", f"{BUCKET}/4096", 4097, {}),
+        (416, "GET", f"{BUCKET}/4096", 10, {"offset": "4096"}),
+        (413, "PUT", f"{BUCKET}/x", 1 << 31, {}),
+        (400, "PUT", f"{BUCKET}/x", 0, {}),
+        (400, "PUT", BUCKET, 10, {}),
+        (400, "MOVE", f"{BUCKET}/x", 10, {}),
+        (400, "PUT", f"{BUCKET}/x", 10, {"psn": "000000"}),
+        (400, "PUT", f"{BUCKET}/x", 10, {"cookie": "xyz"}),
+        (400, "PUT", f"{BUCKET}/x", 10, {"token": "nonsense"}),
+        (501, "PUT", f"{BUCKET}/x", 10, {"token": "0" * 88}),
+        (501, "PUT", f"{BUCKET}/x", 10, {"protocol": "hipobj-rc-v3"}),
+        (404, "GET", "/nobucket/x", 10, {}),
+    ]
+    for status, op, target, size, changed in refused:
+        tried = Transfer(device, front, op, target, size, changed=changed)
+        assert tried.status == status, (tried.status, status, op, target, size, changed)
+        if "protocol" in changed:
+            assert tried.answer["x-amz-rdma-protocol-status"] == "unsupported"
+    # Another's cookie, queue pair and user get nothing, and the transfer goes on all the same.
+    other = Front("ALT")
+    assert Transfer(device, other, "GET", f"{BUCKET}/4096", 10).status == 403
+    put = Transfer(device, front, "PUT", f"{BUCKET}/hipobj/own", 100)
+    data = content(100, 300)
+    assert put.ready(cookie="00000001")[0] == 403 and put.ready(front=other)[0] == 403 and put.ready(qpn="1")[0] == 400
+    put.write(data, 0xC00C1E)
+    assert put.ready()[0] == 200 and front.ask("GET", f"{BUCKET}/hipobj/own")[2] == data
+    # The window is closed by then: a late write fails, or nobody answers it.
+    assert put.completion().status == e.IBV_WC_SUCCESS
+    put.write(bytes(100), 0xC00C1E)
+    try:
+        assert put.completion(3).status != e.IBV_WC_SUCCESS
+    except AssertionError as error:
+        assert "nothing completed" in str(error), error
+    assert front.ask("GET", f"{BUCKET}/hipobj/own")[2] == data
+    # A wrong word stores nothing; a cancelled transfer is gone, and may be cancelled again.
+    put = Transfer(device, front, "PUT", f"{BUCKET}/hipobj/word", 100)
+    put.write(data, 0xBAD)
+    assert put.ready()[0] == 500 and front.ask("GET", f"{BUCKET}/hipobj/word")[0] == 404
+    put = Transfer(device, front, "PUT", f"{BUCKET}/hipobj/word", 100)
+    assert put.cancel() == 204 and put.cancel() == 204 and put.ready()[0] == 409
+    print("ok hipobj")
+
+
 def main():
     device, front = Device(sys.argv[1]), Front()
     status, _, body = front.ask("PUT", BUCKET)
@@ -362,6 +493,7 @@ def main():
     tokens(device, front)
     wrong_keys(device, front)
     native(device, front)
+    hipobj(device, front)
     guesses(device, front)
     # All is well after that.
     assert front.ask("GET", f"{BUCKET}/4096")[2] == content(4096, 1)

@@ -10,6 +10,8 @@ use crate::base::{Nanos, Result};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
 use crate::s3::error::{Code, S3Error};
+use crate::s3::metrics::counters::Kind;
+use crate::s3::rdma::hipobj::{self, Transfers};
 use crate::s3::rdma::native::Native;
 use crate::s3::rdma::{Rdma, connect, token};
 use crate::s3::request::{Arrival, Request};
@@ -33,6 +35,8 @@ pub struct Shared {
     pub domains: Vec<Box<str>>,
     /// The core's RDMA device, if it has one.
     pub rdma: Option<Rdma>,
+    /// Transfers that clients have prepared there.
+    pub transfers: Rc<Transfers>,
     /// The number of the next request; of each core its own.
     pub next_id: Cell<u64>,
     /// The date as of this second, written once a second.
@@ -48,6 +52,7 @@ impl Shared {
             service,
             domains,
             rdma,
+            transfers: Rc::default(),
             next_id: Cell::new(first_id),
             date: Cell::new((u64::MAX, [b' '; 29])),
             is_draining: Cell::new(false),
@@ -180,6 +185,9 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
             // On the heap: what is kept of a connection that waits is small.
             let answer = match request.head.path() {
                 connect::CONNECT | connect::DISCONNECT => session(shared, &request, arrival),
+                path if path.starts_with(hipobj::PATHS) => {
+                    Box::pin(hipobj::answer(shared.rdma.as_ref(), &shared.transfers, &shared.service, &request, arrival)).await
+                }
                 _ if token::is_for(&request) => Box::pin(token::answer(shared.rdma.as_ref(), &shared.service, &request, &mut body)).await,
                 _ => Box::pin(shared.service.answer(&request, Sender::Signed, &mut body)).await,
             };
@@ -201,6 +209,7 @@ fn session(shared: &Rc<Shared>, request: &Request, arrival: Arrival) -> Answer {
     let Some(rdma) = shared.rdma.as_ref().filter(|_| request.head.method() == "POST") else {
         return told(request, S3Error::with(Code::NotImplemented, "This server has no RDMA.")).header(connect::REPLY, "501");
     };
+    request.kind.set(Kind::Rdma);
     let connected = shared.service.verify(request).and_then(|verified| {
         if request.head.path() == connect::DISCONNECT {
             return Ok(connect::disconnect(rdma, request));

@@ -43,17 +43,20 @@ pub enum Kind {
     Preflight,
     /// Somebody asked whether the server is well.
     Health,
+    /// A client connects or disconnects a queue pair, or prepares what is moved by one.
+    Rdma,
     /// An operation of S3's.
     Operation(Operation),
 }
 
 impl Kind {
     /// How many there are.
-    pub const COUNT: usize = Operation::ALL.len() + 3;
+    pub const COUNT: usize = Operation::ALL.len() + 4;
 
     /// All, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = Kind> {
-        [Kind::Unknown, Kind::Preflight, Kind::Health].into_iter().chain(Operation::ALL.iter().map(|&operation| Kind::Operation(operation)))
+        let others = [Kind::Unknown, Kind::Preflight, Kind::Health, Kind::Rdma];
+        others.into_iter().chain(Operation::ALL.iter().map(|&operation| Kind::Operation(operation)))
     }
 
     /// Its name.
@@ -62,6 +65,7 @@ impl Kind {
             Kind::Unknown => "Unknown",
             Kind::Preflight => "Preflight",
             Kind::Health => "Health",
+            Kind::Rdma => "Rdma",
             Kind::Operation(operation) => operation.name(),
         }
     }
@@ -71,7 +75,8 @@ impl Kind {
             Kind::Unknown => 0,
             Kind::Preflight => 1,
             Kind::Health => 2,
-            Kind::Operation(operation) => 3 + operation as usize,
+            Kind::Rdma => 3,
+            Kind::Operation(operation) => 4 + operation as usize,
         }
     }
 }

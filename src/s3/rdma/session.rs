@@ -95,6 +95,11 @@ impl Rdma {
         &self.inner.core
     }
 
+    /// The device.
+    pub fn hca(&self) -> &Hca {
+        &self.inner.hca
+    }
+
     /// Memory for what is moved.
     pub fn slab(&self) -> &Slab {
         &self.inner.slab

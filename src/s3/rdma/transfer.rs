@@ -133,6 +133,8 @@ pub struct Push<'a> {
     session: &'a Rc<Session>,
     left: Memory,
     writing: VecDeque<Op<Shared>>,
+    /// What the last piece tells the client.
+    immediate: Option<u32>,
     crc: crc_fast::Digest,
 }
 
@@ -140,7 +142,14 @@ impl<'a> Push<'a> {
     /// Into `memory`, behind a session's queue pair.
     pub fn new(core: &'a Core, session: &'a Rc<Session>, memory: Memory) -> Push<'a> {
         let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
-        Push { core, session, left: memory, writing: VecDeque::new(), crc }
+        Push { core, session, left: memory, writing: VecDeque::new(), immediate: None, crc }
+    }
+
+    /// The piece that fills the memory tells the client so, with this value.
+    #[must_use]
+    pub fn telling(mut self, immediate: u32) -> Push<'a> {
+        self.immediate = Some(immediate);
+        self
     }
 
     /// Brings the next piece, for which there is room.
@@ -155,9 +164,10 @@ impl<'a> Push<'a> {
             self.reap().await?;
         }
         let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: bytes };
+        let immediate = self.immediate.filter(|_| u64::from(bytes) == self.left.bytes);
         let mut piece = piece;
         let op = loop {
-            match self.session.qp.submit_write(piece, remote, None) {
+            match self.session.qp.submit_write(piece, remote, immediate) {
                 Ok(op) => break op,
                 // Others have all of the send queue.
                 Err(refused) if self.writing.is_empty() => {

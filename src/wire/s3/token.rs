@@ -134,7 +134,11 @@ fn digits(text: &str, most: usize) -> Result<u128, Malformed> {
     text.chars().try_fold(0, |value, digit| Ok(value << 4 | u128::from(digit.to_digit(16).ok_or(Malformed::Field)?)))
 }
 
-fn number(text: &str, most: usize) -> Result<u64, Malformed> {
+/// A number in 1 to `most` hexadecimal digits of either case, 16 at most.
+///
+/// # Errors
+/// It is none.
+pub fn number(text: &str, most: usize) -> Result<u64, Malformed> {
     digits(text, most).map(|value| value as u64)
 }
 
