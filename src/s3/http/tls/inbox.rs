@@ -16,8 +16,8 @@ use super::Tls;
 const SMALL: u32 = 4 << 10;
 /// Room for the longest record there is (RFC 8446, section 5.2: 16 KiB, 256 bytes and a header of 5).
 const RECORD: u32 = 32 << 10;
-/// Several records at once, for bodies.
-pub const LARGE: u32 = 64 << 10;
+/// Several records at once, for bodies: the one at the end is there in part, and is moved to the front.
+const LARGE: u32 = 128 << 10;
 const _: () = assert!(RECORD >= (16 << 10) + 256 + 5 && LARGE <= limits::IO_MAX_BYTES);
 
 /// What is wanted next.

@@ -44,3 +44,6 @@ impl Tls {
         Rc::new(Tls { identity, slab: slab.clone(), ledger: Ledger::new(), counters })
     }
 }
+
+#[cfg(test)]
+mod tests;

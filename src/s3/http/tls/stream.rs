@@ -10,7 +10,7 @@ use rustls::ProtocolVersion;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 
-use super::inbox::{Inbox, LARGE, Wanted, no_memory};
+use super::inbox::{Inbox, Wanted, no_memory};
 use super::{PASSES, Tls};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -19,16 +19,18 @@ use crate::mem::Run;
 use crate::reactor::Core;
 use crate::s3::rdma::transfer::lease;
 
-/// Bytes of plaintext that are encrypted at once: what of them fits into [`LARGE`] with what each record has around it, at most 29 bytes
+/// Bytes of ciphertext that are sent at once: few enough that they are still in the cache.
+const SEALED: usize = 64 << 10;
+/// Bytes of plaintext that are encrypted at once: what of them fits into [`SEALED`] with what each record has around it, at most 29 bytes
 /// (RFC 5288, section 3, and RFC 8446, section 5.2), and with an update of keys in front.
-const PLAIN_AT_ONCE: usize = LARGE as usize - SLACK;
+const PLAIN_AT_ONCE: usize = SEALED - SLACK;
 const SLACK: usize = 512;
 /// The longest record, without what is around it.
 const RECORD: usize = 16 << 10;
 const _: () = assert!(PLAIN_AT_ONCE.div_ceil(RECORD) * 29 < SLACK / 2);
 
 /// What somebody who speaks HTTP here is told, and all others who do not speak TLS are not.
-const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 56\r\n\r\n\
+const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 57\r\n\r\n\
     This port is for HTTPS: ask for https:// and not http://\n";
 
 /// A connection.
@@ -149,7 +151,9 @@ impl TlsStream {
                     return Ok(true);
                 }
                 Step::Plain(_) | Step::Speaks => {}
-                Step::Ended => return Err(self.cut("before the handshake was made")),
+                Step::Ended if self.rustls.is_handshaking() => return Err(self.cut("before the handshake was made")),
+                // Who only wanted to see whether there is a server.
+                Step::Ended => self.has_ended = true,
                 Step::Waits | Step::Ready => {
                     self.flush().await?;
                     let count = self.inbox.fill(&mut self.tcp, &self.core, &self.tls, Wanted::Handshake).await?;
@@ -320,10 +324,11 @@ impl TlsStream {
         step.map(|step| (step, placed))
     }
 
-    /// Puts what rustls has to say to the peer of an error into the outbox.
+    /// Puts what rustls has to say to the peer of an error into the outbox. It is asked for no more than that: it would look at what was wrong
+    /// a second time, and complain of it again, which it takes for a bug of its own.
     fn complain(&mut self) {
         (self.is_broken, self.is_closed) = (true, true);
-        loop {
+        while self.rustls.wants_write() {
             let UnbufferedStatus { discard, state } = self.rustls.process_tls_records(self.inbox.bytes());
             let Ok(ConnectionState::EncodeTlsData(mut data)) = state else { return };
             if encode(&mut self.outbox, |room| data.encode(room)).is_err() {
