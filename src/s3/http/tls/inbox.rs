@@ -16,8 +16,9 @@ use super::Tls;
 const SMALL: u32 = 4 << 10;
 /// Room for the longest record there is (RFC 8446, section 5.2: 16 KiB, 256 bytes and a header of 5).
 const RECORD: u32 = 32 << 10;
-/// Several records at once, for bodies: the one at the end is there in part, and is moved to the front.
+/// Several records at once, for bodies, and room for the rest of the last of them.
 const LARGE: u32 = 128 << 10;
+const LARGE_AT_ONCE: u32 = LARGE - (17 << 10);
 const _: () = assert!(RECORD >= (16 << 10) + 256 + 5 && LARGE <= limits::IO_MAX_BYTES);
 
 /// What is wanted next.
@@ -70,9 +71,14 @@ impl Inbox {
     /// The connection failed; there is no memory; or what is here already is more than a message may be.
     pub async fn fill(&mut self, tcp: &mut TcpStream, core: &Core, tls: &Tls, wanted: Wanted) -> Result<usize> {
         tcp.readable().await?;
-        self.make_room(core, tls, wanted).await?;
+        let needed = self.make_room(core, tls, wanted).await?;
         let run = self.run.as_mut().expect("room was made");
-        let room = run.len() - self.end;
+        // What has begun is received to its end and no further, so that nothing is left that had to be moved.
+        let most = match needed.saturating_sub(self.end - self.start) {
+            0 | 1 => LARGE_AT_ONCE,
+            rest => rest,
+        };
+        let room = (run.len() - self.end).min(most);
         let count = tcp.receive(run, self.end, room, &tls.ledger).await?;
         self.end += count;
         if self.is_empty() {
@@ -81,8 +87,8 @@ impl Inbox {
         Ok(count as usize)
     }
 
-    /// Has room behind what is here, and enough for a whole record where one has begun.
-    async fn make_room(&mut self, core: &Core, tls: &Tls, wanted: Wanted) -> Result<()> {
+    /// Has room behind what is here, and enough for a whole record where one has begun: of how many bytes in all.
+    async fn make_room(&mut self, core: &Core, tls: &Tls, wanted: Wanted) -> Result<u32> {
         let have = self.end - self.start;
         let capacity = self.run.as_ref().map_or(0, Run::len);
         // A record that has begun has its length in front (RFC 8446, section 5.1).
@@ -94,7 +100,7 @@ impl Inbox {
         // Where what is in front is not the header of a record, but a message that goes on in the next, one byte more is enough to ask for.
         let needed = begun.clamp(have + 1, RECORD.max(have + 1));
         if self.start + needed <= capacity {
-            return Ok(());
+            return Ok(needed);
         }
         let size = [SMALL, RECORD, LARGE].into_iter().find(|&size| size >= needed && (wanted != Wanted::Much || size == LARGE));
         let most = if wanted == Wanted::Handshake { RECORD } else { LARGE };
@@ -103,12 +109,12 @@ impl Inbox {
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("a message of TLS of more than {have} bytes")))?;
         if size <= capacity {
             self.to_front(&tls.ledger);
-            return Ok(());
+            return Ok(needed);
         }
         let mut run = lease(core, &tls.slab, size).await.map_err(|_| no_memory())?;
         tls.ledger.copy(&mut run.as_mut_slice()[..have as usize], self.bytes());
         *self = Inbox { run: Some(run), start: 0, end: have };
-        Ok(())
+        Ok(needed)
     }
 
     /// Moves what is here to the front of its chunks.
