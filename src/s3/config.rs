@@ -382,6 +382,16 @@ impl Config {
         if let Some(listen) = self.metrics.listen.filter(|listen| listen.port() != 0 && [http, https].contains(&Some(*listen))) {
             return wrong(format!("metrics.listen: {listen}, where S3 is served"), "another port");
         }
+        // Cores share their ports among them, so the kernel would give connections of both to both.
+        if let (Some(_), Some(https)) = (http, https)
+            && self.rdma.enabled
+            && https.port() == self.rdma.port
+        {
+            return wrong(
+                format!("https.listen: {https}, where queue pairs are connected without TLS"),
+                "another port, or another rdma.port",
+            );
+        }
         self.https.files()?;
         for (name, seconds) in [("unready_seconds", self.http.unready_seconds), ("drain_seconds", self.http.drain_seconds)] {
             if seconds > DRAIN_MAX_S {
@@ -564,6 +574,7 @@ mod tests {
             ("http.listen and https.listen", |config| config.http.listen = Listen(None)),
             ("https.listen", |config| config.https = Https { listen: config.http.listen, ..secure() }),
             ("metrics.listen", |config| (config.https, config.metrics.listen) = (secure(), secure().listen.0)),
+            ("https.listen", |config| (config.https, config.rdma.port) = (secure(), 9443)),
             ("no https.certificate", |config| config.https = Https { certificate: None, ..secure() }),
             ("no https.key", |config| config.https = Https { key: None, ..secure() }),
             ("auth.secret_key", |config| config.auth.access_key = Some("AKIA".into())),

@@ -93,8 +93,8 @@ impl Inbox {
         let capacity = self.run.as_ref().map_or(0, Run::len);
         // A record that has begun has its length in front (RFC 8446, section 5.1).
         let begun = match self.bytes() {
-            // Who has not shown who he is gets room for what he sends, not for what he says he will.
-            [_, _, _, high, low, ..] if wanted != Wanted::Handshake => 5 + (u32::from(*high) << 8 | u32::from(*low)),
+            // Who is not known yet gets room for what he sends, not for what he says he will.
+            [_, _, _, high, low, ..] if wanted == Wanted::Much => 5 + (u32::from(*high) << 8 | u32::from(*low)),
             _ => 0,
         };
         // Where what is in front is not the header of a record, but a message that goes on in the next, one byte more is enough to ask for.
@@ -108,7 +108,7 @@ impl Inbox {
             .filter(|&size| size <= most)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("a message of TLS of more than {have} bytes")))?;
         if size <= capacity {
-            self.to_front(&tls.ledger);
+            self.move_up(&tls.ledger);
             return Ok(needed);
         }
         let mut run = lease(core, &tls.slab, size).await.map_err(|_| no_memory())?;
@@ -118,7 +118,7 @@ impl Inbox {
     }
 
     /// Moves what is here to the front of its chunks.
-    fn to_front(&mut self, ledger: &Ledger) {
+    fn move_up(&mut self, ledger: &Ledger) {
         let Some(run) = &mut self.run else { return };
         run.as_mut_slice().copy_within(self.start as usize..self.end as usize, 0);
         ledger.note(self.end - self.start);

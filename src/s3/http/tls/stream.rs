@@ -13,7 +13,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use super::inbox::{Inbox, Wanted, no_memory};
 use super::{PASSES, Tls};
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Result};
+use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
 use crate::mem::Run;
 use crate::reactor::Core;
@@ -28,6 +28,10 @@ const SLACK: usize = 512;
 /// The longest record, without what is around it.
 const RECORD: usize = 16 << 10;
 const _: () = assert!(PLAIN_AT_ONCE.div_ceil(RECORD) * 29 < SLACK / 2);
+
+/// What is still taken of what a peer sends that has no handshake, and for how long.
+const DRAINED: usize = 256 << 10;
+const LINGER: Nanos = Nanos::from_secs(2);
 
 /// What somebody who speaks HTTP here is told, and all others who do not speak TLS are not.
 const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 57\r\n\r\n\
@@ -140,8 +144,8 @@ impl TlsStream {
                 Ok((step, _)) => step,
                 Err(error) => {
                     // What is wrong is in it.
-                    self.flush().await?;
-                    let _ = self.tcp.finish();
+                    let _ = self.flush().await;
+                    self.drain().await;
                     return Err(error);
                 }
             };
@@ -177,16 +181,21 @@ impl TlsStream {
         }
     }
 
-    /// Says that nothing more is written, and takes a little of what still comes, so that what was said arrives.
+    /// Says that nothing more is written, and takes a little of what still comes: the kernel would take back what was said.
     async fn drain(&mut self) {
         let _ = self.tcp.finish();
-        for _ in 0..16 {
-            let pending = self.tcp.pending().len();
-            self.tcp.consume(pending);
-            if !matches!(self.tcp.more().await, Ok(1..)) {
-                return;
+        let tcp = &mut self.tcp;
+        let taking = async {
+            let mut taken = 0;
+            while taken < DRAINED {
+                tcp.consume(tcp.pending().len());
+                match tcp.more().await {
+                    Ok(count @ 1..) => taken += count,
+                    _ => return,
+                }
             }
-        }
+        };
+        let _ = self.core.timeout(LINGER, taking).await;
     }
 
     /// What has come and was not taken.
@@ -424,7 +433,10 @@ impl TlsStream {
 
 impl Drop for TlsStream {
     fn drop(&mut self) {
-        self.close();
+        // After a panic nothing is known of where it stands.
+        if !std::thread::panicking() {
+            self.close();
+        }
     }
 }
 
