@@ -63,6 +63,15 @@ struct Serve {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
+    /// Where to listen by HTTPS, too
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    https: Option<String>,
+    /// The certificate of HTTPS, in PEM
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<String>,
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE")]
+    key: Option<String>,
     /// Where to tell /metrics and /health
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<String>,
@@ -92,11 +101,15 @@ struct Serve {
 impl Serve {
     /// All settings, from wherever they come.
     fn load(self) -> Result<Loaded, Error> {
-        let Serve { device, config, listen, metrics, size, cores, memory, cache, log_level, rdma, rdma_port } = self;
+        let Serve { device, config, listen, https, certificate, key, .. } = self;
+        let Serve { metrics, size, cores, memory, cache, log_level, rdma, rdma_port, .. } = self;
         let device = device.map(|device| device.to_string_lossy().into_owned());
         let options = [
             ("store.device", device),
             ("http.listen", listen),
+            ("https.listen", https),
+            ("https.certificate", certificate),
+            ("https.key", key),
             ("metrics.listen", metrics),
             ("store.size", size),
             ("store.cores", cores),
@@ -425,7 +438,11 @@ fn main() -> ExitCode {
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
         Command::Store(task) => run_store(task),
         Command::Serve(arguments) => run_serve(arguments),
-        Command::Config(ConfigTask::Check(arguments)) => arguments.load().map(|loaded| print(loaded.text())),
+        Command::Config(ConfigTask::Check(arguments)) => arguments.load().and_then(|loaded| {
+            loaded.config.https.identity()?;
+            print(loaded.text());
+            Ok(())
+        }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

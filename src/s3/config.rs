@@ -4,11 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
 
 use super::access::users::{KeyConfig, UserConfig, Users};
+use super::http::tls::identity::Identity;
 use crate::base::error::ErrorKind;
 use crate::base::units::{human_bytes, parse_bytes};
 use crate::base::{Error, Result, Rng};
@@ -88,12 +90,45 @@ pub enum LogFormat {
     Json,
 }
 
+/// An address and a port to listen at, or `none`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listen(pub Option<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        match text.trim() {
+            "none" => Ok(Listen(None)),
+            address => address
+                .parse()
+                .map(|address| Listen(Some(address)))
+                .map_err(|_| format!("'{text}' is no socket address, such as 127.0.0.1:9000 or [::]:9000, and not none")),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "{address}"),
+            None => f.write_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Listen, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
 /// The HTTP front.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Where it listens.
-    pub listen: SocketAddr,
+    /// Where it listens without TLS, if anywhere.
+    pub listen: Listen,
     /// Names in front of which a host names a bucket: `bucket.s3.example.com`.
     pub domains: Vec<String>,
     /// Connections at once, over all cores.
@@ -106,8 +141,46 @@ pub struct Http {
 
 impl Default for Http {
     fn default() -> Http {
-        let listen = (Ipv4Addr::LOCALHOST, 9000).into();
+        let listen = Listen(Some((Ipv4Addr::LOCALHOST, 9000).into()));
         Http { listen, domains: Vec::new(), connections: 10_000, unready_seconds: 0, drain_seconds: 10 }
+    }
+}
+
+/// The same front behind TLS.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Https {
+    /// Where it listens, if anywhere.
+    pub listen: Listen,
+    /// A file in PEM: the server's certificate, and behind it those up to one that clients know.
+    pub certificate: Option<PathBuf>,
+    /// A file in PEM: the private key of the first of them.
+    pub key: Option<PathBuf>,
+}
+
+impl Https {
+    /// The files, where it listens at all.
+    ///
+    /// # Errors
+    /// `Usage`: one of them is not named.
+    pub fn files(&self) -> Result<Option<(&Path, &Path)>> {
+        match (self.listen.0, &self.certificate, &self.key) {
+            (None, ..) => Ok(None),
+            (_, Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+            (_, certificate, _) => {
+                let missing = if certificate.is_none() { "https.certificate" } else { "https.key" };
+                let error = Error::new(ErrorKind::Usage, format!("https.listen: {}, and no {missing}", self.listen));
+                Err(error.remedy("name both files in PEM: https.certificate and https.key"))
+            }
+        }
+    }
+
+    /// Reads the files, where it listens at all.
+    ///
+    /// # Errors
+    /// They are not what they are to be.
+    pub fn identity(&self) -> Result<Option<Identity>> {
+        self.files()?.map(|(certificate, key)| Identity::load(certificate, key)).transpose()
     }
 }
 
@@ -236,6 +309,8 @@ pub struct Config {
     pub log_requests: bool,
     /// The HTTP front.
     pub http: Http,
+    /// The same behind TLS.
+    pub https: Https,
     /// The RDMA front.
     pub rdma: RdmaConfig,
     /// The store.
@@ -297,9 +372,27 @@ impl Config {
         if self.http.connections < self.store.cores {
             return wrong(format!("http.connections: {}", self.http.connections), "at least one for each core");
         }
-        if self.metrics.listen.is_some_and(|listen| listen == self.http.listen && listen.port() != 0) {
-            return wrong(format!("metrics.listen: {}, where S3 is served", self.http.listen), "another port");
+        let (http, https) = (self.http.listen.0, self.https.listen.0);
+        if http.or(https).is_none() {
+            return wrong("http.listen and https.listen: none, so nobody could reach the server".into(), "give one of them an address");
         }
+        if http == https && http.is_some_and(|listen| listen.port() != 0) {
+            return wrong(format!("https.listen: {}, where http.listen is", self.https.listen), "another port");
+        }
+        if let Some(listen) = self.metrics.listen.filter(|listen| listen.port() != 0 && [http, https].contains(&Some(*listen))) {
+            return wrong(format!("metrics.listen: {listen}, where S3 is served"), "another port");
+        }
+        // Cores share their ports among them, so the kernel would give connections of both to both.
+        if let (Some(_), Some(https)) = (http, https)
+            && self.rdma.enabled
+            && https.port() == self.rdma.port
+        {
+            return wrong(
+                format!("https.listen: {https}, where queue pairs are connected without TLS"),
+                "another port, or another rdma.port",
+            );
+        }
+        self.https.files()?;
         for (name, seconds) in [("unready_seconds", self.http.unready_seconds), ("drain_seconds", self.http.drain_seconds)] {
             if seconds > DRAIN_MAX_S {
                 return wrong(format!("http.{name}: {seconds}"), &format!("{DRAIN_MAX_S} at most"));
@@ -426,7 +519,7 @@ mod tests {
             access_keys = [{ access_key = "AKIAEXAMPLE", secret_key = "a secret of ours" }]
         "#;
         let config: Config = toml::from_str(text).unwrap();
-        assert_eq!((config.http.listen.port(), config.store.memory, config.store.cache), (9001, Bytes(1 << 30), Bytes(1 << 20)));
+        assert_eq!((config.http.listen.0.unwrap().port(), config.store.memory, config.store.cache), (9001, Bytes(1 << 30), Bytes(1 << 20)));
         assert_eq!(config.users[0].access_keys[0].access_key, "AKIAEXAMPLE");
         assert!(toml::from_str::<Config>("[http]\nport = 1").is_err());
         assert!(toml::from_str::<Config>("[store]\nsize = -1").is_err());
@@ -464,7 +557,12 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Usage);
             error.to_string()
         };
+        fn secure() -> Https {
+            Https { listen: Listen(Some(([127, 0, 0, 1], 9443).into())), certificate: Some("a.pem".into()), key: Some("b.pem".into()) }
+        }
         assert!(Config::default().check().is_ok());
+        let without_http = Config { http: Http { listen: Listen(None), ..Http::default() }, https: secure(), ..Config::default() };
+        assert!(without_http.check().is_ok(), "the files are not read yet");
         for (name, change) in [
             ("store.memory", (|config| config.store.cache = Bytes(1 << 40)) as fn(&mut Config)),
             ("store.cores", |config| config.store.cores = 0),
@@ -472,7 +570,13 @@ mod tests {
             ("http.connections", |config| config.http.connections = 0),
             ("http.drain_seconds", |config| config.http.drain_seconds = u64::MAX),
             ("http.domains", |config| config.http.domains = vec!["s3.example.com:9000".into()]),
-            ("metrics.listen", |config| config.metrics.listen = Some(config.http.listen)),
+            ("metrics.listen", |config| config.metrics.listen = config.http.listen.0),
+            ("http.listen and https.listen", |config| config.http.listen = Listen(None)),
+            ("https.listen", |config| config.https = Https { listen: config.http.listen, ..secure() }),
+            ("metrics.listen", |config| (config.https, config.metrics.listen) = (secure(), secure().listen.0)),
+            ("https.listen", |config| (config.https, config.rdma.port) = (secure(), 9443)),
+            ("no https.certificate", |config| config.https = Https { certificate: None, ..secure() }),
+            ("no https.key", |config| config.https = Https { key: None, ..secure() }),
             ("auth.secret_key", |config| config.auth.access_key = Some("AKIA".into())),
             ("log_level", |config| config.log_level = LogLevel("loud".into())),
             ("access key", |config| config.auth = Auth { access_key: Some("K".into()), secret_key: Some(Hidden("a long secret".into())) }),

@@ -39,7 +39,7 @@ pub fn request(mut bytes: &[u8]) {
         let framing = head.framing();
         let mode = head.text("x-amz-content-sha256").and_then(Mode::of_content_sha256);
         let form = head.text("content-type").and_then(|text| Form::new(text).ok());
-        let arrival = Arrival { id: 1, now_ms: NOW_MS, peer: Ipv4Addr::LOCALHOST.into(), is_secure: false };
+        let arrival = Arrival { id: 1, now_ms: NOW_MS, peer: Ipv4Addr::LOCALHOST.into(), tls_version: None };
         if let Ok(request) = Request::new(head, &["s3.example.com".into()], arrival) {
             let bucket = request.is_by_host.then_some(&*request.bucket);
             let _: Result<_, S3Error> = verifier.verify(&request.head, bucket, NOW_MS, &secrets);

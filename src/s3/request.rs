@@ -30,8 +30,8 @@ pub struct Request {
     pub now_ms: u64,
     /// Who sent it.
     pub peer: IpAddr,
-    /// It came by TLS.
-    pub is_secure: bool,
+    /// Over which TLS it came, if it did: `1.2`, `1.3`.
+    pub tls_version: Option<&'static str>,
     /// What it turned out to be, for those who count.
     pub kind: Cell<Kind>,
     /// The access key it was signed with, once that is verified, and if requests are logged.
@@ -47,8 +47,8 @@ pub struct Arrival {
     pub now_ms: u64,
     /// From whom.
     pub peer: IpAddr,
-    /// By TLS.
-    pub is_secure: bool,
+    /// Over which TLS, if over any.
+    pub tls_version: Option<&'static str>,
 }
 
 impl Request {
@@ -76,9 +76,20 @@ impl Request {
             let decoded = pair.name().and_then(|name| Ok((name.into(), pair.value()?.into())));
             query.push(decoded.map_err(|_| S3Error::new(Code::InvalidUri))?);
         }
-        let Arrival { id, now_ms, peer, is_secure } = arrival;
+        let Arrival { id, now_ms, peer, tls_version } = arrival;
         let (kind, signer) = (Cell::default(), OnceCell::new());
-        Ok(Request { head, bucket, key, is_by_host, query, id, now_ms, peer, is_secure, kind, signer })
+        Ok(Request { head, bucket, key, is_by_host, query, id, now_ms, peer, tls_version, kind, signer })
+    }
+
+    /// Whether it came by TLS.
+    pub fn is_secure(&self) -> bool {
+        self.tls_version.is_some()
+    }
+
+    /// Where it was sent to, as URLs of here begin.
+    pub fn origin(&self) -> String {
+        let scheme = if self.is_secure() { "https" } else { "http" };
+        format!("{scheme}://{}", self.head.host())
     }
 
     /// What the query says of `name`: nothing is the empty text.
@@ -163,7 +174,7 @@ mod tests {
     fn request(line: &str, host: &str) -> Result<Request, S3Error> {
         let bytes = format!("GET {line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let (head, _) = Head::parse(bytes.as_bytes()).unwrap().unwrap();
-        let arrival = Arrival { id: 1, now_ms: 0, peer: IpAddr::from([127, 0, 0, 1]), is_secure: false };
+        let arrival = Arrival { id: 1, now_ms: 0, peer: IpAddr::from([127, 0, 0, 1]), tls_version: None };
         Request::new(head, &["s3.example.com".into()], arrival)
     }
 

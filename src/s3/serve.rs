@@ -1,6 +1,6 @@
 //! A server: a store on some cores, and on each of them a front.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +9,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::config::{Config, OwnUser, REGION, own_user, users_of};
 use super::http::connection::Shared;
-use super::http::server::{Connections, listen};
+use super::http::server::{Connections, Door, listen};
+use super::http::tls::Tls;
+use super::http::tls::identity::Identity;
 use super::lifecycle::worker;
 use super::log::Logging;
 use super::metrics::counters::Counters;
@@ -51,6 +53,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
             Path::new(PLACE).join("store.img")
         }
     };
+    let identity = config.https.identity()?.map(Arc::new);
     let mut own = None;
     if users.is_empty() {
         let made = own_user(&credentials_of(&device), &mut rng)?;
@@ -60,7 +63,9 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     // Each core has its own; what is wrong with them is told before anything is begun.
     users_of(&users)?;
     // The cores share their ports among them, which they would do with a stranger too.
-    is_free(config.http.listen, "--listen ADDRESS:PORT")?;
+    for (listen, option) in [(config.http.listen, "--listen ADDRESS:PORT"), (config.https.listen, "--https ADDRESS:PORT")] {
+        listen.0.map_or(Ok(()), |address| is_free(address, option))?;
+    }
     if config.rdma.enabled {
         is_free(rdma_listen(config), "--rdma-port PORT, or --rdma off")?;
     }
@@ -95,6 +100,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         config: config.clone(),
         users,
         own,
+        identity,
         counters: (0..cores).map(|_| Arc::default()).collect(),
         dropped: logging.dropped(),
         began_s: unix_now_ns() as f64 / 1e9,
@@ -112,9 +118,14 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     Ok(())
 }
 
+/// The address of S3 without its port: of HTTP, where both are served.
+fn own_ip(config: &Config) -> IpAddr {
+    config.http.listen.0.or(config.https.listen.0).expect("a server listens somewhere, or Config::check has refused it").ip()
+}
+
 /// Where queue pairs are connected.
 fn rdma_listen(config: &Config) -> SocketAddr {
-    SocketAddr::new(config.http.listen.ip(), config.rdma.port)
+    SocketAddr::new(own_ip(config), config.rdma.port)
 }
 
 /// That nobody listens there.
@@ -129,7 +140,7 @@ fn open_rdma(core: &Core, store: &Store, config: &Config) -> Result<Option<Rdma>
     if !of.enabled || (of.udp_port != 0 && store.core() > 0) {
         return Ok(None);
     }
-    let own = Some(config.http.listen.ip()).filter(|ip| !ip.is_unspecified());
+    let own = Some(own_ip(config)).filter(|ip| !ip.is_unspecified());
     let env = HcaEnv {
         address: of.address.or(own),
         udp_port: of.udp_port,
@@ -169,6 +180,8 @@ struct Front {
     region: String,
     users: Vec<super::access::users::UserConfig>,
     own: Option<OwnUser>,
+    /// Of HTTPS, where that is served.
+    identity: Option<Arc<Identity>>,
     counters: Arc<[Arc<Counters>]>,
     dropped: tracing_appender::non_blocking::ErrorCounter,
     began_s: f64,
@@ -180,7 +193,8 @@ impl Front {
     async fn serve(&self, core: Core, store: Store, first_id: u64) -> Result<()> {
         let (http, counters) = (&self.config.http, self.counters[store.core()].clone());
         let ledger = Ledger::new();
-        let listener = TcpListener::bind_shared(core.uring(), http.listen)?;
+        let tls = self.identity.clone().map(|identity| Tls::new(identity, store.slab(), counters.clone()));
+        let mut doors = self.open_doors(&core, tls.as_ref())?;
         let users = Rc::new(users_of(&self.users)?);
         let service = Service::new(&core, &store, users, &self.region, &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
@@ -188,15 +202,16 @@ impl Front {
         let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
         let connections = Connections::new(counters.clone());
         let most = http.connections / store.cores();
-        let mut listeners = vec![listener];
         if rdma.is_some() && self.config.rdma.port != 0 {
-            listeners.push(TcpListener::bind_shared(core.uring(), rdma_listen(&self.config))?);
+            let listener = TcpListener::bind_shared(core.uring(), rdma_listen(&self.config))?;
+            // Who wants HTTPS only wants it here, too.
+            doors.push(Door { listener, tls: tls.filter(|_| http.listen.0.is_none()) });
         }
-        let begin = |listener: TcpListener| {
+        let begin = |door: Door| {
             let (shared, ledger, connections) = (shared.clone(), ledger.clone(), connections.clone());
-            core.spawn(async move { listen(shared, &listener, &ledger, &connections, most).await })
+            core.spawn(async move { listen(shared, &door, &ledger, &connections, most).await })
         };
-        let listening: Vec<_> = listeners.into_iter().map(begin).collect();
+        let listening: Vec<_> = doors.into_iter().map(begin).collect();
         if let Some(rdma) = &rdma {
             core.spawn(rdma.clone().expire());
             core.spawn(rdma.clone().heed());
@@ -232,6 +247,18 @@ impl Front {
         closed
     }
 
+    /// Where a core accepts connections for S3.
+    fn open_doors(&self, core: &Core, tls: Option<&Rc<Tls>>) -> Result<Vec<Door>> {
+        let mut doors = Vec::new();
+        if let Some(address) = self.config.http.listen.0 {
+            doors.push(Door { listener: TcpListener::bind_shared(core.uring(), address)?, tls: None });
+        }
+        if let (Some(address), Some(tls)) = (self.config.https.listen.0, tls) {
+            doors.push(Door { listener: TcpListener::bind_shared(core.uring(), address)?, tls: Some(tls.clone()) });
+        }
+        Ok(doors)
+    }
+
     /// What core 0 does for all: it has the metrics told, keeps the key, and says where they serve.
     fn begin(&self, core: &Core, store: &Store) -> Result<Option<Task<()>>> {
         let watching = match self.config.metrics.listen {
@@ -244,6 +271,9 @@ impl Front {
             }
             None => None,
         };
+        if let Some(identity) = &self.identity {
+            core.spawn(identity.clone().watch(core.clone()));
+        }
         // Only now: a key of a server that could not begin would be nobody's.
         if let Some(own) = &self.own {
             (self.say)(&own.keep()?);
@@ -251,8 +281,13 @@ impl Front {
         if let Some(address) = self.config.metrics.listen {
             (self.say)(&format!("metrics at http://{address}/metrics"));
         }
-        tracing::info!(listen = %self.config.http.listen, memory = store.region().pages().name(), "serving");
-        (self.say)(&format!("http://{}", self.config.http.listen));
+        let (http, https) = (self.config.http.listen, self.config.https.listen);
+        tracing::info!(listen = %http, %https, memory = store.region().pages().name(), "serving");
+        for (scheme, listen) in [("http", http), ("https", https)] {
+            if let Some(address) = listen.0 {
+                (self.say)(&format!("{scheme}://{address}"));
+            }
+        }
         if self.config.rdma.enabled && self.config.rdma.port != 0 {
             (self.say)(&format!("rdma://{} ({})", rdma_listen(&self.config), self.config.rdma.device_name));
         }

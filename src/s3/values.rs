@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::access::users::{PolicyConfig, UserConfig};
-use super::config::{Bytes, Hidden, LogFormat, LogLevel};
+use super::config::{Bytes, Hidden, Listen, LogFormat, LogLevel};
 use crate::base::units::parse_bytes;
 
 /// What stands where a secret would.
@@ -55,6 +55,16 @@ plain! {
     u8, "a whole number up to 255", str::to_owned;
     usize, "a whole number", str::to_owned;
     bool, "true or false", str::to_owned;
+}
+
+impl Value for Listen {
+    fn read(text: &str) -> Result<Listen, String> {
+        text.parse()
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(quoted(&self.to_string()))
+    }
 }
 
 impl Value for String {
@@ -201,6 +211,8 @@ mod tests {
         assert_eq!(round::<Bytes>("1000").as_deref(), Some("1000"));
         assert_eq!(round::<Bytes>("0").as_deref(), Some("0"));
         assert_eq!(round::<Option<SocketAddr>>("none"), None);
+        assert_eq!(round::<Listen>("none").as_deref(), Some("\"none\""));
+        assert_eq!(round::<Listen>("[::1]:9090").as_deref(), Some("\"[::1]:9090\""));
         assert_eq!(round::<Option<SocketAddr>>("[::1]:9090").as_deref(), Some("\"[::1]:9090\""));
         assert_eq!(round::<Vec<String>>(" a.b, c.d,").as_deref(), Some("[\"a.b\", \"c.d\"]"));
         assert_eq!(round::<PathBuf>("/dev/a \"b\"").as_deref(), Some("\"/dev/a \\\"b\\\"\""));
@@ -212,6 +224,7 @@ mod tests {
     fn what_is_wrong_names_the_value_but_for_secrets() {
         for wrong in [
             SocketAddr::read("localhost").unwrap_err(),
+            Listen::read("localhost").unwrap_err(),
             u64::read("localhost").unwrap_err(),
             bool::read("localhost").unwrap_err(),
             Bytes::read("localhost").unwrap_err(),

@@ -1,16 +1,15 @@
 """Requests at the same time: objects are whole, whoever wins."""
 
 import concurrent.futures
-import http.client
 
-from harness import MIB, TIMEOUT_S, Answer, check, etag, keys_of, pattern, refused, same, signed, target
+from harness import MIB, Answer, check, etag, keys_of, pattern, refused, same, signed, target
 
 
 class Halfway:
     """A PUT of which a part of the body is sent."""
 
     def __init__(self, t, path, body, sent, query=None, headers=None):
-        self.connection = http.client.HTTPConnection(t.world.host, t.world.port, timeout=TIMEOUT_S)
+        self.connection = t.world.connection()
         fields = {"Host": f"{t.world.host}:{t.world.port}", "Content-Length": str(len(body)), **(headers or {})}
         fields = signed(t.main_user, "PUT", path, query, fields, body)
         self.connection.putrequest("PUT", target(path, query), skip_host=True, skip_accept_encoding=True)

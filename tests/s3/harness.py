@@ -11,6 +11,7 @@ import http.client
 import os
 import random
 import socket
+import ssl
 import string
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
@@ -84,6 +85,8 @@ class World:
             raise SystemExit("BASIN_S3_ENDPOINT is not set")
         parts = urllib.parse.urlsplit(self.endpoint)
         self.host, self.port = parts.hostname, parts.port or 80
+        # Who speaks for the server, where it is behind TLS; boto3 asks AWS_CA_BUNDLE.
+        self.tls = ssl.create_default_context(cafile=os.environ["BASIN_S3_CA"]) if parts.scheme == "https" else None
         self.main_user, self.alt_user = User("MAIN"), User("ALT")
         self.clients = {}
         # Operations that were done since a test began, and those that a test of an area has shown (table.py).
@@ -124,6 +127,12 @@ class World:
         """Takes note of an operation that was done."""
         if operation and (200 <= status < 300 or code in NONE_THERE):
             self.done.add(operation)
+
+    def connection(self, timeout=TIMEOUT_S):
+        """A connection for HTTP, or HTTPS."""
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def is_alive(self):
         """Whether the server takes connections."""
@@ -182,7 +191,7 @@ class Context:
 
     def request(self, method, path, query=None, headers=None, body=b"", user=None, **signing):
         """One request on a connection of its own, signed if a user is given. `path` is not encoded yet."""
-        connection = http.client.HTTPConnection(self.world.host, self.world.port, timeout=TIMEOUT_S)
+        connection = self.world.connection()
         try:
             return self.request_on(connection, method, path, query, headers, body, user, **signing)
         finally:
@@ -206,8 +215,9 @@ class Context:
         return answer
 
     def socket(self):
-        """A connection without any protocol on it."""
-        return socket.create_connection((self.world.host, self.world.port), TIMEOUT_S)
+        """A connection without any protocol on it but TLS."""
+        connection = socket.create_connection((self.world.host, self.world.port), TIMEOUT_S)
+        return self.world.tls.wrap_socket(connection, server_hostname=self.world.host) if self.world.tls else connection
 
     def clean(self):
         """Removes what the test made."""

@@ -1,8 +1,6 @@
 """ListObjects and ListObjectsV2: prefixes, delimiters, pages, encoding."""
 
-import http.client
-
-from harness import TIMEOUT_S, Skip, check, etag, keys_of, needs, prefixes_of, refused, same
+from harness import Skip, check, etag, keys_of, needs, prefixes_of, refused, same
 
 BOTH = ("list_objects", "list_objects_v2")
 
@@ -170,7 +168,7 @@ def test_thousand_at_a_time(t):
     """A page has a thousand entries at most, whatever is asked for."""
     name = t.bucket()
     keys = [f"{number:04}" for number in range(1005)]
-    link = http.client.HTTPConnection(t.world.host, t.world.port, timeout=TIMEOUT_S)
+    link = t.world.connection()
     for key in keys:
         t.request_on(link, "PUT", f"/{name}/{key}", user=t.main_user).expect(200)
     link.close()

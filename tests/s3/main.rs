@@ -57,12 +57,24 @@ fn operators_see_what_it_does() {
         // Without it one test says SKIPPED.
         let _ = install.status();
     }
+    with_own_servers(&python, "operate.py");
+}
+
+/// HTTPS with OpenSSL's clients: every byte, both versions, what is no TLS, certificates that change.
+#[test]
+fn https_is_spoken_with_others() {
+    let Some(python) = python() else { return };
+    with_own_servers(&python, "https.py");
+}
+
+/// Runs a script of this directory that starts servers itself.
+fn with_own_servers(python: &Path, script: &str) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3/operate.py");
-    let output = bounded(&python).arg(script).arg(env!("CARGO_BIN_EXE_basin")).arg(place.path()).output().unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s3").join(script);
+    let output = bounded(python).arg(path).arg(env!("CARGO_BIN_EXE_basin")).arg(place.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "operate.py failed:\n{}", failures(&text));
+    assert!(output.status.success(), "{script} failed:\n{}", failures(&text));
 }
 
 /// What was answered is there after a kill, whole; and a server that is asked to stop finishes what it has begun.

@@ -3,7 +3,6 @@
 import datetime
 import email.utils
 import hashlib
-import http.client
 import io
 
 from harness import MIB, check, etag, header_of, pattern, refused, same, status_of
@@ -294,7 +293,7 @@ def test_request_ids_differ(t):
 def test_get_with_body(t):
     """A body of a GET is passed over, and the connection goes on."""
     name = t.filled("k")
-    connection = http.client.HTTPConnection(t.world.host, t.world.port, timeout=10)
+    connection = t.world.connection(10)
     for _ in range(2):
         same(t.request_on(connection, "GET", f"/{name}/k", body=b"ignored", user=t.main_user).expect(200).body, b"k", "body")
     connection.close()

@@ -643,10 +643,11 @@ def test_a_taken_port(world):
                 check(address in server.log() and "to mend it" in server.log(), server.log()[-400:])
 
 
-def main():
+def main(module=sys.modules[__name__], make=World):
+    """Runs the tests of a module that has servers of its own."""
     basin, place, *names = sys.argv[1:]
-    world = World(basin, place)
-    tests = [(name[5:], test) for name, test in globals().items() if name.startswith("test_")]
+    world, file = make(basin, place), pathlib.Path(module.__file__)
+    tests = [(name[5:], test) for name, test in vars(module).items() if name.startswith("test_")]
     tests = [test for test in tests if not names or any(part in test[0] for part in names)]
     counts = {"ok": 0, "FAIL": 0, "SKIPPED": 0}
     for name, test in tests:
@@ -658,11 +659,11 @@ def main():
             outcome, reason = "SKIPPED", f": {skip}"
         except Exception as error:
             line = error.__traceback__
-            while line.tb_next and line.tb_next.tb_frame.f_code.co_filename == __file__:
+            while line.tb_next and line.tb_next.tb_frame.f_code.co_filename == str(file):
                 line = line.tb_next
-            outcome, reason = "FAIL", f": {type(error).__name__}: {error} [operate.py:{line.tb_lineno}]"
+            outcome, reason = "FAIL", f": {type(error).__name__}: {error} [{file.name}:{line.tb_lineno}]"
         counts[outcome] += 1
-        print(f"{outcome} operate.{name} ({time.monotonic() - began:.1f} s){reason}", flush=True)
+        print(f"{outcome} {file.stem}.{name} ({time.monotonic() - began:.1f} s){reason}", flush=True)
     print(f"{len(tests)} tests: {counts['ok']} ok, {counts['FAIL']} failed, {counts['SKIPPED']} skipped")
     return 1 if counts["FAIL"] or not tests else 0
 

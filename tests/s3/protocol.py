@@ -1,6 +1,5 @@
 """HTTP: connections, pipelines, continuations, limits, hosts."""
 
-import http.client
 import socket
 import time
 
@@ -69,7 +68,7 @@ def public(t):
 def test_keep_alive(t):
     """Many requests on a connection, errors among them."""
     name = public(t)
-    connection = http.client.HTTPConnection(t.world.host, t.world.port, timeout=20)
+    connection = t.world.connection(20)
     for number in range(20):
         t.request_on(connection, "GET", f"/{name}/k").expect(200)
         t.request_on(connection, "GET", f"/{name}/none").expect(404)

@@ -323,6 +323,19 @@ impl TcpStream {
         }
     }
 
+    /// Waits until there is something to be read, or the stream has ended: who waits so needs no memory for it yet.
+    ///
+    /// # Errors
+    /// The core cannot wait for more sockets.
+    pub async fn readable(&self) -> Result<()> {
+        if self.pending.is_empty() { ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await } else { Ok(()) }
+    }
+
+    /// Writes what the socket takes at once. For last words, which nobody waits for: what was not taken is lost.
+    pub fn write_at_once(&self, bytes: &[u8]) {
+        let _ = (&self.socket).write(bytes);
+    }
+
     /// Receives up to `most` bytes into the run's view from `at` on, and says how many: none at the end of the stream. What has come
     /// already is copied; what comes is received where it is to lie. May be dropped half-way: what is not told has not been taken.
     ///

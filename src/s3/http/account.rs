@@ -128,7 +128,7 @@ mod tests {
         let of = |line: &str, host: &str, more: &str| {
             let bytes = format!("{line} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
             let (head, _) = Head::parse(bytes.as_bytes()).unwrap().unwrap();
-            let arrival = Arrival { id: 1, now_ms: 0, peer: [127, 0, 0, 1].into(), is_secure: false };
+            let arrival = Arrival { id: 1, now_ms: 0, peer: [127, 0, 0, 1].into(), tls_version: None };
             is_health(&Request::new(head, &["s3.example.com".into()], arrival).unwrap())
         };
         let is = |line: &str, more: &str| of(line, "10.0.0.1:9000", more);

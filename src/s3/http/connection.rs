@@ -22,7 +22,7 @@ use crate::wire::http::respond::Respond;
 
 /// How long a connection may have no request.
 const IDLE: Nanos = Nanos::from_secs(75);
-/// How long a head may take from its first byte to its last.
+/// How long a head may take from its first byte to its last, and a handshake.
 const HEAD_TIME: Nanos = Nanos::from_secs(20);
 /// What is read of a body that was not wanted, so that the connection can go on.
 const LEFT_OVER_MAX: u64 = 256 << 10;
@@ -80,7 +80,12 @@ impl Shared {
 /// Answers the requests of a connection until it ends.
 pub async fn serve(shared: Rc<Shared>, mut stream: Stream) {
     let peer = stream.peer();
-    if let Err(error) = requests(&shared, &mut stream).await {
+    let begun = stream.begin(HEAD_TIME).await;
+    let ended = match begun {
+        Ok(()) => requests(&shared, &mut stream).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
         tracing::debug!(%peer, "{error:#}");
     }
 }
@@ -173,7 +178,7 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
     let now_ms = unix_now_ns() / 1_000_000;
     let id = shared.take_id();
     let peer = stream.peer();
-    let arrival = Arrival { id, now_ms, peer: peer.ip(), is_secure: stream.is_secure() };
+    let arrival = Arrival { id, now_ms, peer: peer.ip(), tls_version: stream.tls_version() };
     let keeps_alive = head.keeps_alive();
     let framing = head.framing();
     let expects_continue = head.expects_continue();

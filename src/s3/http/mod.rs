@@ -6,8 +6,10 @@
 //! | [`connection`] | the requests of one connection |
 //! | [`account`] | what is counted and logged of a request |
 //! | [`stream`] | the bytes of one |
+//! | [`tls`] | those of one behind TLS |
 
 pub mod account;
 pub mod connection;
 pub mod server;
 pub mod stream;
+pub mod tls;

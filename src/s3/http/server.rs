@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::connection::{Shared, serve};
 use super::stream::Stream;
+use super::tls::Tls;
 use crate::base::{Nanos, Result};
 use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
@@ -43,12 +44,21 @@ impl Drop for Open {
     }
 }
 
+/// Where connections come from.
+pub struct Door {
+    /// Who accepts them.
+    pub listener: TcpListener,
+    /// What they are behind, if they are behind anything.
+    pub tls: Option<Rc<Tls>>,
+}
+
 /// Accepts connections and answers them, at most `most` at a time, until the core is asked to stop.
 ///
 /// # Errors
 /// The listener cannot be used any more.
-pub async fn listen(shared: Rc<Shared>, listener: &TcpListener, ledger: &Ledger, connections: &Connections, most: usize) -> Result<()> {
+pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connections: &Connections, most: usize) -> Result<()> {
     let core = shared.service.core().clone();
+    let Door { listener, tls } = door;
     loop {
         if connections.count() >= most {
             connections.0.held.add(1);
@@ -64,7 +74,17 @@ pub async fn listen(shared: Rc<Shared>, listener: &TcpListener, ledger: &Ledger,
                 continue;
             }
         };
-        let (open, stream) = (connections.begin(), Stream::plain(&core, ledger, tcp));
+        let open = connections.begin();
+        let stream = match tls {
+            None => Stream::plain(&core, ledger, tcp),
+            Some(tls) => match Stream::tls(&core, ledger, tls, tcp) {
+                Ok(stream) => stream,
+                Err(error) => {
+                    tracing::warn!("a connection was closed: {error:#}");
+                    continue;
+                }
+            },
+        };
         let served = serve(shared.clone(), stream);
         let task = async move {
             served.await;

@@ -1,7 +1,10 @@
 //! The bytes of a connection, and how long it may take over them.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
+use super::tls::Tls;
+use super::tls::stream::TlsStream;
 use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
 use crate::mem::{Ledger, Run};
@@ -17,33 +20,76 @@ const LINGER: Nanos = Nanos::from_secs(2);
 pub struct Stream {
     core: Core,
     ledger: Ledger,
-    tcp: TcpStream,
+    way: Way,
+}
+
+/// How its bytes go.
+enum Way {
+    Plain(TcpStream),
+    // On the heap: what is kept of a connection that waits is small.
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
     /// A connection without encryption.
     pub fn plain(core: &Core, ledger: &Ledger, tcp: TcpStream) -> Stream {
-        Stream { core: core.clone(), ledger: ledger.clone(), tcp }
+        Stream { core: core.clone(), ledger: ledger.clone(), way: Way::Plain(tcp) }
+    }
+
+    /// A connection behind TLS, of which nothing can be read or written before [`Stream::begin`].
+    ///
+    /// # Errors
+    /// TLS cannot be had.
+    pub fn tls(core: &Core, ledger: &Ledger, tls: &Rc<Tls>, tcp: TcpStream) -> Result<Stream> {
+        let way = Way::Tls(Box::new(TlsStream::new(core, tls, tcp)?));
+        Ok(Stream { core: core.clone(), ledger: ledger.clone(), way })
+    }
+
+    /// Makes what has to be made before the first byte: a handshake, in `patience` at most.
+    ///
+    /// # Errors
+    /// There was none, or the peer took too long.
+    pub async fn begin(&mut self, patience: Nanos) -> Result<()> {
+        let Way::Tls(tls) = &mut self.way else { return Ok(()) };
+        match self.core.timeout(patience, tls.handshake()).await {
+            Ok(made) => made,
+            Err(late) => {
+                tls.count_late();
+                Err(late.into())
+            }
+        }
     }
 
     /// The other end.
     pub fn peer(&self) -> SocketAddr {
-        self.tcp.peer_addr()
+        match &self.way {
+            Way::Plain(tcp) => tcp.peer_addr(),
+            Way::Tls(tls) => tls.peer(),
+        }
     }
 
-    /// Whether it is encrypted.
-    pub fn is_secure(&self) -> bool {
-        false
+    /// Over which TLS, if it is encrypted: `1.2`, `1.3`.
+    pub fn tls_version(&self) -> Option<&'static str> {
+        match &self.way {
+            Way::Plain(_) => None,
+            Way::Tls(tls) => tls.version(),
+        }
     }
 
     /// What has come and was not taken.
     pub fn pending(&self) -> &[u8] {
-        self.tcp.pending()
+        match &self.way {
+            Way::Plain(tcp) => tcp.pending(),
+            Way::Tls(tls) => tls.pending(),
+        }
     }
 
     /// Takes the first bytes of what has come.
     pub fn consume(&mut self, count: usize) {
-        self.tcp.consume(count);
+        match &mut self.way {
+            Way::Plain(tcp) => tcp.consume(count),
+            Way::Tls(tls) => tls.consume(count),
+        }
     }
 
     /// Waits for more, `patience` at most, and says how many bytes: none at the end.
@@ -51,7 +97,11 @@ impl Stream {
     /// # Errors
     /// The connection failed, or the time was up (`ETIMEDOUT`).
     pub async fn more_within(&mut self, patience: Nanos) -> Result<usize> {
-        self.core.timeout(patience, self.tcp.more()).await.map_err(Error::from)?
+        match &mut self.way {
+            Way::Plain(tcp) => self.core.timeout(patience, tcp.more()).await,
+            Way::Tls(tls) => self.core.timeout(patience, tls.more()).await,
+        }
+        .map_err(Error::from)?
     }
 
     /// Waits for more of a message.
@@ -67,20 +117,31 @@ impl Stream {
     /// # Errors
     /// The connection failed, or the peer took too long.
     pub async fn receive(&mut self, run: &mut Run, at: u32, most: u32) -> Result<u32> {
-        let receive = self.tcp.receive(run, at, most, &self.ledger);
-        self.core.timeout(PATIENCE, receive).await.map_err(Error::from)?
+        match &mut self.way {
+            Way::Plain(tcp) => self.core.timeout(PATIENCE, tcp.receive(run, at, most, &self.ledger)).await,
+            Way::Tls(tls) => self.core.timeout(PATIENCE, tls.receive(run, at, most)).await,
+        }
+        .map_err(Error::from)?
     }
 
     /// Says that nothing more will be written, and reads what the peer had on its way, for a while: it is not to lose the answer.
     pub async fn linger(&mut self) {
-        if self.tcp.finish().is_err() {
+        let tcp = match &mut self.way {
+            Way::Plain(tcp) => tcp,
+            Way::Tls(tls) => {
+                tls.close();
+                // It is thrown away without being decrypted.
+                tls.tcp()
+            }
+        };
+        if tcp.finish().is_err() {
             return;
         }
         let until = self.core.now().saturating_add(LINGER);
         while self.core.now() < until {
-            let pending = self.tcp.pending().len();
-            self.tcp.consume(pending);
-            if !matches!(self.more_within(until.since(self.core.now())).await, Ok(1..)) {
+            let pending = tcp.pending().len();
+            tcp.consume(pending);
+            if !matches!(self.core.timeout(until.since(self.core.now()), tcp.more()).await, Ok(Ok(1..))) {
                 return;
             }
         }
@@ -92,6 +153,10 @@ impl Stream {
     /// The connection is gone, or the peer took nothing for too long.
     pub async fn write(&mut self, pieces: &[&[u8]]) -> Result<()> {
         // A mebibyte in this time is slower than any link that is of use.
-        self.core.timeout(PATIENCE, self.tcp.write_pieces(pieces)).await.map_err(Error::from)?
+        match &mut self.way {
+            Way::Plain(tcp) => self.core.timeout(PATIENCE, tcp.write_pieces(pieces)).await,
+            Way::Tls(tls) => self.core.timeout(PATIENCE, tls.write(pieces)).await,
+        }
+        .map_err(Error::from)?
     }
 }

@@ -142,12 +142,18 @@ pub struct Counters {
     pub turned_away: Counter,
     /// Times that nobody was accepted for a moment, because there were as many as are allowed.
     pub held: Counter,
+    /// Handshakes of TLS that were made.
+    pub handshakes: Counter,
+    /// Those that were begun and were not.
+    pub failed_handshakes: Counter,
     /// Requests under way.
     pub under_way: Counter,
     /// Answers of which not all could be sent.
     pub broken: Counter,
     /// Bytes that the front copied.
     pub copied: Counter,
+    /// Bytes that TLS passed over, each time that it did.
+    pub tls_copied: Counter,
 }
 
 impl Default for Counters {
@@ -161,9 +167,12 @@ impl Default for Counters {
             accepted: Counter::default(),
             turned_away: Counter::default(),
             held: Counter::default(),
+            handshakes: Counter::default(),
+            failed_handshakes: Counter::default(),
             under_way: Counter::default(),
             broken: Counter::default(),
             copied: Counter::default(),
+            tls_copied: Counter::default(),
         }
     }
 }

@@ -53,6 +53,8 @@ families! {
         "Connections that were closed at once or not accepted: no task or descriptor was left.";
     HELD Counter "basin_http_accept_pauses_total"
         "Times that nobody was accepted for 50 ms, because there were as many connections as are allowed.";
+    HANDSHAKES Counter "basin_tls_handshakes_total" "Handshakes of TLS that were made.";
+    FAILED_HANDSHAKES Counter "basin_tls_handshake_failures_total" "Handshakes of TLS that were begun and not made.";
     CAPACITY Gauge "basin_store_capacity_bytes" "Bytes of all segments.";
     NEEDED Gauge "basin_store_needed_bytes" "Bytes of what is needed: objects, and what belongs to them.";
     FREE Gauge "basin_store_free_bytes" "Bytes of free segments. What is neither free nor needed is made free when it is wanted.";
@@ -78,7 +80,7 @@ families! {
     CACHED_ITEMS Gauge "basin_cache_items" "Items that are in the cache.";
     CACHED_BYTES Gauge "basin_cache_bytes" "Bytes of memory that they take.";
     COPIED Counter "basin_copied_bytes_total"
-        "Payload copied by CPU in user space: front, between sockets and chunks; store, before writes.";
+        "Payload copied by CPU in user space: front, between sockets and chunks; tls, each pass over it; store, before writes.";
     CHUNKS Gauge "basin_chunks" "Chunks of memory, by core, what they are for, and who owns them.";
     CHUNK_BYTES Gauge "basin_chunk_bytes" "Bytes of a chunk.";
     REGION Gauge "basin_region_bytes" "Bytes of the memory region, by the pages it got.";
@@ -125,8 +127,8 @@ impl Sources {
         self.of_requests(&mut page);
         self.of_connections(&mut page, connections_max);
         of_store(&mut page, store, &samples);
-        let front = self.counters.iter().map(|counters| counters.copied.get()).sum();
-        page.each(&COPIED, "cause", [("front", front), ("store", sum(&samples, |sample| sample.copied))]);
+        let (front, tls) = (self.sum(|counters| &counters.copied), self.sum(|counters| &counters.tls_copied));
+        page.each(&COPIED, "cause", [("front", front), ("tls", tls), ("store", sum(&samples, |sample| sample.copied))]);
         of_cores(&mut page, store, &samples);
         Ok(page.into_text())
     }
@@ -180,6 +182,8 @@ impl Sources {
         page.one(&ACCEPTED, self.sum(|counters| &counters.accepted));
         page.one(&TURNED_AWAY, self.sum(|counters| &counters.turned_away));
         page.one(&HELD, self.sum(|counters| &counters.held));
+        page.one(&HANDSHAKES, self.sum(|counters| &counters.handshakes));
+        page.one(&FAILED_HANDSHAKES, self.sum(|counters| &counters.failed_handshakes));
     }
 }
 

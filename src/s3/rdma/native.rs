@@ -239,7 +239,7 @@ impl Exchange {
         let begun = self.rdma.core().now();
         let now_ms = unix_now_ns() / 1_000_000;
         let id = self.front.take_id();
-        let arrival = Arrival { id, now_ms, peer: self.peer, is_secure: false };
+        let arrival = Arrival { id, now_ms, peer: self.peer, tls_version: None };
         let head = match self.head(asked) {
             Ok(head) => head,
             Err(error) => return Ok(self.document(told_apart(&error), asked.method)),

@@ -239,7 +239,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
         }
     };
     let document = CompleteMultipartUploadResult {
-        location: format!("http://{}/{}/{}", request.head.host(), bucket.name, request.key),
+        location: format!("{}/{}/{}", request.origin(), bucket.name, request.key),
         bucket: bucket.name.to_string(),
         key: request.key.to_string(),
         etag: etag_of(&version).trim_matches('"').into(),

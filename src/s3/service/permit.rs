@@ -92,8 +92,8 @@ impl<'a> Call<'a> {
         let context = Context {
             now_ms: request.now_ms,
             source_ip: Some(request.peer),
-            is_secure: request.is_secure,
-            tls_version: None,
+            is_secure: request.is_secure(),
+            tls_version: request.tls_version,
             headers: request,
             auth,
             signature_version: version,

@@ -109,7 +109,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let version = put.finish(attributes).await?;
     let etag = etag_of(&version);
     let encoded: String = uri::encode_path(key.as_bytes()).collect();
-    let location = format!("http://{}/{}/{encoded}", request.head.host(), bucket.name);
+    let location = format!("{}/{}/{encoded}", request.origin(), bucket.name);
     let redirect = said.text("success_action_redirect").or_else(|| said.text("redirect")).filter(|url| url.starts_with("http"));
     let mut answer = match (redirect, said.text("success_action_status")) {
         (Some(url), _) => {

@@ -129,7 +129,7 @@ fn the_command_line_is_over_the_environment_and_that_over_the_file() {
     let environment: Vec<_> = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let loaded = load(Some(&path), &environment, &[("http.listen", "127.0.0.1:3".into())]).unwrap();
     let origin = |name: &str| &loaded.origins[SETTINGS.iter().position(|setting| setting.name == name).unwrap()];
-    assert_eq!((loaded.config.http.listen.port(), loaded.config.http.connections), (3, 22));
+    assert_eq!((loaded.config.http.listen.0.unwrap().port(), loaded.config.http.connections), (3, 22));
     assert_eq!(*origin("http.listen"), Origin::CommandLine("--listen"));
     assert_eq!(*origin("http.connections"), Origin::Environment("BASIN_HTTP_CONNECTIONS".into()));
     assert_eq!(*origin("region"), Origin::File(path.clone()), "an empty variable says nothing");
@@ -233,6 +233,20 @@ fn no_error_repeats_a_secret() {
         let said = refused(name, text);
         assert!(!said.contains("98765432109"), "{said}");
     }
+}
+
+#[test]
+fn a_server_without_http_is_told_so_that_it_can_be_read_again() {
+    let text = "[http]\nlisten = \"none\"\n[https]\nlisten = \"[::]:9443\"\ncertificate = \"/etc/a.pem\"\nkey = \"/etc/b.pem\"\n";
+    let (_place, path) = file("basin.toml", text);
+    let told = load(Some(&path), &[], &[]).unwrap().text();
+    assert!(told.contains("http.listen = \"none\"") && told.contains("https.key = \"/etc/b.pem\""), "{told}");
+    let (_place, path) = file("told.toml", &told);
+    let again = load(Some(&path), &[], &[]).unwrap();
+    assert_eq!((again.config.http.listen.0, again.config.https.listen.0), (None, Some("[::]:9443".parse().unwrap())));
+    let by_variable =
+        load(Some(&path), &[("BASIN_HTTP_LISTEN".into(), "127.0.0.1:9001".into())], &[("https.listen", "none".into())]).unwrap();
+    assert_eq!((by_variable.config.http.listen.to_string().as_str(), by_variable.config.https.listen.0), ("127.0.0.1:9001", None));
 }
 
 #[test]

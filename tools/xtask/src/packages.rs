@@ -7,8 +7,21 @@ use std::time::Duration;
 /// Without these nothing builds: the compiler of bpf/, and what builds libbpf.
 pub const BUILD: &[&str] = &["clang", "libclang-dev", "pkg-config", "make", "m4", "gcc", "cmake", "libelf-dev", "zlib1g-dev"];
 /// Independent peers and tools of the tests. The clients of S3 are 26 MB to load and 166 MB on the disk, awscli most of it.
-pub const TEST: &[&str] =
-    &["iproute2", "iputils-ping", "ethtool", "tshark", "fio", "valgrind", "python3", "python3-venv", "awscli", "s3cmd", "rclone", "curl"];
+pub const TEST: &[&str] = &[
+    "iproute2",
+    "iputils-ping",
+    "ethtool",
+    "tshark",
+    "fio",
+    "valgrind",
+    "python3",
+    "python3-venv",
+    "awscli",
+    "s3cmd",
+    "rclone",
+    "curl",
+    "openssl",
+];
 /// The machine the VM lab runs in, and what its tests run of the host's root; its other packages are unpacked, not installed (vm/pins.rs).
 pub const VM: &[&str] = &["qemu-system-x86", "python3-pyverbs"];
 /// What the demonstration runs.

@@ -1,0 +1,166 @@
+//! Who the server says it is: a certificate and its key, read when the server starts, and again when they change.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest, Sha256};
+
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result};
+use crate::reactor::Core;
+
+/// How often the files are looked at.
+const LOOK: Nanos = Nanos::from_secs(10);
+/// The most bytes of either file: a chain of a few certificates is some 10 KiB.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A certificate and its key. All cores have the same.
+pub struct Identity {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Taken for a moment by each connection that begins, and when the files have changed.
+    serving: Mutex<Arc<ServerConfig>>,
+    /// What the files were when they were looked at last, whether or not they could be used.
+    seen: Mutex<Seen>,
+}
+
+/// What files were, without their content: a digest, or why they could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Content([u8; 32]),
+    Nothing(String),
+}
+
+/// What was found when the files were looked at.
+#[derive(Debug)]
+pub enum Look {
+    /// What was there before.
+    Same,
+    /// Others, which serve from now on.
+    New,
+    /// Something that cannot be used: what served goes on.
+    Bad(Error),
+}
+
+impl Identity {
+    /// Reads certificate and key.
+    ///
+    /// # Errors
+    /// A file cannot be read, has not what is wanted, or the two do not belong together.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Identity> {
+        let (certificate, key) = (certificate.to_path_buf(), key.to_path_buf());
+        let (pems, seen) = read_both(&certificate, &key);
+        let (certificates, keys) = pems?;
+        let serving = Mutex::new(config(&certificate, &certificates, &key, &keys)?);
+        Ok(Identity { certificate, key, serving, seen: Mutex::new(seen) })
+    }
+
+    /// What a connection that begins now is to serve with.
+    pub fn serving(&self) -> Arc<ServerConfig> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks whether the files are others now, and takes those if they can be used. What is bad is told once.
+    pub fn look(&self) -> Look {
+        let (pems, now) = read_both(&self.certificate, &self.key);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == now {
+            return Look::Same;
+        }
+        *seen = now;
+        match pems.and_then(|(certificates, keys)| config(&self.certificate, &certificates, &self.key, &keys)) {
+            Ok(new) => {
+                *self.serving.lock().unwrap_or_else(PoisonError::into_inner) = new;
+                Look::New
+            }
+            Err(error) => Look::Bad(error),
+        }
+    }
+
+    /// Looks at the files now and then, until the task is ended. One core does it for all.
+    pub async fn watch(self: Arc<Identity>, core: Core) {
+        loop {
+            core.sleep(LOOK).await;
+            match self.look() {
+                Look::Same => {}
+                Look::New => tracing::info!(certificate = %self.certificate.display(), "the new certificate serves from now on"),
+                Look::Bad(error) => tracing::warn!("{error:#}; the certificate that served goes on"),
+            }
+        }
+    }
+}
+
+type Pems = (Vec<u8>, Vec<u8>);
+
+/// Both files, and what is remembered of them.
+fn read_both(certificate: &Path, key: &Path) -> (Result<Pems>, Seen) {
+    let read = || -> Result<Pems> { Ok((read(certificate, "https.certificate")?, read(key, "https.key")?)) };
+    match read() {
+        Ok((certificates, keys)) => {
+            let mut digest = Sha256::new();
+            digest.update((certificates.len() as u64).to_le_bytes());
+            digest.update(&certificates);
+            digest.update(&keys);
+            let seen = Seen::Content(digest.finalize().into());
+            (Ok((certificates, keys)), seen)
+        }
+        Err(error) => {
+            let seen = Seen::Nothing(error.to_string());
+            (Err(error), seen)
+        }
+    }
+}
+
+fn read(path: &Path, setting: &str) -> Result<Vec<u8>> {
+    use std::io::Read;
+    let explain = |error: std::io::Error| {
+        let remedy = format!("let {setting} name a file in PEM that the server may read");
+        Error::io(format!("reading {}", path.display()), &error).remedy(remedy)
+    };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes)).map_err(explain)?;
+    Ok(bytes)
+}
+
+/// How connections are served with this certificate and key.
+fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> Result<Arc<ServerConfig>> {
+    let wrong =
+        |path: &Path, what: String, remedy: &str| Error::new(ErrorKind::Usage, format!("{}: {what}", path.display())).remedy(remedy);
+    let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(certificates).collect();
+    let chain =
+        chain.map_err(|bad| wrong(certificate, format!("no PEM: {bad}"), "https.certificate names a chain of certificates in PEM"))?;
+    if chain.is_empty() {
+        let remedy = "https.certificate names a file with -----BEGIN CERTIFICATE----- in it, the server's own first";
+        return Err(wrong(certificate, "there is no certificate in it".into(), remedy));
+    }
+    let private = PrivateKeyDer::from_pem_slice(keys).map_err(|bad| match bad {
+        pem::Error::NoItemsFound if keys.windows(9).any(|word| word == b"ENCRYPTED") => {
+            wrong(key, "its key is encrypted".into(), "decrypt it: openssl pkey -in KEY -out PLAIN")
+        }
+        pem::Error::NoItemsFound => {
+            wrong(key, "there is no private key in it".into(), "https.key names a file with -----BEGIN PRIVATE KEY----- in it")
+        }
+        bad => wrong(key, format!("no PEM: {bad}"), "https.key names a private key in PEM"),
+    })?;
+    let provider = Arc::new(ring::default_provider());
+    let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let bare = versions.map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: {error}")))?.with_no_client_auth();
+    let mut config = bare.with_single_cert(chain, private).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            wrong(key, format!("not the key of {}", certificate.display()), "give the key that the certificate was made with")
+        }
+        rustls::Error::InvalidCertificate(bad) => {
+            wrong(certificate, format!("its first certificate: {bad}"), "give an X.509 v3 certificate")
+        }
+        error => wrong(key, format!("cannot be used: {error}"), "an RSA key of 2048 bits or more, or one of P-256, P-384 or Ed25519"),
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Who comes again needs no new handshake, whichever core answers. Tickets end with the certificate that they were given under.
+    config.ticketer =
+        ring::Ticketer::new().map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: making a key for tickets: {error}")))?;
+    Ok(Arc::new(config))
+}
