@@ -182,7 +182,7 @@ impl Front {
         let ledger = Ledger::new();
         let listener = TcpListener::bind_shared(core.uring(), http.listen)?;
         let users = Rc::new(users_of(&self.users)?);
-        let service = Service::new(&core, &store, users, &self.region, &ledger, counters.clone());
+        let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
         let rdma = open_rdma(&core, &store, &self.config)?;
         let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
