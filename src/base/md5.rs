@@ -172,25 +172,22 @@ impl<const N: usize> WithSimd for Lanes<'_, N> {
     fn with_simd<S: Simd>(self, _: S) {
         let Lanes { words, data } = self;
         let mut state = [Lane([0; N]); 4];
-        for lane in 0..N {
-            for word in 0..4 {
-                state[word].0[lane] = words[lane][word];
+        for (lane, words) in words.iter().enumerate() {
+            for (state, word) in state.iter_mut().zip(words) {
+                state.0[lane] = *word;
             }
         }
         for block in 0..data[0].len() {
             let mut message = [Lane([0; N]); 16];
-            for lane in 0..N {
-                let (of_block, _) = data[lane][block].as_chunks::<4>();
-                for word in 0..16 {
-                    message[word].0[lane] = u32::from_le_bytes(of_block[word]);
+            for (lane, blocks) in data.iter().enumerate() {
+                for (message, word) in message.iter_mut().zip(blocks[block].as_chunks().0) {
+                    message.0[lane] = u32::from_le_bytes(*word);
                 }
             }
             mix(&mut state, &message);
         }
-        for lane in 0..N {
-            for word in 0..4 {
-                words[lane][word] = state[word].0[lane];
-            }
+        for (lane, words) in words.iter_mut().enumerate() {
+            *words = state.map(|word| word.0[lane]);
         }
     }
 }

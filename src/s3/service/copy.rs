@@ -170,8 +170,8 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let mut got = get(call, &found, whole).await?;
     let kept = found.meta.checksum.clone();
     let keeps_checksum = kept.as_ref().is_some_and(|kept| algorithm.is_none_or(|asked| asked == kept.algorithm));
-    // A copy of an object made of parts is made of none, and has an MD5 of its own, as one of an object that has none may: that asks for all
-    // its bytes.
+    // A copy of an object made of parts is made of none, and has an MD5 of its own; so has one of an object that has none, where its bucket
+    // wants MD5s. That asks for all its bytes.
     let needs_md5 = bucket.meta.etags == Etags::Md5 && found.version.has_opaque_etag;
     let is_by_reference = found.version.parts == 0 && keeps_checksum && !needs_md5;
     meta.parts = Vec::new();
