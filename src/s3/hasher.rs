@@ -285,6 +285,32 @@ mod tests {
     }
 
     #[test]
+    fn pieces_come_back_in_order_and_are_waited_for_where_many_are_here() {
+        let Some((core, slab)) = core(8) else { return };
+        let this = core.clone();
+        let run = async move {
+            let (mut rng, hasher) = (Rng::seeded(1), Hasher::new(&this));
+            let mut stream = hasher.stream();
+            for bytes in [1000, 2000, 3000] {
+                stream.give(piece(&slab, &mut rng, bytes));
+            }
+            assert!(stream.surplus().await.is_none(), "there is room for more");
+            while hasher.inner.is_running.get() {
+                this.yield_now().await;
+            }
+            for bytes in [1000, 2000, 3000] {
+                assert_eq!(stream.surplus().await.map(|run| run.len()), Some(bytes));
+            }
+            for _ in 0..2 {
+                stream.give(piece(&slab, &mut rng, BYTES_MAX / 2));
+            }
+            assert!(stream.surplus().await.is_some() && stream.line.work.borrow().bytes == BYTES_MAX / 2);
+            assert!(stream.next().await.is_some() && stream.next().await.is_none());
+        };
+        core.run(run).unwrap();
+    }
+
+    #[test]
     fn a_stream_that_is_dropped_leaves_nothing_and_holds_nobody_up() {
         let Some((core, slab)) = core(8) else { return };
         let (this, memory) = (core.clone(), slab.clone());
