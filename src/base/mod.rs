@@ -1,10 +1,11 @@
-//! What every layer shares: units, errors, limits, time, randomness and the machine's topology.
+//! What every layer shares: units, errors, limits, time, randomness, the machine's topology, and MD5.
 //!
 //! Nothing here touches a device or owns memory. Layers above import this one; it imports none.
 
 pub mod clock;
 pub mod error;
 pub mod limits;
+pub mod md5;
 pub mod rng;
 pub mod sync;
 pub mod topology;

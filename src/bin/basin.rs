@@ -3,7 +3,7 @@
 use basin::base::error::ErrorKind;
 use basin::base::units::{human_bytes, parse_bytes};
 use basin::base::{Error, Nanos};
-use basin::bench::{block, store};
+use basin::bench::{block, s3, store};
 use basin::device::block::DiskConfig;
 use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
@@ -87,6 +87,9 @@ struct Serve {
     /// Bytes of it for objects that are read often
     #[arg(long)]
     cache: Option<String>,
+    /// What ETags of objects are in buckets made from now on: md5, or opaque, which costs nothing
+    #[arg(long, value_name = "md5|opaque")]
+    etag: Option<String>,
     /// What is logged: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -102,7 +105,7 @@ impl Serve {
     /// All settings, from wherever they come.
     fn load(self) -> Result<Loaded, Error> {
         let Serve { device, config, listen, https, certificate, key, .. } = self;
-        let Serve { metrics, size, cores, memory, cache, log_level, rdma, rdma_port, .. } = self;
+        let Serve { metrics, size, cores, memory, cache, etag, log_level, rdma, rdma_port, .. } = self;
         let device = device.map(|device| device.to_string_lossy().into_owned());
         let options = [
             ("store.device", device),
@@ -115,6 +118,7 @@ impl Serve {
             ("store.cores", cores),
             ("store.memory", memory),
             ("store.cache", cache),
+            ("store.etag", etag),
             ("log_level", log_level),
             ("rdma.enabled", rdma.as_deref().filter(|rdma| *rdma == "off").map(|_| "false".to_owned())),
             ("rdma.device_name", rdma.filter(|rdma| rdma != "off")),
@@ -273,6 +277,64 @@ enum Bench {
     Block(BenchBlock),
     /// Puts or gets of objects by many clients on one core
     Store(BenchStore),
+    /// Puts or gets of objects over HTTP, from one core: a load for any server of S3
+    S3(BenchS3),
+}
+
+#[derive(Args)]
+struct BenchS3 {
+    /// The server: http://HOST:PORT
+    #[arg(value_name = "ENDPOINT")]
+    endpoint: String,
+    /// What clients do; what they get they put first
+    #[arg(long, value_enum, default_value = "get")]
+    operation: S3Operation,
+    /// Bytes of an object
+    #[arg(long, default_value = "4K", value_parser = bytes)]
+    size: u64,
+    /// Connections, each with one request under way
+    #[arg(long, default_value_t = 8)]
+    clients: u32,
+    /// Names of objects
+    #[arg(long, default_value_t = 64)]
+    objects: u64,
+    /// For how long
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// The bucket; made if it is not there
+    #[arg(long, default_value = "basin-bench")]
+    bucket: String,
+    /// What ETags are where the bucket is made
+    #[arg(long, value_name = "md5|opaque")]
+    etag: Option<String>,
+    /// Compare every byte that is got, not only their number
+    #[arg(long)]
+    check: bool,
+    /// The access key
+    #[arg(long, env = "AWS_ACCESS_KEY_ID")]
+    access_key: String,
+    /// Its secret
+    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
+    secret_key: String,
+    /// The region that is signed for
+    #[arg(long, default_value = "us-east-1", env = "AWS_REGION")]
+    region: String,
+    /// The processor to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// The server's process, if it is here: its processor time is told
+    #[arg(long, value_name = "PID")]
+    server: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum S3Operation {
+    Get,
+    Put,
+    Mixed,
 }
 
 #[derive(Args)]
@@ -435,6 +497,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => run_doctor(arguments),
         Command::Bench(Bench::Block(arguments)) => run_bench_block(arguments),
         Command::Bench(Bench::Store(arguments)) => run_bench_store(arguments),
+        Command::Bench(Bench::S3(arguments)) => run_bench_s3(arguments),
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
         Command::Store(task) => run_store(task),
         Command::Serve(arguments) => run_serve(arguments),
@@ -525,6 +588,36 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
     let report = store::run(&options)?;
     print(if json { report.json() } else { report.text() } + "\n");
     Ok(())
+}
+
+fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
+    let BenchS3 { endpoint, operation, size, clients, objects, seconds, bucket, .. } = arguments;
+    let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
+    let options = s3::Options {
+        endpoint,
+        bucket,
+        etag,
+        key: (access_key, secret_key),
+        region,
+        operation: match operation {
+            S3Operation::Get => s3::Operation::Get,
+            S3Operation::Put => s3::Operation::Put,
+            S3Operation::Mixed => s3::Operation::Mixed,
+        },
+        clients,
+        size_bytes: size,
+        objects,
+        duration: Nanos::from_secs(seconds),
+        check,
+        cpu,
+        server,
+    };
+    let report = s3::run(&options)?;
+    print(if json { report.json() } else { report.text() } + "\n");
+    match report.errors {
+        0 => Ok(()),
+        errors => Err(Error::new(ErrorKind::Failed, format!("{errors} requests failed"))),
+    }
 }
 
 fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {

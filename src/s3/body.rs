@@ -1,12 +1,12 @@
 //! The body of a request: received into chunks, and held against all that the request says of it.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use md5::{Digest as _, Md5};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 use super::auth::Payload;
 use super::checksum::{Algorithm, Digests, Kind};
 use super::error::{Code, S3Error};
+use super::hasher::{self, Hasher};
 use super::http::stream::Stream;
 use super::meta::Checksum;
 use super::rdma::transfer::{Pull, lease};
@@ -20,6 +20,8 @@ use crate::wire::http::head::Framing;
 
 /// The most bytes of one piece: an extent of the store.
 const PIECE: u32 = 1 << 20;
+/// The bytes of a piece where an MD5 is wanted: one is hashed while the next one comes.
+const PIECE_TO_HASH: u32 = 256 << 10;
 /// The bytes of a piece where it is not known how many come.
 const PIECE_OF_UNKNOWN: u32 = 256 << 10;
 /// Says that the body may come (RFC 9110, section 15.2.1).
@@ -41,6 +43,7 @@ pub struct Body<'a> {
     stream: Option<&'a mut Stream>,
     elsewhere: Option<Elsewhere>,
     slab: Slab,
+    hasher: Hasher,
     framing: Framing,
     /// The client waits to be told that the body may come.
     awaits_word: bool,
@@ -57,6 +60,8 @@ pub struct Body<'a> {
     /// The trailers that are to come, by name.
     announced: Vec<Box<str>>,
     digests: Digests,
+    /// Of what an MD5 is wanted of.
+    md5: Option<hasher::Stream>,
     /// Bytes of it that came by no stream.
     brought: u64,
     /// The CRC64NVME it was told to have beside what the request says, and that of what has come where nothing else computes it.
@@ -75,21 +80,22 @@ pub struct Digested {
 
 impl<'a> Body<'a> {
     /// A body that nothing is known of but its framing.
-    pub fn new(core: &Core, stream: &'a mut Stream, slab: &Slab, framing: Framing, awaits_word: bool) -> Body<'a> {
+    pub fn new(hasher: &Hasher, stream: &'a mut Stream, slab: &Slab, framing: Framing, awaits_word: bool) -> Body<'a> {
         let length = match framing {
             Framing::None => Some(0),
             Framing::Length(length) => Some(length),
             Framing::Chunked => None,
         };
-        Body { length, awaits_word, stream: Some(stream), ..Body::none(core, slab, framing) }
+        Body { length, awaits_word, stream: Some(stream), ..Body::none(hasher, slab, framing) }
     }
 
-    fn none(core: &Core, slab: &Slab, framing: Framing) -> Body<'a> {
+    fn none(hasher: &Hasher, slab: &Slab, framing: Framing) -> Body<'a> {
         Body {
-            core: core.clone(),
+            core: hasher.core().clone(),
             stream: None,
             elsewhere: None,
             slab: slab.clone(),
+            hasher: hasher.clone(),
             framing,
             awaits_word: false,
             decoder: None,
@@ -100,6 +106,7 @@ impl<'a> Body<'a> {
             checksum: None,
             announced: Vec::new(),
             digests: Digests::default(),
+            md5: None,
             brought: 0,
             told_crc: None,
             chunk: None,
@@ -107,8 +114,8 @@ impl<'a> Body<'a> {
     }
 
     /// A body that comes by no stream: of so many bytes, with this CRC64NVME if one was told; or none.
-    pub fn apart(core: &Core, slab: &Slab, from: Option<(Elsewhere, u64, Option<u64>)>) -> Body<'a> {
-        let mut body = Body::none(core, slab, Framing::None);
+    pub fn apart(hasher: &Hasher, slab: &Slab, from: Option<(Elsewhere, u64, Option<u64>)>) -> Body<'a> {
+        let mut body = Body::none(hasher, slab, Framing::None);
         if let Some((elsewhere, bytes, crc)) = from {
             body.elsewhere = Some(elsewhere);
             body.length = Some(bytes);
@@ -190,7 +197,7 @@ impl<'a> Body<'a> {
 
     /// What is to be computed of it: an MD5, and where the request names no checksum, this one.
     pub fn begin(&mut self, with_md5: bool, usual: Algorithm) {
-        self.digests.md5 = (with_md5 || self.content_md5.is_some()).then(Md5::new);
+        self.md5 = (with_md5 || self.content_md5.is_some()).then(|| self.hasher.stream());
         let (algorithm, _) = self.checksum.get_or_insert((usual, None));
         self.digests.checksum = Some(algorithm.start());
         if let Some((_, running)) = &mut self.told_crc
@@ -208,6 +215,22 @@ impl<'a> Body<'a> {
     /// # Errors
     /// It is not what was said of it, or ends too early; no memory, or a client that is too slow.
     pub async fn next(&mut self) -> Result<Option<Run>, S3Error> {
+        loop {
+            if let Some(md5) = &mut self.md5
+                && let Some(run) = md5.surplus().await
+            {
+                return Ok(Some(run));
+            }
+            match (self.receive().await?, &mut self.md5) {
+                (Some(run), Some(md5)) => md5.give(run),
+                (None, Some(md5)) => return Ok(md5.next().await),
+                (run, None) => return Ok(run),
+            }
+        }
+    }
+
+    /// The next piece as it comes; nothing at the end, however often that is asked for.
+    async fn receive(&mut self) -> Result<Option<Run>, S3Error> {
         if self.elsewhere.is_some() {
             return self.brought().await;
         }
@@ -217,8 +240,9 @@ impl<'a> Body<'a> {
             stream.write(&[CONTINUE]).await.map_err(|_| S3Error::new(Code::IncompleteBody))?;
         }
         let taken = self.decoder.as_ref().map_or(0, Decoder::payload_bytes);
+        let most = if self.md5.is_some() { PIECE_TO_HASH } else { PIECE };
         let size = match self.length {
-            Some(length) => length.saturating_sub(taken).min(u64::from(PIECE)) as u32,
+            Some(length) => length.saturating_sub(taken).min(u64::from(most)) as u32,
             None => PIECE_OF_UNKNOWN,
         };
         if size == 0 {
@@ -367,7 +391,7 @@ impl<'a> Body<'a> {
                 return Err(S3Error::with(Code::BadDigest, "The CRC64NVME you specified did not match what was received."));
             }
         }
-        let md5: Option<[u8; 16]> = digests.md5.map(|md5| md5.finalize().into());
+        let md5 = self.md5.take().map(hasher::Stream::finish);
         if let (Some(said), Some(found)) = (self.content_md5, md5)
             && said != found
         {

@@ -1,5 +1,7 @@
 //! What belongs to a bucket, as it is kept in the store's properties.
 
+use serde::Deserialize;
+
 use super::access::canonical::CanonicalId;
 use super::fields::{self, Unreadable, Writer};
 
@@ -16,13 +18,29 @@ pub enum Versioning {
 }
 
 /// What the ETag of an object is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Etags {
     /// An MD5 of its bytes.
     #[default]
     Md5,
     /// Random, in the form of an object made of parts, which clients do not take for an MD5.
     Opaque,
+}
+
+impl Etags {
+    /// As settings and headers have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Etags::Md5 => "md5",
+            Etags::Opaque => "opaque",
+        }
+    }
+
+    /// Reads it.
+    pub fn parse(name: &str) -> Option<Etags> {
+        [Etags::Md5, Etags::Opaque].into_iter().find(|etags| etags.name() == name)
+    }
 }
 
 /// What belongs to a bucket. Documents are kept as they were sent, once they were found to be in order.

@@ -1,7 +1,6 @@
 //! The checksums S3 clients ask for beside the ETag: which there are, and the running digest of a body.
 
 use crc_fast::CrcAlgorithm;
-use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
@@ -189,8 +188,6 @@ impl Running {
 /// What is computed of a body while it comes.
 #[derive(Default)]
 pub struct Digests {
-    /// For the ETag and Content-MD5.
-    pub md5: Option<Md5>,
     /// For `x-amz-content-sha256`.
     pub sha256: Option<Sha256>,
     /// For `x-amz-checksum-*`.
@@ -200,9 +197,6 @@ pub struct Digests {
 impl Digests {
     /// More bytes.
     pub fn update(&mut self, bytes: &[u8]) {
-        if let Some(md5) = &mut self.md5 {
-            md5.update(bytes);
-        }
         if let Some(sha256) = &mut self.sha256 {
             sha256.update(bytes);
         }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
 
 use super::access::users::{KeyConfig, UserConfig, Users};
+use super::bucket::Etags;
 use super::http::tls::identity::Identity;
 use crate::base::error::ErrorKind;
 use crate::base::units::{human_bytes, parse_bytes};
@@ -198,11 +199,13 @@ pub struct StoreConfig {
     pub memory: Bytes,
     /// Bytes of each core's memory for objects that are read often.
     pub cache: Bytes,
+    /// What the ETags of objects are in buckets that are made from now on, where their maker does not say.
+    pub etag: Etags,
 }
 
 impl Default for StoreConfig {
     fn default() -> StoreConfig {
-        StoreConfig { device: None, size: Bytes(4 << 30), cores: 1, memory: Bytes(512 << 20), cache: Bytes(256 << 20) }
+        StoreConfig { device: None, size: Bytes(4 << 30), cores: 1, memory: Bytes(512 << 20), cache: Bytes(256 << 20), etag: Etags::Md5 }
     }
 }
 

@@ -13,7 +13,7 @@
 //! | [`xml`] | documents |
 //! | [`meta`], [`labels`], [`bucket`], [`upload`] | what the store keeps beside bytes |
 //! | [`client`] | the other end |
-//! | [`checksum`] | checksums |
+//! | [`checksum`], [`hasher`] | checksums, and MD5 of all bodies at one time |
 //! | [`lifecycle`] | what ends by itself |
 //! | [`serve`], [`config`] | a server of it all |
 //! | [`fuzz`] | what fuzzers are given |
@@ -35,6 +35,8 @@ pub mod config;
 pub mod error;
 mod fields;
 pub mod fuzz;
+mod gather;
+pub mod hasher;
 pub mod http;
 pub mod labels;
 pub mod lifecycle;

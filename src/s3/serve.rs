@@ -196,7 +196,7 @@ impl Front {
         let tls = self.identity.clone().map(|identity| Tls::new(identity, store.slab(), counters.clone()));
         let mut doors = self.open_doors(&core, tls.as_ref())?;
         let users = Rc::new(users_of(&self.users)?);
-        let service = Service::new(&core, &store, users, &self.region, &ledger, counters.clone());
+        let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
         let rdma = open_rdma(&core, &store, &self.config)?;
         let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::access::users::{PolicyConfig, UserConfig};
+use super::bucket::Etags;
 use super::config::{Bytes, Hidden, Listen, LogFormat, LogLevel};
 use crate::base::units::parse_bytes;
 
@@ -136,6 +137,16 @@ impl Value for LogFormat {
     }
 }
 
+impl Value for Etags {
+    fn read(text: &str) -> Result<Etags, String> {
+        Etags::parse(text).ok_or_else(|| format!("'{text}' is neither md5 nor opaque"))
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(quoted(self.name()))
+    }
+}
+
 /// `none` is none.
 impl<T: Value> Value for Option<T> {
     fn read(text: &str) -> Result<Option<T>, String> {
@@ -217,6 +228,7 @@ mod tests {
         assert_eq!(round::<Vec<String>>(" a.b, c.d,").as_deref(), Some("[\"a.b\", \"c.d\"]"));
         assert_eq!(round::<PathBuf>("/dev/a \"b\"").as_deref(), Some("\"/dev/a \\\"b\\\"\""));
         assert_eq!(round::<LogFormat>("json").as_deref(), Some("\"json\""));
+        assert_eq!(round::<Etags>("opaque").as_deref(), Some("\"opaque\""));
         assert_eq!(round::<bool>("true").as_deref(), Some("true"));
     }
 
@@ -229,6 +241,7 @@ mod tests {
             bool::read("localhost").unwrap_err(),
             Bytes::read("localhost").unwrap_err(),
             LogFormat::read("localhost").unwrap_err(),
+            Etags::read("localhost").unwrap_err(),
         ] {
             assert!(wrong.contains("'localhost'"), "{wrong}");
         }

@@ -22,6 +22,7 @@ import harness
 AREAS = [
     "buckets",
     "objects",
+    "etag",
     "ranges",
     "headers",
     "listing",

@@ -183,7 +183,7 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
     let framing = head.framing();
     let expects_continue = head.expects_continue();
     let is_head = head.method() == "HEAD";
-    let mut body = Body::new(shared.service.core(), stream, shared.service.store().slab(), framing, expects_continue);
+    let mut body = Body::new(shared.service.hasher(), stream, shared.service.store().slab(), framing, expects_continue);
     let (answer, request) = match Request::new(head, &shared.domains, arrival) {
         Ok(request) if account::is_health(&request) => (account::health(&shared.service, &request), Some(request)),
         Ok(request) => {

@@ -268,7 +268,8 @@ impl Exchange {
             }
             frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
         };
-        let mut body = Body::apart(core, slab, from.map(|from| (from, asked.window.bytes, Some(asked.crc))));
+        let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
+        let mut body = Body::apart(self.front.service.hasher(), slab, from);
         let answer = Box::pin(self.front.service.answer(&request, Sender::Session(access_key), &mut body)).await;
         let answer = answer.header("x-amz-request-id", request.shown_id());
         body.end().await;

@@ -4,7 +4,7 @@ use super::{Bucket, Call, readable};
 use crate::s3::access::{Acl, Action, CanonicalId, Of, Ownership, Requested};
 use crate::s3::answer::Answer;
 use crate::s3::body::Body;
-use crate::s3::bucket::{BucketMeta, Document};
+use crate::s3::bucket::{BucketMeta, Document, Etags};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::request::is_bucket_name;
 use crate::s3::xml::buckets::{self, CreateBucketConfiguration, ListAllMyBucketsResult, LocationConstraint};
@@ -13,6 +13,8 @@ use crate::store::failure::Failure;
 
 /// Bytes of a document that makes a bucket.
 const DOCUMENT_MAX: usize = 64 << 10;
+/// A field that says what the ETags of a new bucket's objects are to be, and that tells what they are.
+const ETAGS: &str = "x-basin-etag";
 /// Buckets in a page of a list, where the client does not say: S3's.
 const PAGE: u32 = 10_000;
 
@@ -38,6 +40,8 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     }
     let mut meta = BucketMeta::new(user.id, request.now_ms);
     meta.location = configuration.location_constraint.as_deref().filter(|text| !text.is_empty()).map(Box::from);
+    let asked_etags = etags_of(call)?;
+    meta.etags = asked_etags.unwrap_or(call.service().etags());
     let requested = Requested::from_headers(request)?;
     let acl = match &requested {
         Some(requested) => requested.acl(Of::Bucket, user.id, user.id, call.users())?,
@@ -56,24 +60,33 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     }
     match call.store().create_bucket(name.as_bytes(), &meta.to_bytes(), request.now_ms).await {
         Ok(_) => {}
-        Err(Failure::BucketExists(_)) => again(call, user.id, &acl)?,
+        Err(Failure::BucketExists(_)) => again(call, user.id, &acl, asked_etags)?,
         Err(failure) => return Err(failure.into()),
     }
     Ok(Answer::new(200).header("location", format!("/{name}")))
 }
 
+/// What the ETags of its objects are to be, if the request says that.
+fn etags_of(call: &Call<'_>) -> Result<Option<Etags>, S3Error> {
+    let Some(name) = call.request.text(ETAGS) else { return Ok(None) };
+    let invalid = || S3Error::with(Code::InvalidArgument, format!("{ETAGS} is md5 or opaque"));
+    let etags = Etags::parse(name).ok_or_else(|| invalid().field("ArgumentName", ETAGS).field("ArgumentValue", name))?;
+    Ok(Some(etags))
+}
+
 /// Whether a bucket that is there is what is to be made: who has it makes it again, and nothing changes.
-fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl) -> Result<(), S3Error> {
+fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl, etags: Option<Etags>) -> Result<(), S3Error> {
     let taken = || S3Error::new(Code::BucketAlreadyExists).field("BucketName", &*call.request.bucket);
     let bucket = call.service().find(&call.request.bucket)?.ok_or_else(taken)?;
-    if bucket.meta.owner == user && bucket.acl()?.to_owned() == *acl { Ok(()) } else { Err(taken()) }
+    let is_that = bucket.meta.owner == user && bucket.acl()?.to_owned() == *acl && etags.is_none_or(|etags| etags == bucket.meta.etags);
+    if is_that { Ok(()) } else { Err(taken()) }
 }
 
 /// HeadBucket.
 pub fn head(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::ListBucket)?;
-    Ok(Answer::new(200).header("x-amz-bucket-region", region(call, &bucket)))
+    Ok(Answer::new(200).header("x-amz-bucket-region", region(call, &bucket)).header(ETAGS, bucket.meta.etags.name()))
 }
 
 fn region(call: &Call<'_>, bucket: &Bucket) -> String {

@@ -2,21 +2,19 @@
 
 use std::ops::Range;
 
-use md5::{Digest as _, Md5};
-
 use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
 use super::lifecycle::with_expiration;
 use super::multipart::{told, upload_meta};
 use super::put::{PUT_MAX, part_of, refused};
 use super::read::names;
-use super::version::{etag_of, expect_of, shown_etag, version_id, which_of};
+use super::version::{etag_of, expect_of, part_etag, version_id, which_of};
 use super::{Bucket, Call, readable};
-use crate::mem::Run;
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::{Etags, Versioning};
-use crate::s3::checksum::{Algorithm, Kind, Running};
+use crate::s3::checksum::{Algorithm, Kind};
 use crate::s3::error::{Code, S3Error};
+use crate::s3::gather::Gather;
 use crate::s3::labels::Labels;
 use crate::s3::meta::{Checksum, Meta};
 use crate::s3::time;
@@ -26,9 +24,6 @@ use crate::store::failure::Failure;
 use crate::store::handle::{Get, Put};
 use crate::store::index::Version;
 use crate::wire::http::uri;
-
-/// Bytes copied at once.
-const PIECE: u32 = 1 << 20;
 
 /// What is copied.
 pub struct Source {
@@ -175,8 +170,10 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let mut got = get(call, &found, whole).await?;
     let kept = found.meta.checksum.clone();
     let keeps_checksum = kept.as_ref().is_some_and(|kept| algorithm.is_none_or(|asked| asked == kept.algorithm));
-    // A copy of an object made of parts is made of none, and has an MD5 of its own: that asks for all its bytes.
-    let is_by_reference = found.version.parts == 0 && keeps_checksum;
+    // A copy of an object made of parts is made of none, and has an MD5 of its own; so has one of an object that has none, where its bucket
+    // wants MD5s. That asks for all its bytes.
+    let needs_md5 = bucket.meta.etags == Etags::Md5 && found.version.has_opaque_etag;
+    let is_by_reference = found.version.parts == 0 && keeps_checksum && !needs_md5;
     meta.parts = Vec::new();
     meta.part_checksums = Box::default();
     let name = request.key.as_bytes();
@@ -233,40 +230,19 @@ async fn get(call: &Call<'_>, found: &Found, range: Range<u64>) -> Result<Get, S
 async fn write(
     call: &Call<'_>,
     got: &mut Get,
-    mut put: Put,
+    put: Put,
     with_md5: bool,
     algorithm: Algorithm,
 ) -> Result<(Put, Option<[u8; 16]>, Box<[u8]>), S3Error> {
-    let (mut md5, mut checksum): (_, Running) = (with_md5.then(Md5::new), algorithm.start());
-    let mut gathered: Option<(Run, u32)> = None;
+    let mut checksum = algorithm.start();
+    // The pieces of a get may be shared with others, those of a put are its own.
+    let mut gather = Gather::new(call.service(), put, with_md5);
     while let Some(part) = got.next().await? {
-        let mut bytes = part.as_slice();
-        if let Some(md5) = &mut md5 {
-            md5.update(bytes);
-        }
-        checksum.update(bytes);
-        // The pieces of a get may be shared with others, those of a put are its own.
-        while !bytes.is_empty() {
-            let (run, filled) = match &mut gathered {
-                Some(gathered) => gathered,
-                None => gathered.insert((call.store().slab().run(PIECE).map_err(|_| Code::SlowDown)?, 0)),
-            };
-            let count = bytes.len().min((PIECE - *filled) as usize);
-            let at = *filled as usize;
-            call.service().ledger().copy(&mut run.as_mut_slice()[at..at + count], &bytes[..count]);
-            *filled += count as u32;
-            bytes = &bytes[count..];
-            if *filled == PIECE {
-                let (run, _) = gathered.take().expect("it was filled just now");
-                put.write(run).await?;
-            }
-        }
+        checksum.update(part.as_slice());
+        gather.take(part.as_slice()).await?;
     }
-    if let Some((mut run, filled)) = gathered {
-        run.set_len(filled);
-        put.write(run).await?;
-    }
-    Ok((put, md5.map(|md5| md5.finalize().into()), checksum.finish().into()))
+    let (put, md5) = gather.finish().await?;
+    Ok((put, md5, checksum.finish().into()))
 }
 
 /// UploadPartCopy.
@@ -295,7 +271,7 @@ pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
     let version = put.finish(attributes).await?;
     let checksum = of_upload.checksum.is_some().then_some(checksum);
     let document = CopyResult {
-        etag: shown_etag(&version.etag, 0).trim_matches('"').into(),
+        etag: part_etag(&version.etag, version.has_opaque_etag).trim_matches('"').into(),
         modified_ms: version.time_ms,
         checksums: told(checksum.as_ref(), 0),
         checksum_kind: None,

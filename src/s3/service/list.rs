@@ -2,7 +2,7 @@
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
-use super::version::{shown_etag, version_id, which_of};
+use super::version::{version_id, which_of};
 use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
 use crate::s3::answer::Answer;
@@ -319,9 +319,4 @@ async fn told(call: &Call<'_>, bucket: &Bucket, (name, id): (&[u8], u64), time_m
         checksum_algorithm: meta.checksum.as_ref().map(|checksum| checksum.algorithm),
         checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),
     })
-}
-
-/// An ETag as documents have it.
-pub fn plain_etag(etag: &[u8; 16], parts: u16) -> String {
-    shown_etag(etag, parts).trim_matches('"').into()
 }

@@ -43,9 +43,10 @@ use super::access::users::{User, Users};
 use super::answer::{Answer, Content};
 use super::auth::{self, How, Lengths, Payload, Refusal, Secret, Verified, VerifiedPost, Verifier};
 use super::body::Body;
-use super::bucket::BucketMeta;
+use super::bucket::{BucketMeta, Etags};
 use super::error::{Code, S3Error};
 use super::fields::Unreadable;
+use super::hasher::Hasher;
 use super::http::account;
 use super::lifecycle::rules::Rules;
 use super::metrics::counters::{Counters, Kind};
@@ -74,9 +75,11 @@ pub struct Service {
 struct Inner {
     core: Core,
     store: Store,
+    hasher: Hasher,
     users: Rc<Users>,
     verifier: Verifier,
     region: Box<str>,
+    etags: Etags,
     ledger: Ledger,
     counters: Arc<Counters>,
     buckets: RefCell<HashMap<u32, Rc<Bucket>>>,
@@ -121,16 +124,25 @@ pub struct Call<'a> {
 }
 
 impl Service {
-    /// S3 on a store, for these users.
-    pub fn new(core: &Core, store: &Store, users: Rc<Users>, region: &str, ledger: &Ledger, counters: Arc<Counters>) -> Service {
+    /// S3 on a store, for these users. What buckets have of which their makers say nothing: where they are, and what their ETags are.
+    pub fn new(
+        core: &Core,
+        store: &Store,
+        users: Rc<Users>,
+        (region, etags): (&str, Etags),
+        ledger: &Ledger,
+        counters: Arc<Counters>,
+    ) -> Service {
         // Clients that know no region sign for us-east-1; all are taken.
         let verifier = Verifier::new(auth::Config { regions: Vec::new(), allows_v2: true });
         let inner = Inner {
             core: core.clone(),
             store: store.clone(),
+            hasher: Hasher::new(core),
             users,
             verifier,
             region: region.into(),
+            etags,
             ledger: ledger.clone(),
             counters,
             buckets: RefCell::default(),
@@ -148,9 +160,19 @@ impl Service {
         &self.inner.core
     }
 
+    /// Hashes what this core receives.
+    pub fn hasher(&self) -> &Hasher {
+        &self.inner.hasher
+    }
+
     /// The region that buckets without a location constraint are in.
     pub fn region(&self) -> &str {
         &self.inner.region
+    }
+
+    /// What ETags of objects are in buckets whose makers do not say.
+    pub fn etags(&self) -> Etags {
+        self.inner.etags
     }
 
     /// Counts what is copied.

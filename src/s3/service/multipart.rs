@@ -5,9 +5,8 @@ use md5::{Digest as _, Md5};
 
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::{with_abort, with_expiration};
-use super::list::plain_etag;
 use super::put::{refused, upload_of};
-use super::version::{etag_of, expect_of, parse_etag, version_id};
+use super::version::{etag_of, expect_of, parse_etag, part_etag, version_id};
 use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
 use crate::s3::answer::Answer;
@@ -151,7 +150,7 @@ pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
         parts.push(Part {
             number: **number,
             modified_ms: part.time_ms,
-            etag: plain_etag(&part.fields.etag, 0),
+            etag: part_etag(&part.fields.etag, part.fields.has_opaque_etag).trim_matches('"').into(),
             size: part.fields.size,
             checksums: told(checksum.as_ref(), 0),
         });
@@ -193,7 +192,8 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     let wanted = in_order(CompleteMultipartUpload::parse(&document)?.parts)?;
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     let etag = |part: &CompletedPart| match parse_etag(&part.etag) {
-        Some((etag, 0)) => Ok((part.number, etag)),
+        // One that is opaque is told as if the part were made of one itself.
+        Some((etag, 0 | 1)) => Ok((part.number, etag)),
         _ => Err(invalid_part(part.number, &part.etag)),
     };
     let etags: Vec<(u16, [u8; 16])> = match wanted.iter().map(etag).collect() {

@@ -1,7 +1,5 @@
 //! PostObject: a form that a browser sends, of which one field is the object.
 
-use md5::{Digest as _, Md5};
-
 use super::Call;
 use super::headers::{CONTENT_TYPE, Said, check_tags, checksum_of, meta_of};
 use super::lifecycle::with_expiration;
@@ -13,20 +11,17 @@ use crate::s3::answer::{Answer, Content};
 use crate::s3::auth::Lengths;
 use crate::s3::body::Body;
 use crate::s3::bucket::{Etags, Versioning};
-use crate::s3::checksum::{Algorithm, Digests, Kind};
+use crate::s3::checksum::{Algorithm, Kind, Running};
 use crate::s3::error::{Code, S3Error};
+use crate::s3::gather::Gather;
 use crate::s3::labels::{Labels, Tags};
 use crate::s3::meta::Checksum;
 use crate::s3::request::KEY_MAX;
 use crate::s3::xml::post::PostResponse;
 use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tagging};
 use crate::store::engine::Attributes;
-use crate::store::handle::Put;
 use crate::wire::http::form::{BadForm, Form, Part};
 use crate::wire::http::uri;
-
-/// Bytes gathered for one piece.
-const PIECE: u32 = 1 << 20;
 
 /// PostObject.
 pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
@@ -73,10 +68,9 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let (owner, acl) = call.owner_and_acl_of(&bucket, requested.as_ref()).await?;
     meta.owner = Some(owner);
     let (algorithm, told) = checksum_of(&said)?.unwrap_or((Algorithm::Crc64Nvme, None));
-    let with_md5 = bucket.meta.etags == Etags::Md5;
-    let digests = Digests { md5: with_md5.then(Md5::new), sha256: None, checksum: Some(algorithm.start()) };
     let put = call.store().put(bucket.id, key.as_bytes())?;
-    let mut file = File { call: &call, put, digests, gathered: None, bytes: 0, undecided: Vec::new() };
+    let gather = Gather::new(call.service(), put, bucket.meta.etags == Etags::Md5);
+    let mut file = File { gather, checksum: algorithm.start(), bytes: 0, undecided: Vec::new() };
     // Then the file, and whatever is behind it.
     while let Some((run, from)) = rest.take() {
         let bytes = &run.as_slice()[from..];
@@ -89,9 +83,8 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     form.end().map_err(malformed)?;
     body.digested()?;
     lengths.check(file.bytes)?;
-    let (put, digests) = file.finish().await?;
-    let value = digests.checksum.expect("it was started").finish();
-    let checksum = Checksum { algorithm, kind: Kind::FullObject, value: value.into() };
+    let (put, md5) = file.gather.finish().await?;
+    let checksum = Checksum { algorithm, kind: Kind::FullObject, value: file.checksum.finish().into() };
     if told.is_some_and(|told| told != checksum.shown(0)) {
         let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
         return Err(S3Error::with(Code::BadDigest, what));
@@ -101,7 +94,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let attributes = Attributes {
         properties: meta.to_bytes(),
         tags: labels.to_bytes(),
-        etag: digests.md5.map(|md5| md5.finalize().into()),
+        etag: md5,
         is_version: bucket.meta.versioning == Versioning::Enabled,
         time_ms: request.now_ms,
         ..Attributes::default()
@@ -159,18 +152,16 @@ fn malformed(bad: BadForm) -> S3Error {
 }
 
 /// The file of a form, on its way to the store. It begins anywhere in what is received, so it is copied.
-struct File<'a, 'c> {
-    call: &'a Call<'c>,
-    put: Put,
-    digests: Digests,
-    gathered: Option<(Run, u32)>,
+struct File<'a> {
+    gather: Gather<'a>,
+    checksum: Running,
     /// Those that are the file's for certain.
     bytes: u64,
     /// The last ones, which may be the delimiter's.
     undecided: Vec<u8>,
 }
 
-impl File<'_, '_> {
+impl File<'_> {
     /// Takes bytes, of which with all before them `certain` are the file's.
     async fn take(&mut self, bytes: &[u8], certain: u64, is_end: bool, lengths: &Lengths) -> Result<(), S3Error> {
         let mut new = (certain - self.bytes) as usize;
@@ -188,31 +179,9 @@ impl File<'_, '_> {
         Ok(())
     }
 
-    async fn gather(&mut self, mut bytes: &[u8]) -> Result<(), S3Error> {
-        self.digests.update(bytes);
+    async fn gather(&mut self, bytes: &[u8]) -> Result<(), S3Error> {
+        self.checksum.update(bytes);
         self.bytes += bytes.len() as u64;
-        while !bytes.is_empty() {
-            let (run, filled) = match &mut self.gathered {
-                Some(gathered) => gathered,
-                none => none.insert((self.call.store().slab().run(PIECE).map_err(|_| Code::SlowDown)?, 0)),
-            };
-            let (at, count) = (*filled as usize, bytes.len().min((PIECE - *filled) as usize));
-            self.call.service().ledger().copy(&mut run.as_mut_slice()[at..at + count], &bytes[..count]);
-            *filled += count as u32;
-            bytes = &bytes[count..];
-            if *filled == PIECE {
-                let (run, _) = self.gathered.take().expect("it was filled just now");
-                self.put.write(run).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn finish(mut self) -> Result<(Put, Digests), S3Error> {
-        if let Some((mut run, filled)) = self.gathered.take() {
-            run.set_len(filled);
-            self.put.write(run).await?;
-        }
-        Ok((self.put, self.digests))
+        self.gather.take(bytes).await
     }
 }

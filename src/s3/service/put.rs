@@ -85,7 +85,9 @@ async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: Algo
             return Err(Code::EntityTooLarge.into());
         }
     }
-    let digested = body.digested()?;
+    let mut digested = body.digested()?;
+    // It may be known all the same, of who sends Content-MD5: all ETags of a bucket are of one kind.
+    digested.md5 = digested.md5.filter(|_| bucket.meta.etags == Etags::Md5);
     Ok((put, digested))
 }
 
@@ -138,7 +140,7 @@ pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let meta = Meta { checksum: digested.checksum.clone(), ..Meta::default() };
     let attributes = Attributes { properties: meta.to_bytes(), etag: digested.md5, time_ms: call.request.now_ms, ..Attributes::default() };
     let version = put.finish(attributes).await?;
-    let etag = super::version::shown_etag(&version.etag, 0);
+    let etag = super::version::part_etag(&version.etag, version.has_opaque_etag);
     Ok(with_checksum(Answer::new(200).header("etag", etag), digested.checksum.as_ref()))
 }
 

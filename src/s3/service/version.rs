@@ -9,6 +9,11 @@ pub fn etag_of(version: &Version) -> String {
     shown_etag(&version.etag, if version.has_opaque_etag { version.parts.max(1) } else { version.parts })
 }
 
+/// A part's ETag, in quotes.
+pub fn part_etag(etag: &[u8; 16], is_opaque: bool) -> String {
+    shown_etag(etag, u16::from(is_opaque))
+}
+
 /// An ETag in quotes.
 pub fn shown_etag(etag: &[u8; 16], parts: u16) -> String {
     let mut shown = String::with_capacity(40);

@@ -63,6 +63,7 @@ fn another(name: &str) -> String {
         "http.domains" => "s3.example.com,s3.example.org".into(),
         "store.memory" => "3G".into(),
         "store.size" | "store.cache" => "300M".into(),
+        "store.etag" => "opaque".into(),
         "rdma.device_name" => "mlx5_7".into(),
         "rdma.ib_port" | "rdma.gid_index" => "1".into(),
         "rdma.address" => "192.0.2.1".into(),

@@ -13,6 +13,7 @@ mod measure;
 mod network;
 mod pairs;
 mod rdma;
+mod s3;
 mod store;
 mod veth;
 
@@ -29,7 +30,7 @@ pub struct Options {
     /// Pairs of runs in each comparison.
     #[arg(long, default_value_t = 20)]
     pairs: u32,
-    /// Seconds of one run: 3 for block and store and 2 for net without it.
+    /// Seconds of one run: 3 for block, store and s3 and 2 for net without it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Block: the file or block device to read and write, made 1 GiB large if it does not exist; one below target/ without it. Its
@@ -40,10 +41,10 @@ pub struct Options {
     /// Rdma: the device, as in IFNAME:RDMA_DEV, whose port reaches itself.
     #[arg(long)]
     device: Option<String>,
-    /// Store: only the case of this name; may be given several times.
+    /// Store, s3: only the case of this name; may be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Block, passthrough, store, rdma: count user-space instructions too, by perf or else by valgrind.
+    /// Block, passthrough, store, s3, rdma: count user-space instructions too, by perf or else by valgrind.
     #[arg(long)]
     instructions: bool,
     /// Net: thousands of packets offered a second.
@@ -60,6 +61,11 @@ type Comparison = (&'static str, &'static str, fn(&Path, &Options) -> Result<boo
 const COMPARISONS: &[Comparison] = &[
     ("block", "4 KiB O_DIRECT random read and write, depth 32, one core: Basin beside fio (io_uring)", block::run),
     ("store", "Puts and gets of 4 KiB and 1 MiB on one core, durable: the store beside fio (io_uring, O_DSYNC)", store::run),
+    (
+        "s3",
+        "GET and PUT over HTTP of 4 KiB and 1 MiB, a processor for the server and one for the client: basin serve beside s3s-fs",
+        s3::run,
+    ),
     ("passthrough", "As block on an NVMe namespace, in the VM lab without --file: beside fio by io_uring_cmd", block::passthrough),
     ("rdma", "WRITE, READ and SEND of 64 KiB and 4 KiB by verbs: Basin beside perftest, in the VM lab without --device", rdma::run),
     ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),

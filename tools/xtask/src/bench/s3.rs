@@ -1,0 +1,377 @@
+//! `basin serve` beside s3s-fs, a server of S3 on tokio and hyper that keeps objects in files: both on processor 0, and `basin bench s3` as
+//! the client of both on processor 1.
+//!
+//! Both servers run all the time, and one of them has something to do. A put of ours is answered when it is stable, one of s3s-fs when the
+//! kernel's cache has it. s3s-fs does not set TCP_NODELAY, without which its answers wait 40 ms for an acknowledgement: it is given that by
+//! a library that is loaded before its own (`nodelay.c`).
+
+use super::block::scratch;
+use super::measure::{self, number};
+use super::pairs::{Metric, Side, Spread, Wanted, pairs, rounds, table, verdict};
+use super::{Options, lab};
+use crate::child::{Group, output};
+use crate::test::cargo;
+use crate::undo::Undo;
+use serde_json::Value;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The newest version that the compiler of this repository builds: later ones ask for Rust 1.96.
+const PEER_VERSION: &str = "0.14.1";
+const ACCESS_KEY: &str = "BENCHMARK";
+const SECRET_KEY: &str = "the secret of a benchmark";
+const MIB: u64 = 1 << 20;
+/// Beyond a run's own seconds: objects are put and got before the clock starts.
+const SLACK: Duration = Duration::from_secs(120);
+/// How long a server may take to make its store and to listen.
+const STARTED: Duration = Duration::from_secs(120);
+
+/// Gives every connection TCP_NODELAY.
+const NODELAY: &str = include_str!("nodelay.c");
+
+/// What the median of our server's processor time per request must be at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cost {
+    Micros(f64),
+    /// Times that of an MD5 of the object alone, on the same processor.
+    OfMd5(f64),
+    Any,
+}
+
+/// One comparison.
+#[derive(Debug)]
+struct Case {
+    name: &'static str,
+    about: &'static str,
+    operation: &'static str,
+    bytes: u64,
+    clients: u32,
+    etag: &'static str,
+    /// Of requests a second over the peer's.
+    ratio: Wanted,
+    /// Whether the peer runs, too.
+    with_peer: bool,
+    cost: Cost,
+}
+
+const GET: Case = Case {
+    name: "get-4k",
+    about: "GET of 4 KiB, 8 connections",
+    operation: "get",
+    bytes: 4096,
+    clients: 8,
+    etag: "md5",
+    ratio: Wanted::AtLeast(3.0),
+    with_peer: true,
+    cost: Cost::Micros(15.0),
+};
+
+const CASES: [Case; 7] = [
+    GET,
+    Case { name: "get-1m", about: "GET of 1 MiB, 8 connections", bytes: MIB, ratio: Wanted::AtLeast(2.0), cost: Cost::Any, ..GET },
+    Case { name: "put-4k", about: "PUT of 4 KiB, 8 connections", operation: "put", ratio: Wanted::AtLeast(1.5), cost: Cost::Any, ..GET },
+    Case {
+        name: "put-4k-opaque",
+        about: "PUT of 4 KiB, 8 connections, opaque ETags",
+        operation: "put",
+        etag: "opaque",
+        ratio: Wanted::AtLeast(1.5),
+        cost: Cost::Any,
+        ..GET
+    },
+    Case {
+        name: "put-1m",
+        about: "PUT of 1 MiB, 8 connections",
+        operation: "put",
+        bytes: MIB,
+        ratio: Wanted::Nothing,
+        cost: Cost::OfMd5(1.15),
+        ..GET
+    },
+    Case {
+        name: "put-1m-one",
+        about: "PUT of 1 MiB, one connection",
+        operation: "put",
+        bytes: MIB,
+        clients: 1,
+        ratio: Wanted::Nothing,
+        with_peer: false,
+        cost: Cost::OfMd5(1.15),
+        ..GET
+    },
+    Case {
+        name: "put-1m-opaque",
+        about: "PUT of 1 MiB, 8 connections, opaque ETags",
+        operation: "put",
+        bytes: MIB,
+        etag: "opaque",
+        ratio: Wanted::Nothing,
+        cost: Cost::Micros(250.0),
+        ..GET
+    },
+];
+
+const fn told(name: &'static str, digits: usize) -> Metric {
+    Metric { name, digits, wanted: Wanted::Nothing }
+}
+
+/// A server, which ends with this.
+struct Server {
+    group: Group,
+    address: SocketAddr,
+}
+
+/// Prints a table for each case chosen; whether all bounds were met.
+pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
+    let chosen = chosen(&options.only)?;
+    lab::build_release(root, "basin")?;
+    let basin = root.join("target/release/basin");
+    let place = scratch(root)?.join("s3");
+    let peer = peer(root, &place)?;
+    let gone = place.clone();
+    let _undo = Undo::with(move || ["store.img", "files"].iter().for_each(|name| remove(&gone.join(name))));
+    let ours = Server::start(&mut our_server(&basin, &place), free_port()?)?;
+    let theirs = Server::start(&mut peer_server(&peer, &place)?, free_port()?)?;
+    let md5_us = md5_alone_us();
+    println!("An MD5 of 1 MiB alone takes {} here (openssl speed).\n", md5_us.map_or("?".into(), |us| format!("{us:.0} µs")));
+    let mut met = true;
+    for case in chosen {
+        met &= compare(case, &basin, (&ours, &theirs), options, md5_us)?;
+        if options.instructions {
+            count(case, &basin, (&ours, &theirs), options)?;
+        }
+    }
+    Ok(met)
+}
+
+/// The cases of these names; all without any.
+fn chosen(only: &[String]) -> Result<Vec<&'static Case>, String> {
+    if let Some(unknown) = only.iter().find(|name| CASES.iter().all(|case| case.name != **name)) {
+        let known: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        return Err(format!("s3 has no case '{unknown}'; there are: {}", known.join(", ")));
+    }
+    Ok(CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| case.name == name)).collect())
+}
+
+fn remove(path: &Path) {
+    // One of the two is right, and neither where there is nothing.
+    let _ = fs::remove_file(path);
+    let _ = fs::remove_dir_all(path);
+}
+
+/// s3s-fs, built once below target/, and the library that it is given.
+fn peer(root: &Path, place: &Path) -> Result<PathBuf, String> {
+    fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let installed = root.join("target/s3s-fs");
+    let program = installed.join("bin/s3s-fs");
+    if !program.exists() {
+        let mut install = cargo();
+        install.args(["install", "s3s-fs", "--version", PEER_VERSION, "--features", "binary", "--locked", "--root"]).arg(&installed);
+        measure::run(&mut install, Duration::from_secs(1800))?;
+    }
+    let (source, library) = (place.join("nodelay.c"), library(place));
+    fs::write(&source, NODELAY).map_err(|error| format!("{}: {error}", source.display()))?;
+    output(Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).arg("-ldl"))?;
+    Ok(program)
+}
+
+fn library(place: &Path) -> PathBuf {
+    place.join("nodelay.so")
+}
+
+fn free_port() -> Result<SocketAddr, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    listener.map_err(|error| format!("cannot listen: {error}"))
+}
+
+/// A command on the server's processor.
+fn on_first(program: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(program);
+    command
+}
+
+fn our_server(basin: &Path, place: &Path) -> impl FnMut(SocketAddr) -> Command {
+    let (basin, store) = (basin.to_owned(), place.join("store.img"));
+    move |address| {
+        remove(&store);
+        let mut command = on_first(&basin);
+        command.arg("serve").arg(&store).args(["--listen", &address.to_string(), "--rdma", "off", "--log-level", "error"]);
+        command.args(["--size", "3G", "--memory", "768M", "--cache", "256M"]);
+        command.env("BASIN_AUTH_ACCESS_KEY", ACCESS_KEY).env("BASIN_AUTH_SECRET_KEY", SECRET_KEY);
+        command
+    }
+}
+
+fn peer_server(peer: &Path, place: &Path) -> Result<impl FnMut(SocketAddr) -> Command, String> {
+    let (peer, files, library) = (peer.to_owned(), place.join("files"), library(place));
+    remove(&files);
+    fs::create_dir_all(&files).map_err(|error| format!("{}: {error}", files.display()))?;
+    Ok(move |address: SocketAddr| {
+        let mut command = on_first(&peer);
+        command.args(["--host", &address.ip().to_string(), "--port", &address.port().to_string()]);
+        command.args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]).arg(&files);
+        command.env("LD_PRELOAD", &library).env("RUST_LOG", "error");
+        command
+    })
+}
+
+impl Server {
+    fn start(command: &mut dyn FnMut(SocketAddr) -> Command, address: SocketAddr) -> Result<Server, String> {
+        let mut command = command(address);
+        let mut group = Group::spawn(command.stdout(Stdio::null()))?;
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if begun.elapsed() > STARTED || matches!(group.child.try_wait(), Ok(Some(_))) {
+                return Err(format!("'{}' does not listen at {address}", crate::child::shown(&command)));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Server { group, address })
+    }
+
+    /// Its process: taskset has become it.
+    fn id(&self) -> u32 {
+        self.group.child.id()
+    }
+}
+
+impl Case {
+    /// The client.
+    fn client(&self, basin: &Path, server: &Server, seconds: u32) -> Command {
+        let mut command = measure::pinned(basin);
+        command.args(["bench", "s3"]).arg(format!("http://{}", server.address));
+        command.args(["--operation", self.operation, "--bucket", &format!("bench-{}", self.etag), "--etag", self.etag]);
+        let numbers = [("--size", self.bytes), ("--clients", self.clients.into()), ("--seconds", seconds.into())];
+        for (option, value) in numbers {
+            command.args([option, &value.to_string()]);
+        }
+        command.args(["--server", &server.id().to_string(), "--json"]);
+        command.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY).env("AWS_REGION", "us-east-1");
+        command
+    }
+
+    fn bound_us(&self, md5_us: Option<f64>) -> Option<f64> {
+        match self.cost {
+            Cost::Micros(us) => Some(us),
+            Cost::OfMd5(times) => md5_us.map(|us| us * times),
+            Cost::Any => None,
+        }
+    }
+}
+
+/// Requests a second; the server's processor time for each in µs; median and 99th percentile of the latency in µs.
+fn figures(report: &Value) -> Result<Vec<f64>, String> {
+    let server_us = number(report, "/server_cpu_ns")? / 1e3;
+    Ok(vec![number(report, "/operations_per_second")?, server_us, number(report, "/latency_us/p50")?, number(report, "/latency_us/p99")?])
+}
+
+fn compare(case: &Case, basin: &Path, (ours, theirs): (&Server, &Server), options: &Options, md5_us: Option<f64>) -> Result<bool, String> {
+    let seconds = options.seconds.unwrap_or(3);
+    let limit = Duration::from_secs(seconds.into()) + SLACK;
+    println!("### {}: {}, {} pairs of {seconds} s\n", case.name, case.about, options.pairs);
+    let of = |server| figures(&measure::json(&measure::run(&mut case.client(basin, server, seconds), limit)?)?);
+    let (our_side, peer_side) = (|| of(ours), || of(theirs));
+    let sides: [Side; 2] = [&our_side, &peer_side];
+    let sides = if case.with_peer { &sides[..] } else { &sides[..1] };
+    // Unrecorded: buckets, page tables, processor clock.
+    sides.iter().try_for_each(|side| side().map(drop))?;
+    let rounds = rounds(options.pairs, sides)?;
+    let rate = Metric { wanted: case.ratio, ..told("requests a second", 0) };
+    let metrics = [rate, told("server's CPU per request (µs)", 1), told("p50 (µs)", 0), told("p99 (µs)", 0)];
+    let mut met = true;
+    if case.with_peer {
+        let (text, all) = table(("basin", "s3s-fs"), &metrics, &pairs(&rounds, 0, 1));
+        println!("{text}");
+        met = all;
+    } else {
+        for (at, metric) in metrics.iter().enumerate() {
+            let ours: Vec<f64> = rounds.iter().map(|round| round[0][at]).collect();
+            println!("{}: {}", metric.name, Spread::of(&ours).show(metric.digits));
+        }
+    }
+    if let Some(bound) = case.bound_us(md5_us) {
+        let cpu = Spread::of(&rounds.iter().map(|round| round[0][1]).collect::<Vec<_>>());
+        println!("The server's CPU per request: {} µs, wanted ≤ {bound:.0}: {}", cpu.show(1), verdict(cpu.median <= bound));
+        met &= cpu.median <= bound;
+    }
+    println!();
+    Ok(met)
+}
+
+/// Tells the instructions of a request in the server, where perf can count them: of a longer run less a shorter one.
+fn count(case: &Case, basin: &Path, (ours, theirs): (&Server, &Server), options: &Options) -> Result<(), String> {
+    let seconds = options.seconds.unwrap_or(3);
+    let of = |server: &Server| -> Result<f64, String> {
+        let run = |seconds: u32| -> Result<(f64, f64), String> {
+            let client = case.client(basin, server, seconds);
+            let mut command = Command::new("perf");
+            command.args(["stat", "-x,", "-e", "instructions:u", "-p", &server.id().to_string(), "--"]);
+            command.arg(client.get_program()).args(client.get_args());
+            for (name, value) in client.get_envs() {
+                command.env(name, value.unwrap_or_default());
+            }
+            let run = measure::run(&mut command, Duration::from_secs(seconds.into()) + SLACK)?;
+            Ok((instructions(&run.stdout)?, number(&measure::json(&run)?, "/operations")?))
+        };
+        let (short, long) = (run(seconds)?, run(3 * seconds)?);
+        Ok((long.0 - short.0) / (long.1 - short.1))
+    };
+    match of(ours).and_then(|ours| Ok((ours, of(theirs)?))) {
+        Ok((ours, theirs)) => println!("User-space instructions per request (perf): basin {ours:.0}, s3s-fs {theirs:.0}\n"),
+        Err(error) => println!("User-space instructions: unknown ({error})\n"),
+    }
+    Ok(())
+}
+
+/// What perf counted: `1234,,instructions:u,…`.
+fn instructions(text: &str) -> Result<f64, String> {
+    let line = text.lines().find(|line| line.contains(",instructions")).unwrap_or_default();
+    line.split(',').next().and_then(|count| count.parse().ok()).ok_or_else(|| format!("perf counted nothing: {line}"))
+}
+
+/// An MD5 of 1 MiB by openssl on the server's processor, in µs.
+fn md5_alone_us() -> Option<f64> {
+    let said = output(on_first(Path::new("openssl")).args(["speed", "-mr", "-seconds", "1", "-bytes", "1048576", "md5"])).ok()?;
+    md5_us(&said)
+}
+
+/// `+F:4:md5:641728512.00`: bytes a second, in the last field.
+fn md5_us(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.starts_with("+F:"))?;
+    let rate: f64 = line.rsplit(':').next()?.trim().parse().ok()?;
+    Some(MIB as f64 / rate * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_chosen_by_name() {
+        assert_eq!(chosen(&[]).unwrap().len(), CASES.len());
+        let one = chosen(&["put-1m".to_owned()]).unwrap();
+        assert_eq!(one.iter().map(|case| case.name).collect::<Vec<_>>(), ["put-1m"]);
+        assert!(chosen(&["put".to_owned()]).unwrap_err().contains("no case 'put'; there are: get-4k,"));
+    }
+
+    #[test]
+    fn what_they_say_is_read() {
+        let report = r#"{"operations": 10, "operations_per_second": 5.5, "server_cpu_ns": 12000, "latency_us": {"p50": 1, "p99": 2}}"#;
+        assert_eq!(figures(&serde_json::from_str(report).unwrap()), Ok(vec![5.5, 12.0, 1.0, 2.0]));
+        assert!(figures(&serde_json::from_str(r#"{"operations_per_second": 5.5}"#).unwrap()).unwrap_err().contains("/server_cpu_ns"));
+        assert_eq!(instructions("{\"a\": 1}\n1234,,instructions:u,5,100.00,,\n"), Ok(1234.0));
+        assert!(instructions("<not supported>,,instructions:u,0,100.00,,").is_err());
+        assert_eq!(md5_us("+DT:md5:1:1048576\n+R:612:md5:1.0\n+H:1048576\n+F:4:md5:1048576000.0\n"), Some(1000.0));
+    }
+
+    #[test]
+    fn costs_are_held_against_an_md5_where_one_is_known() {
+        let bound = |name: &str, md5| CASES.iter().find(|case| case.name == name).unwrap().bound_us(md5);
+        assert_eq!((bound("get-4k", None), bound("put-1m-opaque", Some(9.0)), bound("put-4k", Some(9.0))), (Some(15.0), Some(250.0), None));
+        assert_eq!((bound("put-1m-one", Some(1000.0)).map(f64::round), bound("put-1m-one", None)), (Some(1150.0), None));
+    }
+}
