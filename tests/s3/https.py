@@ -300,7 +300,7 @@ def test_who_speaks_no_tls(world):
             server.context().wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
         hello = outgoing.read()
         capture.sendall(hello[: len(hello) // 2])
-        silent_since = time.monotonic()
+        silent_since, got = time.monotonic(), "nothing"
         for sent in (os.urandom(600), b"\x16\x03\x01\xff\xff" + bytes(100), b"\x15\x03\x01\x00\x02\x02\x28", b"\0" * 5000, hello[:60] + hello[90:] + hello):
             sent = sent if sent[0] not in range(65, 91) else b"\0" + sent
             with server.raw() as raw:

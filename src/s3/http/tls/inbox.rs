@@ -1,7 +1,7 @@
 //! Ciphertext that has come and was not decrypted yet, in chunks of the region.
 //!
-//! It has no chunks while it is empty, few until a peer has sent enough to need more, and never more than a bound. rustls decrypts in place,
-//! so what is here is the peer's only in part.
+//! It has no chunks while it is empty, few until a peer has sent enough to need more, and never more than a bound. rustls decrypts in
+//! place, so what is here is the peer's only in part.
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result, limits};

@@ -1,7 +1,7 @@
 //! HTTPS: TLS 1.2 and 1.3 by rustls' unbuffered API on the core's own sockets.
 //!
-//! What comes is received into chunks of the region and decrypted there; what goes is encrypted into chunks and sent from them. rustls hands
-//! plaintext out, and takes ciphertext back, by way of memory of its own: docs/adr/0019 counts the passes, and [`PASSES`] is that number.
+//! What comes is received into chunks of the region and decrypted there; what goes is encrypted into chunks and sent from them. rustls
+//! hands out plaintext, and ciphertext, by way of memory of its own: docs/adr/0019 counts the passes, and [`PASSES`] is that number.
 //! A connection that waits for its peer has no chunks.
 //!
 //! | file | what it is |

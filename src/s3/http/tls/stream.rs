@@ -333,8 +333,8 @@ impl TlsStream {
         step.map(|step| (step, placed))
     }
 
-    /// Puts what rustls has to say to the peer of an error into the outbox. It is asked for no more than that: it would look at what was wrong
-    /// a second time, and complain of it again, which it takes for a bug of its own.
+    /// Puts what rustls has to say to the peer of an error into the outbox. It is asked for no more than that: it would look at what was
+    /// wrong a second time, and complain of it again, which it takes for a bug of its own.
     fn complain(&mut self) {
         (self.is_broken, self.is_closed) = (true, true);
         while self.rustls.wants_write() {
