@@ -142,8 +142,13 @@ fn update_some(streams: &mut [(&mut State, &[u8])]) {
             data[lane] = &blocks[stream][done[stream]..][..count];
         }
         match width {
-            1 => data[0].iter().for_each(|block| compress(&mut words[0], block)),
-            2..=8 => {
+            // Two take as long one by one as side by side.
+            1 | 2 => {
+                for (words, blocks) in words.iter_mut().zip(data).take(width) {
+                    blocks.iter().for_each(|block| compress(words, block));
+                }
+            }
+            3..=8 => {
                 arch.dispatch(Lanes::<8> { words: words.first_chunk_mut().expect("8 of 16"), data: data.first_chunk().expect("8 of 16") })
             }
             _ => arch.dispatch(Lanes::<16> { words: &mut words, data: &data }),

@@ -439,9 +439,12 @@ impl Client {
     /// What an answer with another status says.
     async fn refused(&mut self, status: u16, length: usize) -> Error {
         while self.tcp.pending().len() < length && matches!(self.tcp.more().await, Ok(1..)) {}
-        let document = String::from_utf8_lossy(&self.tcp.pending()[..length.min(self.tcp.pending().len())]).into_owned();
-        self.tcp.consume(length.min(self.tcp.pending().len()));
-        self.wrong(format!("status {status}: {document}"))
+        let length = length.min(self.tcp.pending().len());
+        let document = String::from_utf8_lossy(&self.tcp.pending()[..length]).into_owned();
+        self.tcp.consume(length);
+        // Of an error's document what people read; all of it can be long.
+        let what = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Message>")).map_or(&*document, |(what, _)| what);
+        self.wrong(format!("status {status}: {}", what.replace("</Code><Message>", ": ")))
     }
 
     fn wrong(&self, what: impl std::fmt::Display) -> Error {
