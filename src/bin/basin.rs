@@ -90,6 +90,9 @@ struct Serve {
     /// What ETags of objects are in buckets made from now on: md5, or opaque, which costs nothing
     #[arg(long, value_name = "md5|opaque")]
     etag: Option<String>,
+    /// What a core does that has nothing to do: adaptive, or busy, which never sleeps
+    #[arg(long, value_name = "adaptive|busy")]
+    poll: Option<String>,
     /// What is logged: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -105,7 +108,7 @@ impl Serve {
     /// All settings, from wherever they come.
     fn load(self) -> Result<Loaded, Error> {
         let Serve { device, config, listen, https, certificate, key, .. } = self;
-        let Serve { metrics, size, cores, memory, cache, etag, log_level, rdma, rdma_port, .. } = self;
+        let Serve { metrics, size, cores, memory, cache, etag, poll, log_level, rdma, rdma_port, .. } = self;
         let device = device.map(|device| device.to_string_lossy().into_owned());
         let options = [
             ("store.device", device),
@@ -119,6 +122,7 @@ impl Serve {
             ("store.memory", memory),
             ("store.cache", cache),
             ("store.etag", etag),
+            ("store.poll", poll),
             ("log_level", log_level),
             ("rdma.enabled", rdma.as_deref().filter(|rdma| *rdma == "off").map(|_| "false".to_owned())),
             ("rdma.device_name", rdma.filter(|rdma| rdma != "off")),
@@ -283,9 +287,15 @@ enum Bench {
 
 #[derive(Args)]
 struct BenchS3 {
-    /// The server: http://HOST:PORT
+    /// The server: http://HOST:PORT, or rdma://HOST:PORT for requests that are SENDs
     #[arg(value_name = "ENDPOINT")]
     endpoint: String,
+    /// The RDMA device for those: soft, soft:udp, soft:shm, or one of the kernel's
+    #[arg(long, default_value = "soft", value_name = "RDMA_DEV")]
+    rdma: String,
+    /// Never sleep while waiting: the least latency, at 100% of a processor
+    #[arg(long)]
+    busy: bool,
     /// What clients do; what they get they put first
     #[arg(long, value_enum, default_value = "get")]
     operation: S3Operation,
@@ -591,10 +601,12 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
-    let BenchS3 { endpoint, operation, size, clients, objects, seconds, bucket, .. } = arguments;
+    let BenchS3 { endpoint, rdma, busy, operation, size, clients, objects, seconds, bucket, .. } = arguments;
     let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
     let options = s3::Options {
         endpoint,
+        rdma,
+        is_busy: busy,
         bucket,
         etag,
         key: (access_key, secret_key),

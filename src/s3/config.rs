@@ -185,6 +185,31 @@ impl Https {
     }
 }
 
+/// What a core does that has nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Poll {
+    /// It sleeps after a while.
+    Adaptive,
+    /// It never does.
+    Busy,
+}
+
+impl Poll {
+    /// As the setting has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Poll::Adaptive => "adaptive",
+            Poll::Busy => "busy",
+        }
+    }
+
+    /// Reads it.
+    pub fn parse(name: &str) -> Option<Poll> {
+        [Poll::Adaptive, Poll::Busy].into_iter().find(|poll| poll.name() == name)
+    }
+}
+
 /// The store.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -199,13 +224,23 @@ pub struct StoreConfig {
     pub memory: Bytes,
     /// Bytes of each core's memory for objects that are read often.
     pub cache: Bytes,
+    /// What a core does that has nothing to do.
+    pub poll: Poll,
     /// What the ETags of objects are in buckets that are made from now on, where their maker does not say.
     pub etag: Etags,
 }
 
 impl Default for StoreConfig {
     fn default() -> StoreConfig {
-        StoreConfig { device: None, size: Bytes(4 << 30), cores: 1, memory: Bytes(512 << 20), cache: Bytes(256 << 20), etag: Etags::Md5 }
+        StoreConfig {
+            device: None,
+            size: Bytes(4 << 30),
+            cores: 1,
+            memory: Bytes(512 << 20),
+            cache: Bytes(256 << 20),
+            poll: Poll::Adaptive,
+            etag: Etags::Md5,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::config::{Config, OwnUser, REGION, own_user, users_of};
+use super::config::{Config, OwnUser, Poll, REGION, own_user, users_of};
 use super::http::connection::Shared;
 use super::http::server::{Connections, Door, listen};
 use super::http::tls::Tls;
@@ -25,7 +25,7 @@ use crate::device::block::DiskConfig;
 use crate::device::rdma::{Hca, HcaEnv, VerbsConfig};
 use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
-use crate::reactor::{Core, CoreConfig, Task, processors};
+use crate::reactor::{Core, CoreConfig, PollMode, Task, processors};
 use crate::store::format::FormatConfig;
 use crate::store::launch::{Launch, run};
 use crate::store::open::Store;
@@ -86,6 +86,10 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         // A task for each connection, and as many for what the store does beside.
         tasks: (config.http.connections / cores + 2048) as u32,
         operations: (config.http.connections / cores + 8192) as u32,
+        poll: match config.store.poll {
+            Poll::Adaptive => PollMode::Adaptive,
+            Poll::Busy => PollMode::Busy,
+        },
         ..CoreConfig::default()
     };
     let launch = Launch {

@@ -73,6 +73,11 @@ pub const SETTINGS: &[Setting] = &[
     setting!(store.cores, Some("--cores"), "cores that work on it"),
     setting!(store.memory, Some("--memory"), "bytes of memory for each core, the cache among them"),
     setting!(store.cache, Some("--cache"), "bytes of each core's memory for what is read often"),
+    setting!(
+        store.poll,
+        Some("--poll"),
+        "what an idle core does: `adaptive` sleeps after a while, `busy` never does, for the least latency"
+    ),
     setting!(store.etag, Some("--etag"), "what ETags of objects are in buckets made from now on: `md5`, or `opaque`, which costs nothing"),
     setting!(lifecycle.interval_seconds, None, "seconds from one round through all buckets with rules to the next"),
     setting!(lifecycle.day_seconds, None, "seconds of a day of a rule; other than 86400, nothing is rounded to midnight"),

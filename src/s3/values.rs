@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::access::users::{PolicyConfig, UserConfig};
 use super::bucket::Etags;
-use super::config::{Bytes, Hidden, Listen, LogFormat, LogLevel};
+use super::config::{Bytes, Hidden, Listen, LogFormat, LogLevel, Poll};
 use crate::base::units::parse_bytes;
 
 /// What stands where a secret would.
@@ -137,6 +137,16 @@ impl Value for LogFormat {
     }
 }
 
+impl Value for Poll {
+    fn read(text: &str) -> Result<Poll, String> {
+        Poll::parse(text).ok_or_else(|| format!("'{text}' is neither adaptive nor busy"))
+    }
+
+    fn show(&self) -> Option<String> {
+        Some(quoted(self.name()))
+    }
+}
+
 impl Value for Etags {
     fn read(text: &str) -> Result<Etags, String> {
         Etags::parse(text).ok_or_else(|| format!("'{text}' is neither md5 nor opaque"))
@@ -228,6 +238,7 @@ mod tests {
         assert_eq!(round::<Vec<String>>(" a.b, c.d,").as_deref(), Some("[\"a.b\", \"c.d\"]"));
         assert_eq!(round::<PathBuf>("/dev/a \"b\"").as_deref(), Some("\"/dev/a \\\"b\\\"\""));
         assert_eq!(round::<LogFormat>("json").as_deref(), Some("\"json\""));
+        assert_eq!(round::<Poll>("busy").as_deref(), Some("\"busy\""));
         assert_eq!(round::<Etags>("opaque").as_deref(), Some("\"opaque\""));
         assert_eq!(round::<bool>("true").as_deref(), Some("true"));
     }

@@ -402,6 +402,26 @@ async fn tokens(ground: &Ground, address: SocketAddr, device: &str) {
     }
 }
 
+/// What is measured is what goes by RDMA: inline, and by windows.
+#[test]
+fn the_bench_moves_what_it_says() {
+    if is_lab() {
+        return;
+    }
+    let server = Server::start(1);
+    for (size, operation) in [("4K", "mixed"), ("100K", "mixed")] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_basin"));
+        command.args(["bench", "s3", &format!("rdma://{}", server.address), "--size", size, "--operation", operation]);
+        command.args(["--clients", "3", "--objects", "5", "--seconds", "1", "--check", "--json"]);
+        command.env("AWS_ACCESS_KEY_ID", "KEYOFMAIN").env("AWS_SECRET_ACCESS_KEY", "the secret of main/+=");
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(report["operations"].as_u64().unwrap() > 10 && report["errors"] == 0, "{text}");
+    }
+}
+
 /// hipObject's clients know an address and RoCE's own port, nothing else of a wire.
 #[test]
 fn objects_go_by_hipobj() {

@@ -64,6 +64,7 @@ fn another(name: &str) -> String {
         "store.memory" => "3G".into(),
         "store.size" | "store.cache" => "300M".into(),
         "store.etag" => "opaque".into(),
+        "store.poll" => "busy".into(),
         "rdma.device_name" => "mlx5_7".into(),
         "rdma.ib_port" | "rdma.gid_index" => "1".into(),
         "rdma.address" => "192.0.2.1".into(),

@@ -1,8 +1,12 @@
-//! Puts and gets of objects over HTTP, by many connections from one core: a load for any server of S3.
+//! Puts and gets of objects, over HTTP or RDMA, by many clients from one core: a load for any server of S3.
 //!
-//! A client is a task with a connection, and has one request under way. Requests are signed by version 4 (`UNSIGNED-PAYLOAD`) before they
-//! are sent, and sent again as they are until the signature is old: a client's processor is not to be what is measured. Every answer is
-//! read to its end and its length compared, with [`Options::check`] its bytes, too. A connection that fails is an error, and is made anew.
+//! A client is a task with a connection or a queue pair, and has one request under way. Requests over HTTP are signed by version 4
+//! (`UNSIGNED-PAYLOAD`) before they are sent, and sent again as they are until the signature is old: a client's processor is not to be what
+//! is measured. Every answer is read to its end and its length compared, with [`Options::check`] its bytes, too. A connection that fails is
+//! an error, and is made anew.
+
+mod http;
+mod native;
 
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,21 +20,25 @@ use super::block::{LATENCY_MAX_NS, Latency, cpu_time};
 use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng};
-use crate::device::socket::TcpStream;
-use crate::mem::{Ledger, Region, RegionConfig, Run, Slab};
-use crate::reactor::{Core, CoreConfig};
+use crate::device::rdma::{Hca, HcaEnv, RdmaName};
+use crate::mem::{Ledger, Region, RegionConfig, Slab};
+use crate::reactor::{Core, CoreConfig, PollMode};
 use crate::s3::auth::sign::{Body, Signer};
 use crate::s3::auth::{Request, Secret};
-use crate::wire::http::answer::{Answer, AnswerFraming};
+use crate::s3::client::native::Ground;
 
+/// What an endpoint of the native mode begins with.
+const RDMA: &str = "rdma://";
 /// How long a server may take over one request.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 /// How long a client waits before it connects again.
 const PAUSE: Nanos = Nanos::from_millis(50);
 /// How long a signature is used: servers take them for fifteen minutes.
 const SIGNED_FOR: Nanos = Nanos::from_secs(300);
-/// Bytes received at once.
-const RECEIVE_BYTES: u32 = 256 << 10;
+/// The most bytes of an object that goes by RDMA: a run.
+const RUN_MAX: u64 = 1 << 20;
+/// Memory for the messages of a queue pair.
+const MESSAGES_BYTES: u64 = 64 << 10;
 /// Objects are each other's bytes, shifted by their number up to this.
 const SHIFTS: u64 = 251;
 /// The longest error document that is read.
@@ -51,8 +59,12 @@ pub enum Operation {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server: `http://host:port`, or without `http://`.
+    /// The server: `http://host:port`, or without `http://`; `rdma://host:port` for the native mode.
     pub endpoint: String,
+    /// The RDMA device for that: `soft`, or one of the kernel's.
+    pub rdma: String,
+    /// Whether the core looks for work without a pause.
+    pub is_busy: bool,
     /// The bucket, which is made if it is not there.
     pub bucket: String,
     /// What `x-basin-etag` says when it is made.
@@ -185,8 +197,18 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(Error::new(ErrorKind::Usage, what));
     }
     let address = resolve(&options.endpoint)?;
-    let core = Core::new(CoreConfig { cpu: options.cpu, ..CoreConfig::default() })?;
-    let region_bytes = u64::from(options.clients) * u64::from(RECEIVE_BYTES);
+    let device = options.endpoint.starts_with(RDMA).then(|| options.rdma.parse::<RdmaName>()).transpose()?;
+    if device.is_some() && options.size_bytes > RUN_MAX {
+        let what = format!("objects of {} bytes over RDMA: {RUN_MAX} at most", options.size_bytes);
+        return Err(Error::new(ErrorKind::Usage, what).remedy("longer ones go over HTTP"));
+    }
+    let poll = if options.is_busy { PollMode::Busy } else { PollMode::Adaptive };
+    let core = Core::new(CoreConfig { cpu: options.cpu, poll, ..CoreConfig::default() })?;
+    let client_bytes = match device {
+        Some(_) => MESSAGES_BYTES + options.size_bytes.next_power_of_two(),
+        None => u64::from(http::RECEIVE_BYTES),
+    };
+    let region_bytes = u64::from(options.clients) * client_bytes;
     let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, ..RegionConfig::new(region_bytes.next_multiple_of(2 << 20)) })?;
     let slab = Slab::new(&region, region.undealt())?;
     core.adopt_slab(&slab);
@@ -203,19 +225,32 @@ pub fn run(options: &Options) -> Result<Report> {
         tally: RefCell::new(Tally::new()),
         until: Cell::new(Nanos::ZERO),
     });
-    core.run(async move { measure(&load, &slab).await })?
+    let ground = match device {
+        Some(name) => {
+            let hca = Hca::open(HcaEnv::new(core.ops().clone(), region, Rng::from_kernel()), &name)?;
+            core.attach(hca.queue());
+            Some(Ground { core: core.clone(), hca, slab: slab.clone(), ledger: Ledger::new() })
+        }
+        None => None,
+    };
+    core.run(async move { measure(&load, &slab, ground.as_ref()).await })?
 }
 
 fn resolve(endpoint: &str) -> Result<SocketAddr> {
-    let place = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
+    let place = endpoint.strip_prefix("http://").or(endpoint.strip_prefix(RDMA)).unwrap_or(endpoint).trim_end_matches('/');
     let found = place.to_socket_addrs().map_err(|error| Error::io(format!("looking up {place}"), &error))?.next();
-    found.ok_or_else(|| Error::new(ErrorKind::Usage, format!("{endpoint} has no address")).remedy("name it as http://host:port"))
+    found.ok_or_else(|| {
+        Error::new(ErrorKind::Usage, format!("{endpoint} has no address")).remedy("name it as http://host:port or rdma://host:port")
+    })
 }
 
-async fn measure(load: &Rc<Load>, slab: &Slab) -> Result<Report> {
+async fn measure(load: &Rc<Load>, slab: &Slab, ground: Option<&Ground>) -> Result<Report> {
     let mut clients = Vec::new();
     for _ in 0..load.options.clients {
-        clients.push(Client::connect(load, slab.run(RECEIVE_BYTES)?).await?);
+        clients.push(match ground {
+            Some(ground) => Client::Native(Box::new(native::Client::connect(load, ground, slab).await?)),
+            None => Client::Http(http::Client::connect(load, slab).await?),
+        });
     }
     clients[0].make_bucket().await?;
     if load.options.operation != Operation::Put {
@@ -224,7 +259,7 @@ async fn measure(load: &Rc<Load>, slab: &Slab) -> Result<Report> {
     let (began, cpu_before, server_before) = (load.core.now(), cpu_time(), server_time(load.options.server)?);
     load.until.set(began.saturating_add(load.options.duration));
     let mut rng = load.core.rng().fork();
-    let tasks: Vec<_> = clients.into_iter().map(|client| load.core.spawn(client.work(rng.fork()))).collect();
+    let tasks: Vec<_> = clients.into_iter().map(|client| load.core.spawn(client.work(load.clone(), rng.fork()))).collect();
     for task in tasks {
         task.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
     }
@@ -303,14 +338,18 @@ impl Load {
         let now = self.core.now();
         let mut heads = self.heads.borrow_mut();
         if heads.get.is_empty() || now.since(heads.signed) > SIGNED_FOR {
-            let path = |number| format!("/{}/object-{number:06}", self.options.bucket);
-            heads.get = (0..self.options.objects).map(|number| self.head("GET", &path(number), &[], None)).collect();
+            heads.get = (0..self.options.objects).map(|number| self.head("GET", &self.path(number), &[], None)).collect();
             let length = Some(self.options.size_bytes);
-            heads.put = (0..self.options.objects).map(|number| self.head("PUT", &path(number), &[], length)).collect();
+            heads.put = (0..self.options.objects).map(|number| self.head("PUT", &self.path(number), &[], length)).collect();
             heads.signed = now;
         }
         let heads = if is_put { &heads.put } else { &heads.get };
         heads[number as usize].clone()
+    }
+
+    /// The path of an object.
+    fn path(&self, number: u64) -> String {
+        format!("/{}/object-{number:06}", self.options.bucket)
     }
 
     /// The bytes of an object.
@@ -319,22 +358,15 @@ impl Load {
     }
 }
 
-/// A connection, and memory to receive in.
-struct Client {
-    load: Rc<Load>,
-    tcp: TcpStream,
-    run: Run,
-    ledger: Ledger,
+/// Who has one request under way at a time.
+enum Client {
+    Http(http::Client),
+    Native(Box<native::Client>),
 }
 
 impl Client {
-    async fn connect(load: &Rc<Load>, run: Run) -> Result<Client> {
-        Ok(Client { load: load.clone(), tcp: connected(load).await?, run, ledger: Ledger::new() })
-    }
-
     /// One operation after the other until the time is up.
-    async fn work(mut self, mut rng: Rng) {
-        let load = self.load.clone();
+    async fn work(mut self, load: Rc<Load>, mut rng: Rng) {
         let mut now = load.core.now();
         while now < load.until.get() {
             let number = rng.below(load.options.objects);
@@ -347,11 +379,9 @@ impl Client {
             let ended = load.core.now();
             if let Err(error) = done {
                 load.tally.borrow_mut().failed(&error);
-                // What the server still has to say would be taken for the next answer.
                 load.core.sleep(PAUSE).await;
-                if let Ok(tcp) = connected(&load).await {
-                    self.tcp = tcp;
-                }
+                // One that cannot connect fails its next request, too.
+                let _ = self.again().await;
             } else {
                 let mut tally = load.tally.borrow_mut();
                 tally.latency.saturating_record(ended.since(now).0);
@@ -361,99 +391,39 @@ impl Client {
         }
     }
 
-    /// Makes the bucket; one that is there is as good.
+    async fn again(&mut self) -> Result<()> {
+        match self {
+            Client::Http(client) => client.again().await,
+            Client::Native(client) => client.again().await,
+        }
+    }
+
     async fn make_bucket(&mut self) -> Result<()> {
-        let load = self.load.clone();
-        let fields: Vec<(&str, &str)> = load.options.etag.iter().map(|etag| ("x-basin-etag", etag.as_str())).collect();
-        let head = load.head("PUT", &format!("/{}", load.options.bucket), &fields, Some(0));
-        match self.exchange(&head, &[], None).await {
-            Err(error) if !error.to_string().contains("409") => Err(error),
-            _ => Ok(()),
+        match self {
+            Client::Http(client) => client.make_bucket().await,
+            Client::Native(client) => client.make_bucket().await,
         }
     }
 
     async fn put(&mut self, number: u64) -> Result<()> {
-        let load = self.load.clone();
-        self.exchange(&load.head_of(true, number), load.bytes(number), None).await
+        match self {
+            Client::Http(client) => client.put(number).await,
+            Client::Native(client) => client.put(number).await,
+        }
     }
 
     async fn get(&mut self, number: u64) -> Result<()> {
-        let load = self.load.clone();
-        self.exchange(&load.head_of(false, number), &[], Some(load.bytes(number))).await
-    }
-
-    /// Sends a request and takes its answer, whose body is to be `wanted`, or of no interest.
-    async fn exchange(&mut self, head: &[u8], body: &[u8], wanted: Option<&[u8]>) -> Result<()> {
-        let core = self.load.core.clone();
-        core.timeout(PATIENCE, self.exchange_in_time(head, body, wanted)).await.map_err(Error::from)?
-    }
-
-    async fn exchange_in_time(&mut self, head: &[u8], body: &[u8], wanted: Option<&[u8]>) -> Result<()> {
-        self.tcp.write_pieces(&[head, body]).await?;
-        let answer = loop {
-            match Answer::parse(self.tcp.pending(), false).map_err(|bad| self.wrong(bad))? {
-                Some((answer, used)) => {
-                    self.tcp.consume(used);
-                    if !answer.is_interim() {
-                        break answer;
-                    }
-                }
-                None if self.tcp.more().await? == 0 => return Err(self.wrong("the end in the middle of an answer")),
-                None => {}
-            }
-        };
-        let length = match answer.framing() {
-            AnswerFraming::None => 0,
-            AnswerFraming::Length(length) => length,
-            AnswerFraming::Chunked | AnswerFraming::Close => return Err(self.wrong("a body whose length it does not say")),
-        };
-        if answer.status() != 200 {
-            return Err(self.refused(answer.status(), length.min(DOCUMENT_MAX) as usize).await);
+        match self {
+            Client::Http(client) => client.get(number).await,
+            Client::Native(client) => client.get(number).await,
         }
-        if let Some(wanted) = wanted
-            && length != wanted.len() as u64
-        {
-            return Err(self.wrong(format!("{length} bytes instead of {}", wanted.len())));
-        }
-        self.receive(length, wanted.filter(|_| self.load.options.check)).await
-    }
-
-    /// Receives a body, and compares it where that is wanted.
-    async fn receive(&mut self, length: u64, wanted: Option<&[u8]>) -> Result<()> {
-        let mut at = 0;
-        while at < length {
-            let most = (length - at).min(u64::from(RECEIVE_BYTES)) as u32;
-            let count = self.tcp.receive(&mut self.run, 0, most, &self.ledger).await?;
-            if count == 0 {
-                return Err(self.wrong(format!("{at} of {length} bytes")));
-            }
-            let got = &self.run.as_slice()[..count as usize];
-            if wanted.is_some_and(|wanted| wanted[at as usize..][..got.len()] != *got) {
-                return Err(self.wrong(format!("other bytes than were put, from byte {at} on")));
-            }
-            at += u64::from(count);
-        }
-        Ok(())
-    }
-
-    /// What an answer with another status says.
-    async fn refused(&mut self, status: u16, length: usize) -> Error {
-        while self.tcp.pending().len() < length && matches!(self.tcp.more().await, Ok(1..)) {}
-        let length = length.min(self.tcp.pending().len());
-        let document = String::from_utf8_lossy(&self.tcp.pending()[..length]).into_owned();
-        self.tcp.consume(length);
-        // Of an error's document what people read; all of it can be long.
-        let what = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Message>")).map_or(&*document, |(what, _)| what);
-        self.wrong(format!("status {status}: {}", what.replace("</Code><Message>", ": ")))
-    }
-
-    fn wrong(&self, what: impl std::fmt::Display) -> Error {
-        Error::new(ErrorKind::Protocol, format!("the S3 server {} sent {what}", self.load.address))
     }
 }
 
-async fn connected(load: &Load) -> Result<TcpStream> {
-    load.core.timeout(PATIENCE, TcpStream::connect(load.core.uring(), load.address)).await.map_err(Error::from)?
+/// Of an error's document what people read; all of it can be long.
+fn shown_error(document: &str) -> String {
+    let what = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Message>")).map_or(document, |(what, _)| what);
+    what.replace("</Code><Message>", ": ")
 }
 
 #[cfg(test)]
@@ -482,6 +452,8 @@ mod tests {
     fn options(endpoint: String, operation: Operation) -> Options {
         Options {
             endpoint,
+            rdma: "soft".into(),
+            is_busy: false,
             bucket: "bucket".into(),
             etag: None,
             key: ("key".into(), "secret".into()),

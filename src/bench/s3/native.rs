@@ -1,0 +1,108 @@
+//! A client of the native mode: a queue pair.
+
+use std::rc::Rc;
+
+use super::{Load, shown_error};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+use crate::mem::{Run, Slab};
+use crate::s3::client::native::{Answered, Ask, Came, Ground, Native};
+use crate::s3::rdma::connect::Terms;
+use crate::wire::s3::frame::Method;
+
+/// One request at a time, in messages that a block fits into.
+const TERMS: Terms = Terms { receive: 8192, depth: 1 };
+/// What of a message is for its head: what is longer goes to a window.
+const HEAD_BYTES: u64 = 1024;
+
+/// A session.
+pub struct Client {
+    load: Rc<Load>,
+    ground: Ground,
+    native: Native,
+    /// For an object on its way.
+    run: Option<Run>,
+}
+
+impl Client {
+    /// Connects a queue pair.
+    pub async fn connect(load: &Rc<Load>, ground: &Ground, slab: &Slab) -> Result<Client> {
+        let native = Native::connect(ground, load.address, &load.signer, TERMS).await?;
+        let run = slab.run(load.options.size_bytes.max(1) as u32)?;
+        Ok(Client { load: load.clone(), ground: ground.clone(), native, run: Some(run) })
+    }
+
+    /// Connects anew.
+    pub async fn again(&mut self) -> Result<()> {
+        self.native = Native::connect(&self.ground, self.load.address, &self.load.signer, TERMS).await?;
+        if self.run.is_none() {
+            self.run = Some(self.ground.slab.run(self.load.options.size_bytes.max(1) as u32)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the bucket; one that is there is as good.
+    pub async fn make_bucket(&mut self) -> Result<()> {
+        let fields = self.load.options.etag.as_ref().map_or_else(String::new, |etag| format!("x-basin-etag: {etag}\r\n"));
+        let target = format!("/{}", self.load.options.bucket);
+        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: &fields, body: None, into: None }).await?;
+        if matches!(answered.status, 200 | 409) { Ok(()) } else { Err(self.refused(&answered)) }
+    }
+
+    /// Puts an object.
+    pub async fn put(&mut self, number: u64) -> Result<()> {
+        let load = self.load.clone();
+        let bytes = load.bytes(number);
+        let mut run = self.taken()?;
+        run.set_len(bytes.len() as u32);
+        run.as_mut_slice().copy_from_slice(bytes);
+        let target = load.path(number);
+        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: "", body: Some(run), into: None }).await?;
+        if answered.status != 200 {
+            return Err(self.refused(&answered));
+        }
+        self.run = answered.sent;
+        Ok(())
+    }
+
+    /// Gets an object, which must be as it was put. Its checksum is compared in any case.
+    pub async fn get(&mut self, number: u64) -> Result<()> {
+        let load = self.load.clone();
+        let wanted = load.bytes(number);
+        let target = load.path(number);
+        let into = if load.options.size_bytes + HEAD_BYTES <= u64::from(TERMS.receive) {
+            None
+        } else {
+            let mut run = self.taken()?;
+            run.set_len(wanted.len() as u32);
+            Some(run)
+        };
+        let answered = self.native.ask(Ask { method: Method::Get, target: &target, fields: "", body: None, into }).await?;
+        if answered.status != 200 {
+            return Err(self.refused(&answered));
+        }
+        if answered.bytes != wanted.len() as u64 {
+            return Err(self.wrong(format!("{} bytes instead of {}", answered.bytes, wanted.len())));
+        }
+        if load.options.check && answered.bytes() != wanted {
+            return Err(self.wrong("other bytes than were put"));
+        }
+        if let Came::Run(run) | Came::None(Some(run)) | Came::Message(_, Some(run)) = answered.body {
+            self.run = Some(run);
+        }
+        Ok(())
+    }
+
+    fn taken(&mut self) -> Result<Run> {
+        self.run.take().ok_or_else(|| Error::new(ErrorKind::Failed, "the memory of a request that failed is not back"))
+    }
+
+    fn refused(&self, answered: &Answered) -> Error {
+        let document = String::from_utf8_lossy(answered.bytes());
+        self.wrong(format!("status {}: {}", answered.status, shown_error(&document)))
+    }
+
+    fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        Error::new(ErrorKind::Protocol, format!("the S3 server {} sent {what}", self.load.address))
+    }
+}
