@@ -14,6 +14,7 @@ mod network;
 mod pairs;
 mod rdma;
 mod s3;
+mod s3_rdma;
 mod store;
 mod veth;
 
@@ -30,7 +31,7 @@ pub struct Options {
     /// Pairs of runs in each comparison.
     #[arg(long, default_value_t = 20)]
     pairs: u32,
-    /// Seconds of one run: 3 for block, store and s3 and 2 for net without it.
+    /// Seconds of one run: 3 for block, store, s3 and s3-rdma, and 2 for net without it.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Block: the file or block device to read and write, made 1 GiB large if it does not exist; one below target/ without it. Its
@@ -41,7 +42,7 @@ pub struct Options {
     /// Rdma: the device, as in IFNAME:RDMA_DEV, whose port reaches itself.
     #[arg(long)]
     device: Option<String>,
-    /// Store, s3: only the case of this name; may be given several times.
+    /// Store, s3, s3-rdma: only the case of this name; may be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Block, passthrough, store, s3, rdma: count user-space instructions too, by perf or else by valgrind.
@@ -66,6 +67,7 @@ const COMPARISONS: &[Comparison] = &[
         "GET and PUT over HTTP of 4 KiB and 1 MiB, a processor for the server and one for the client: basin serve beside s3s-fs",
         s3::run,
     ),
+    ("s3-rdma", "GET and PUT one at a time: basin serve by RDMA, requests and all, beside the same over HTTP", s3_rdma::run),
     ("passthrough", "As block on an NVMe namespace, in the VM lab without --file: beside fio by io_uring_cmd", block::passthrough),
     ("rdma", "WRITE, READ and SEND of 64 KiB and 4 KiB by verbs: Basin beside perftest, in the VM lab without --device", rdma::run),
     ("veth", "RC of the soft HCA over AF_XDP, both ends busy: beside raw frames, and blocking TCP for information", veth::run),

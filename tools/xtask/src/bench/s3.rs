@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 /// The newest version that the compiler of this repository builds: later ones ask for Rust 1.96.
 const PEER_VERSION: &str = "0.14.1";
-const ACCESS_KEY: &str = "BENCHMARK";
-const SECRET_KEY: &str = "the secret of a benchmark";
-const MIB: u64 = 1 << 20;
+pub const ACCESS_KEY: &str = "BENCHMARK";
+pub const SECRET_KEY: &str = "the secret of a benchmark";
+pub const MIB: u64 = 1 << 20;
 /// Beyond a run's own seconds: objects are put and got before the clock starts.
-const SLACK: Duration = Duration::from_secs(120);
+pub const SLACK: Duration = Duration::from_secs(120);
 /// How long a server may take to make its store and to listen.
 const STARTED: Duration = Duration::from_secs(120);
 
@@ -119,9 +119,9 @@ const fn told(name: &'static str, digits: usize) -> Metric {
 }
 
 /// A server, which ends with this.
-struct Server {
+pub struct Server {
     group: Group,
-    address: SocketAddr,
+    pub address: SocketAddr,
 }
 
 /// Prints a table for each case chosen; whether all bounds were met.
@@ -156,7 +156,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Case>, String> {
     Ok(CASES.iter().filter(|case| only.is_empty() || only.iter().any(|name| case.name == name)).collect())
 }
 
-fn remove(path: &Path) {
+pub fn remove(path: &Path) {
     // One of the two is right, and neither where there is nothing.
     let _ = fs::remove_file(path);
     let _ = fs::remove_dir_all(path);
@@ -182,13 +182,13 @@ fn library(place: &Path) -> PathBuf {
     place.join("nodelay.so")
 }
 
-fn free_port() -> Result<SocketAddr, String> {
+pub fn free_port() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     listener.map_err(|error| format!("cannot listen: {error}"))
 }
 
 /// A command on the server's processor.
-fn on_first(program: &Path) -> Command {
+pub fn on_first(program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(program);
     command
@@ -220,7 +220,7 @@ fn peer_server(peer: &Path, place: &Path) -> Result<impl FnMut(SocketAddr) -> Co
 }
 
 impl Server {
-    fn start(command: &mut dyn FnMut(SocketAddr) -> Command, address: SocketAddr) -> Result<Server, String> {
+    pub fn start(command: &mut dyn FnMut(SocketAddr) -> Command, address: SocketAddr) -> Result<Server, String> {
         let mut command = command(address);
         let mut group = Group::spawn(command.stdout(Stdio::null()))?;
         let begun = Instant::now();
@@ -234,7 +234,7 @@ impl Server {
     }
 
     /// Its process: taskset has become it.
-    fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.group.child.id()
     }
 }
