@@ -199,7 +199,9 @@ fn loom(steps: &mut Steps, tree: &Tree) -> Outcome {
     // Loom replaces the atomics of the whole build, so it has a directory of its own. Three preemptions find nearly every fault
     // (loom's documentation, "Limiting the search space") and keep the search short.
     let mut command = cargo();
-    command.args(["test", "--lib", "--no-default-features", "--no-fail-fast", "loom", "--", "--show-output"]);
+    // The models take a second; what they are built of takes minutes, and fewer without optimization.
+    let plain = ["--config", "profile.dev.opt-level=0", "--config", "profile.dev.package.\"*\".opt-level=0"];
+    command.arg("test").args(plain).args(["--lib", "--no-default-features", "--no-fail-fast", "loom", "--", "--show-output"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.root.join("target/loom"));
     if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
         command.env("LOOM_MAX_PREEMPTIONS", "3");
