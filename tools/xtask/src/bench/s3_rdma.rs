@@ -105,9 +105,8 @@ fn compare(case: &Case, basin: &Path, place: &Path, options: &Options) -> Result
     let each = WAYS.each_ref().map(|way| move || measure(case, way, basin, place, seconds));
     let sides: Vec<Side> = each.iter().map(|side| side as Side).collect();
     let rounds = rounds(options.pairs, &sides)?;
-    println!(
-        "| median (min – max) | p50 µs | p99 µs | requests/s | server's CPU µs | client's CPU µs |\n| --- | ---: | ---: | ---: | ---: | ---: |"
-    );
+    println!("| median (min – max) | p50 µs | p99 µs | requests/s | server's CPU µs | client's CPU µs |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
     for (at, way) in WAYS.iter().enumerate() {
         let of = |metric: usize, digits| Spread::of(&rounds.iter().map(|round| round[at][metric]).collect::<Vec<_>>()).show(digits);
         println!("| {} | {} | {} | {} | {} | {} |", way.name, of(0, 1), of(1, 1), of(2, 0), of(3, 1), of(4, 1));
