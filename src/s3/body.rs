@@ -4,7 +4,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sha2::{Digest as _, Sha256};
 
 use super::auth::Payload;
-use super::checksum::{Algorithm, Digests, Kind};
+use super::checksum::{Algorithm, Digests, Kind, Running};
 use super::error::{Code, S3Error};
 use super::hasher::{self, Hasher};
 use super::http::stream::Stream;
@@ -18,12 +18,9 @@ use crate::wire::http::aws_chunked::{Found, Mode, Signature};
 use crate::wire::http::body::{BadBody, Body as Decoder, Wants};
 use crate::wire::http::head::Framing;
 
-/// The most bytes of one piece: an extent of the store.
-const PIECE: u32 = 1 << 20;
-/// The bytes of a piece where an MD5 is wanted: one is hashed while the next one comes.
-const PIECE_TO_HASH: u32 = 256 << 10;
-/// The bytes of a piece where it is not known how many come.
-const PIECE_OF_UNKNOWN: u32 = 256 << 10;
+/// The most bytes of one piece. Several make an extent of the store; while one is hashed the next one comes, and what was received is still
+/// in the processor's cache when it is summed.
+const PIECE: u32 = 256 << 10;
 /// Says that the body may come (RFC 9110, section 15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -66,6 +63,8 @@ pub struct Body<'a> {
     brought: u64,
     /// The CRC64NVME it was told to have beside what the request says, and that of what has come where nothing else computes it.
     told_crc: Option<(u64, Option<crc_fast::Digest>)>,
+    /// Its checksum is the CRC64NVME that whoever takes its pieces computes.
+    is_summed_apart: bool,
     /// Of the signed chunk that is being received.
     chunk: Option<(Sha256, Signature)>,
 }
@@ -109,6 +108,7 @@ impl<'a> Body<'a> {
             md5: None,
             brought: 0,
             told_crc: None,
+            is_summed_apart: false,
             chunk: None,
         }
     }
@@ -210,6 +210,14 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Who takes its pieces computes the CRC64NVME of all of them, and tells [`Body::digested`]: once is enough.
+    pub fn sum_apart(&mut self) {
+        self.is_summed_apart = self.algorithm() == Some(Algorithm::Crc64Nvme);
+        if self.is_summed_apart {
+            self.digests.checksum = None;
+        }
+    }
+
     /// The next piece of it, and nothing at its end.
     ///
     /// # Errors
@@ -240,10 +248,9 @@ impl<'a> Body<'a> {
             stream.write(&[CONTINUE]).await.map_err(|_| S3Error::new(Code::IncompleteBody))?;
         }
         let taken = self.decoder.as_ref().map_or(0, Decoder::payload_bytes);
-        let most = if self.md5.is_some() { PIECE_TO_HASH } else { PIECE };
         let size = match self.length {
-            Some(length) => length.saturating_sub(taken).min(u64::from(most)) as u32,
-            None => PIECE_OF_UNKNOWN,
+            Some(length) => length.saturating_sub(taken).min(u64::from(PIECE)) as u32,
+            None => PIECE,
         };
         if size == 0 {
             self.take(None, 0, 0).await?;
@@ -348,11 +355,12 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// What was computed, now that all of it is there and is what the request says.
+    /// What was computed, now that all of it is there and is what the request says. `crc` is the CRC64NVME of all pieces, by who took them.
     ///
     /// # Errors
     /// `XAmzContentSHA256Mismatch`, `BadDigest`, `IncompleteBody`, `SignatureDoesNotMatch`.
-    pub fn digested(&mut self) -> Result<Digested, S3Error> {
+    pub fn digested(&mut self, crc: Option<u64>) -> Result<Digested, S3Error> {
+        assert!(crc.is_some() || !self.is_summed_apart, "who sums a body tells the sum");
         let decoder = self.decoder.as_ref().expect("a body is held to its request before it is received");
         // What does not come by a stream was counted by who brought it.
         if self.elsewhere.is_none() && self.length.is_some_and(|length| length != decoder.payload_bytes()) {
@@ -372,7 +380,10 @@ impl<'a> Body<'a> {
         if !are_those {
             return Err(Code::MalformedTrailerError.into());
         }
-        let digests = std::mem::take(&mut self.digests);
+        let mut digests = std::mem::take(&mut self.digests);
+        if self.is_summed_apart {
+            digests.checksum = crc.map(Running::Known);
+        }
         if let (Payload::Sha256(said), Some(sha256)) = (&self.payload, digests.sha256) {
             let found: [u8; 32] = sha256.finalize().into();
             if found != *said {
@@ -435,7 +446,7 @@ impl<'a> Body<'a> {
             }
             document.extend_from_slice(run.as_slice());
         }
-        self.digested()?;
+        self.digested(None)?;
         Ok(document)
     }
 

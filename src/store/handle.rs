@@ -156,6 +156,7 @@ impl Store {
                 bytes: 0,
                 there: None,
                 is_broken: false,
+                crc: crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme),
             };
             PutWay::There(Box::new(far))
         };
@@ -500,6 +501,8 @@ struct FarPut {
     there: Option<Remote<put::Put>>,
     /// A piece could not be sent, or whoever wrote it gave up.
     is_broken: bool,
+    /// Of all bytes, for who writes them; its commit has its own.
+    crc: crc_fast::Digest,
 }
 
 fn parcels(data: Vec<Run>) -> Vec<Parcel> {
@@ -518,6 +521,7 @@ impl FarPut {
         if self.bytes + run.len() > DATA_MAX {
             self.send().await?;
         }
+        self.crc.update(run.as_slice());
         self.bytes += run.len();
         self.data.push(run);
         Ok(())
@@ -575,6 +579,14 @@ impl Put {
     /// Bytes so far.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// The CRC64NVME of its bytes so far.
+    pub fn crc64nvme(&self) -> u64 {
+        match &self.way {
+            PutWay::Here(put) => put.crc64nvme(),
+            PutWay::There(far) => far.crc.finalize(),
+        }
     }
 
     /// Takes the next piece, at most 1 MiB, and waits while too much is on its way. Runs of whole blocks that begin on one are written from

@@ -226,6 +226,11 @@ impl Put {
         self.size
     }
 
+    /// The CRC64NVME of its bytes so far.
+    pub fn crc64nvme(&self) -> u64 {
+        self.crc.finalize()
+    }
+
     /// Takes the next piece, at most 1 MiB, and waits while too much is on its way. Runs of whole blocks that begin on one are written from
     /// where they lie.
     ///

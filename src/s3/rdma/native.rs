@@ -186,25 +186,26 @@ struct Exchange {
 }
 
 /// What a client is told, before it is bytes.
-struct Reply {
+struct Reply<'a> {
     status: u16,
     /// Lines of HTTP.
     fields: Vec<u8>,
     bytes: u64,
     crc: u64,
-    body: ReplyBody,
+    body: ReplyBody<'a>,
 }
 
-impl Reply {
+impl Reply<'_> {
     /// Bytes of a body that it has.
     fn sent(&self) -> u64 {
         if matches!(self.body, ReplyBody::None) { 0 } else { self.bytes }
     }
 }
 
-enum ReplyBody {
+enum ReplyBody<'a> {
     None,
-    Window,
+    /// In the window, once these WRITEs are done.
+    Window(Push<'a>),
     /// In the message, from these pieces.
     Pieces(Vec<Shared>),
     Document(Vec<u8>),
@@ -226,7 +227,12 @@ impl Exchange {
         };
         // From here on the client may use the number again.
         self.open.borrow_mut().remove(&id);
-        if let Err(error) = self.send(id, &reply).await {
+        // The answer is behind the WRITEs on the same queue pair, and comes when they are done.
+        let mut sent = self.send(id, &reply).await;
+        if let ReplyBody::Window(writing) = reply.body {
+            sent = sent.and(writing.end().await.map(drop));
+        }
+        if let Err(error) = sent {
             tracing::debug!("an answer over RDMA: {error}");
             self.session.qp.force_error();
         }
@@ -235,7 +241,7 @@ impl Exchange {
 
     /// # Errors
     /// A transfer failed.
-    async fn answer(&self, asked: &frame::Request<'_>, message: &Shared) -> Result<Reply, S3Error> {
+    async fn answer<'a>(&'a self, asked: &frame::Request<'_>, message: &Shared) -> Result<Reply<'a>, S3Error> {
         let begun = self.rdma.core().now();
         let now_ms = unix_now_ns() / 1_000_000;
         let id = self.front.take_id();
@@ -308,7 +314,7 @@ impl Exchange {
     }
 
     /// Brings the body of an answer to where it is to go.
-    async fn reply(&self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply, S3Error> {
+    async fn reply<'a>(&'a self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
         let is_head = asked.method == Method::Head;
         let mut get = match answer.content {
             Content::Object(get) if !is_head => get,
@@ -322,14 +328,14 @@ impl Exchange {
             if bytes > window.bytes {
                 return Ok(too_long(bytes));
             }
-            let crc = match Push::new(self.rdma.core(), &self.session, window).get(&mut get).await {
-                Ok(crc) => crc,
+            let (crc, writing) = match Push::new(self.rdma.core(), &self.session, window).begin(&mut get).await {
+                Ok(begun) => begun,
                 Err(error) if self.session.qp.fault().is_some() => return Err(error),
                 // The store's: nothing of what was written counts.
                 Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
             };
-            let body = if bytes == 0 { ReplyBody::None } else { ReplyBody::Window };
-            return Ok(Reply { status, fields, bytes, crc: if bytes == 0 { 0 } else { crc }, body });
+            let (crc, body) = if bytes == 0 { (0, ReplyBody::None) } else { (crc, ReplyBody::Window(writing)) };
+            return Ok(Reply { status, fields, bytes, crc, body });
         }
         if bytes > self.room(fields.len()) {
             return Ok(too_long(bytes));
@@ -354,7 +360,7 @@ impl Exchange {
     }
 
     /// An answer whose body is a document or none.
-    async fn small(&self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply, S3Error> {
+    async fn small<'a>(&'a self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
         let is_head = asked.method == Method::Head;
         let Some(fields) = lines(&answer.headers) else { return Ok(broken()) };
         let document = match answer.content {
@@ -378,12 +384,11 @@ impl Exchange {
         self.ledger.copy(run.as_mut_slice(), &document);
         let mut push = Push::new(self.rdma.core(), &self.session, window);
         push.piece(run.freeze()).await?;
-        push.end().await?;
-        Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window })
+        Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window(push) })
     }
 
     /// An error's document, where it fits.
-    fn document(&self, answer: Answer, method: Method) -> Reply {
+    fn document(&self, answer: Answer, method: Method) -> Reply<'static> {
         let Some(fields) = lines(&answer.headers) else { return broken() };
         let document = match answer.content {
             Content::Document(document) if method != Method::Head && document.len() as u64 <= self.room(fields.len()) => document,
@@ -393,11 +398,11 @@ impl Exchange {
         Reply { status: answer.status, fields, bytes: document.len() as u64, crc, body: ReplyBody::Document(document) }
     }
 
-    async fn send(&self, id: u32, reply: &Reply) -> Result<(), S3Error> {
+    async fn send(&self, id: u32, reply: &Reply<'_>) -> Result<(), S3Error> {
         let gathered;
         let body = match &reply.body {
             ReplyBody::None => frame::Body::None,
-            ReplyBody::Window => frame::Body::Granted,
+            ReplyBody::Window(_) => frame::Body::Granted,
             ReplyBody::Document(document) => frame::Body::Inline(document),
             ReplyBody::Pieces(pieces) => match &pieces[..] {
                 [piece] => frame::Body::Inline(piece.as_slice()),
@@ -433,7 +438,7 @@ impl Exchange {
 }
 
 /// What does not fit, and what would be needed.
-fn too_long(bytes: u64) -> Reply {
+fn too_long(bytes: u64) -> Reply<'static> {
     Reply { status: 413, fields: Vec::new(), bytes, crc: 0, body: ReplyBody::None }
 }
 
@@ -444,7 +449,7 @@ fn told_apart(error: &S3Error) -> Answer {
 }
 
 /// What a client put years ago may be no field any more.
-fn broken() -> Reply {
+fn broken() -> Reply<'static> {
     Reply { status: 500, fields: Vec::new(), bytes: 0, crc: 0, body: ReplyBody::None }
 }
 

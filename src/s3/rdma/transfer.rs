@@ -1,8 +1,8 @@
 //! Bytes between a client's memory and the store: a body is READ into runs that are then written, an object is WRITTEN from the chunks
 //! it was read into.
 //!
-//! A few pieces are under way at a time. Whoever begins must end: only when no READ and no WRITE is under way any more may the client be
-//! answered, because from then on its memory is its own.
+//! A few pieces are under way at a time. Whoever begins must end: from the answer on a client's memory is its own. So an answer waits until no READ
+//! and no WRITE is under way any more, or it is a SEND behind the WRITEs on the same queue pair, which comes when they are done.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -214,17 +214,26 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's.
-    pub async fn get(mut self, get: &mut Get) -> Result<u64, S3Error> {
-        let mut outcome = Ok(());
-        while outcome.is_ok() {
-            outcome = match get.next().await {
+    pub async fn get(self, get: &mut Get) -> Result<u64, S3Error> {
+        let (_, tail) = self.begin(get).await?;
+        tail.end().await
+    }
+
+    /// Brings all of a get as far as the queue pair, and gives the CRC64NVME of it: what is sent on the queue pair from now on comes behind it.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`, or the store's; nothing is under way then.
+    pub async fn begin(mut self, get: &mut Get) -> Result<(u64, Push<'a>), S3Error> {
+        loop {
+            let outcome = match get.next().await {
                 Ok(Some(piece)) => self.piece(piece).await,
-                Ok(None) => break,
+                Ok(None) => return Ok((self.crc.finalize(), self)),
                 Err(failure) => Err(failure.into()),
             };
+            if let Err(error) = outcome {
+                let _ = self.end().await;
+                return Err(error);
+            }
         }
-        let ended = self.end().await;
-        outcome?;
-        ended
     }
 }

@@ -81,7 +81,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         rest = body.next().await?.map(|run| (run, 0));
     }
     form.end().map_err(malformed)?;
-    body.digested()?;
+    body.digested(None)?;
     lengths.check(file.bytes)?;
     let (put, md5) = file.gather.finish().await?;
     let checksum = Checksum { algorithm, kind: Kind::FullObject, value: file.checksum.finish().into() };

@@ -79,13 +79,14 @@ fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
 /// Writes a body to the store.
 async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: Algorithm) -> Result<(Put, Digested), S3Error> {
     body.begin(bucket.meta.etags == Etags::Md5, usual);
+    body.sum_apart();
     while let Some(run) = body.next().await? {
         put.write(run).await?;
         if put.size() > PUT_MAX {
             return Err(Code::EntityTooLarge.into());
         }
     }
-    let mut digested = body.digested()?;
+    let mut digested = body.digested(Some(put.crc64nvme()))?;
     // It may be known all the same, of who sends Content-MD5: all ETags of a bucket are of one kind.
     digested.md5 = digested.md5.filter(|_| bucket.meta.etags == Etags::Md5);
     Ok((put, digested))

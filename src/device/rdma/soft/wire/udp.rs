@@ -27,8 +27,12 @@ const BATCH: usize = 32;
 const BUFFER_BYTES: usize = (4096 + frame::OVERHEAD_MAX).next_multiple_of(64);
 /// Socket buffers asked for, so that a full window of 4 KiB packets and its bookkeeping in the kernel fits.
 const SOCKET_BYTES: usize = 4 << 20;
-/// The pause after an empty look at the socket: a tenth of what a loopback round trip takes.
+/// The pause after an empty look at the socket, at least: a tenth of what a loopback round trip takes.
 const IDLE_PAUSE: Nanos = Nanos::from_micros(2);
+/// And at most. In between it is this share of the time since the last packet, so that a socket that nobody uses costs nothing beside another
+/// wire, and one that is used is late by that share.
+const IDLE_PAUSE_MAX: Nanos = Nanos::from_micros(50);
+const IDLE_SHARE: u64 = 8;
 
 /// Room for one control message: the TOS or traffic class of a datagram, an `int` at most.
 const CONTROL_BYTES: usize = 32;
@@ -49,6 +53,8 @@ pub struct Udp {
     pushed: usize,
     incoming: Batch,
     look_at: Nanos,
+    /// When the last packet came or went.
+    used_at: Nanos,
     dropped: u64,
 }
 
@@ -151,7 +157,7 @@ impl Udp {
         // The interface's number means nothing to a peer.
         let address = SocketAddr::new(bound.ip(), bound.port());
         let (outgoing, incoming) = (Batch::new(), Batch::new());
-        Ok(Udp { socket, address, interface, link_mtu, outgoing, queued: 0, pushed: 0, incoming, look_at: Nanos::ZERO, dropped: 0 })
+        Ok(Udp { socket, address, interface, link_mtu, outgoing, queued: 0, pushed: 0, incoming, look_at: Nanos::ZERO, used_at: Nanos::ZERO, dropped: 0 })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -193,9 +199,12 @@ impl Udp {
         self.queued += 1;
     }
 
-    pub fn flush(&mut self, _now: Nanos) {
+    pub fn flush(&mut self, now: Nanos) {
         if self.queued > 0 {
             self.push_out();
+            // What is sent is answered.
+            self.used_at = now;
+            self.look_at = self.look_at.min(now.saturating_add(IDLE_PAUSE));
         }
     }
 
@@ -231,8 +240,11 @@ impl Udp {
                 break;
             }
         }
-        if taken == 0 {
-            self.look_at = now.saturating_add(IDLE_PAUSE);
+        if taken > 0 {
+            self.used_at = now;
+        } else {
+            let pause = Nanos(now.since(self.used_at).0 / IDLE_SHARE).clamp(IDLE_PAUSE, IDLE_PAUSE_MAX);
+            self.look_at = now.saturating_add(pause);
         }
         taken
     }
