@@ -157,7 +157,19 @@ impl Udp {
         // The interface's number means nothing to a peer.
         let address = SocketAddr::new(bound.ip(), bound.port());
         let (outgoing, incoming) = (Batch::new(), Batch::new());
-        Ok(Udp { socket, address, interface, link_mtu, outgoing, queued: 0, pushed: 0, incoming, look_at: Nanos::ZERO, used_at: Nanos::ZERO, dropped: 0 })
+        Ok(Udp {
+            socket,
+            address,
+            interface,
+            link_mtu,
+            outgoing,
+            queued: 0,
+            pushed: 0,
+            incoming,
+            look_at: Nanos::ZERO,
+            used_at: Nanos::ZERO,
+            dropped: 0,
+        })
     }
 
     pub fn address(&self) -> SocketAddr {
