@@ -98,6 +98,13 @@ pub struct Exhausted {
     pub total: u32,
 }
 
+impl Census {
+    /// Whether less than an eighth is free: that is for who ends something, not for who begins.
+    pub fn is_short(&self) -> bool {
+        self.free < self.total / 8
+    }
+}
+
 impl From<Exhausted> for Error {
     fn from(exhausted: Exhausted) -> Error {
         Error::new(ErrorKind::Unavailable, format!("the region is exhausted: {exhausted}"))

@@ -12,6 +12,7 @@ use super::meta::Checksum;
 use super::rdma::transfer::{Pull, lease};
 use super::request::Request;
 use super::service::headers::{Said, checksum_of};
+use crate::base::Nanos;
 use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::wire::http::aws_chunked::{Found, Mode, Signature};
@@ -21,8 +22,26 @@ use crate::wire::http::head::Framing;
 /// The most bytes of one piece. Several make an extent of the store; while one is hashed the next one comes, and what was received is still
 /// in the processor's cache when it is summed.
 const PIECE: u32 = 256 << 10;
+/// What a body must bring a second, over all the time in which it was waited for, beyond a while that everyone has. Who brings less keeps memory
+/// from others (which is what he may want), and is sent away.
+const SLOWEST: Pace = Pace { bytes_per_second: 1 << 10, grace: Nanos::from_secs(30) };
+/// And while there is little memory.
+const SLOWEST_IF_SHORT: Pace = Pace { bytes_per_second: 64 << 10, grace: Nanos::from_secs(5) };
 /// Says that the body may come (RFC 9110, section 15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// How slow a client may be.
+struct Pace {
+    bytes_per_second: u64,
+    grace: Nanos,
+}
+
+impl Pace {
+    /// How long one who has brought so many bytes may be waited for, in all.
+    fn allows(&self, bytes: u64) -> Nanos {
+        Nanos::from_millis(bytes.saturating_mul(1000) / self.bytes_per_second).saturating_add(self.grace)
+    }
+}
 
 /// Where a body is, if it does not come by a stream.
 pub enum Elsewhere {
@@ -46,6 +65,8 @@ pub struct Body<'a> {
     awaits_word: bool,
     /// What it is made of, once that is known.
     decoder: Option<Decoder>,
+    /// How long the client was waited for.
+    waited: Nanos,
     /// It cannot be told any more where it ends.
     is_broken: bool,
     payload: Payload,
@@ -98,6 +119,7 @@ impl<'a> Body<'a> {
             framing,
             awaits_word: false,
             decoder: None,
+            waited: Nanos::ZERO,
             is_broken: false,
             payload: Payload::Unsigned,
             length: Some(0),
@@ -294,6 +316,7 @@ impl<'a> Body<'a> {
     /// Receives until so many bytes are there, or the end is; without a place for payload there may be none.
     async fn take(&mut self, mut run: Option<&mut Run>, mut filled: u32, size: u32) -> Result<u32, S3Error> {
         loop {
+            let patience = self.patience();
             let (Some(decoder), Some(stream)) = (&mut self.decoder, &mut self.stream) else { return Ok(0) };
             match decoder.wants() {
                 Wants::End => return Ok(filled),
@@ -304,7 +327,10 @@ impl<'a> Body<'a> {
                 Wants::Data(most) => {
                     let run = run.as_deref_mut().expect("there is room, so there is a run");
                     let most = most.min(u64::from(size - filled)) as u32;
-                    let count = match stream.receive(run, filled, most).await {
+                    let begun = self.core.now();
+                    let got = stream.receive(patience, run, filled, most).await;
+                    self.waited = self.waited.saturating_add(self.core.now().since(begun));
+                    let count = match got {
                         Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
                         Ok(count) => count,
                         Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
@@ -327,17 +353,29 @@ impl<'a> Body<'a> {
                     stream.consume(step.used);
                     match step.found {
                         Some(found) => self.found(found)?,
-                        None if step.used == 0 => match stream.more().await {
-                            Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
-                            Ok(_) => {}
-                            Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
-                            Err(_) => return Err(self.broken_with(Code::IncompleteBody)),
-                        },
+                        None if step.used == 0 => {
+                            let begun = self.core.now();
+                            let more = stream.more_within(patience).await;
+                            self.waited = self.waited.saturating_add(self.core.now().since(begun));
+                            match more {
+                                Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
+                                Ok(_) => {}
+                                Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
+                                Err(_) => return Err(self.broken_with(Code::IncompleteBody)),
+                            }
+                        }
                         None => {}
                     }
                 }
             }
         }
+    }
+
+    /// How long the client may be waited for now.
+    fn patience(&self) -> Nanos {
+        let pace = if self.slab.census().is_short() { SLOWEST_IF_SHORT } else { SLOWEST };
+        let taken = self.decoder.as_ref().map_or(0, Decoder::payload_bytes);
+        pace.allows(taken).since(self.waited).min(pace.grace)
     }
 
     /// A chunk begins or ends.

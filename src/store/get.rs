@@ -16,14 +16,18 @@ use super::index::Version;
 use super::log::Written;
 use super::put::Held;
 use super::read::{Found, Read};
+use crate::base::Nanos;
 use crate::base::error::ErrorKind;
 use crate::mem::{Run, Shared};
 use crate::reactor::Task;
 use crate::wire::store::item::{ExtentRef, Fields};
 use crate::wire::store::shard;
 
-/// Extents that are read ahead: 4 MiB of memory.
+/// Extents that are read ahead while there is memory for that: 4 MiB.
 const AHEAD: usize = 4;
+/// How long to wait for memory that others have, and how often to look.
+const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
+const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
 
 /// An object being read.
 pub struct Get {
@@ -74,7 +78,7 @@ impl Engine {
                 let held = Held::new(self);
                 let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
                 held.join(&extents);
-                let (version, read) = match self.item(&self.inner.reader, bucket, name, which, 0..0).await? {
+                let (version, read) = match self.patiently(async || self.item(&self.inner.reader, bucket, name, which, 0..0).await).await? {
                     (found, read) if found.sequence == version.sequence => (found, read),
                     // Overwritten between the look and the read.
                     _ => continue,
@@ -114,9 +118,9 @@ impl Engine {
         let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
         let part = range.start as u32..range.end as u32;
         let (kept, read) = match self.item(reader, bucket, name, which, part.clone()).await {
-            // Others were faster and have the memory of the cache.
-            Err(failure) if kept.is_some() && is_short_of_memory(&failure) => {
-                (None, self.item(&self.inner.reader, bucket, name, which, part).await?)
+            // Others were faster and have the memory.
+            Err(failure) if is_short_of_memory(&failure) => {
+                (None, self.patiently(async || self.item(&self.inner.reader, bucket, name, which, part.clone()).await).await?)
             }
             read => (kept, read?),
         };
@@ -134,7 +138,7 @@ impl Engine {
 
 /// Whether there was no memory for it.
 fn is_short_of_memory(failure: &Failure) -> bool {
-    matches!(failure, Failure::Failed(error) if error.kind() == ErrorKind::Unavailable && error.errno().is_none())
+    matches!(failure, Failure::Failed(error) if error.kind() == ErrorKind::Busy && error.errno().is_none())
 }
 
 /// A part of an extent that is to be read.
@@ -196,7 +200,8 @@ impl Get {
 impl Extents {
     /// What was asked for of the next one.
     async fn next(&mut self, engine: &Engine) -> Outcome<Option<Vec<Shared>>> {
-        while self.reading.len() < AHEAD
+        let is_short = engine.slab().census().is_short();
+        while self.reading.len() < if is_short { 1 } else { AHEAD }
             && !self.left.is_empty()
             && let Some(permit) = engine.inner.read_permits.try_lock(0)
         {
@@ -266,7 +271,9 @@ impl Engine {
             let kept = cache.as_ref().and_then(|cache| Some((cache.reader(&self.inner.reader, at.item_bytes)?, cache)));
             let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
             let (kept, found) = match reader.item(&at, part.clone()).await.map_err(Failure::from) {
-                Err(failure) if kept.is_some() && is_short_of_memory(&failure) => (None, self.inner.reader.item(&at, part.clone()).await?),
+                Err(failure) if is_short_of_memory(&failure) => {
+                    (None, self.patiently(async || Ok(self.inner.reader.item(&at, part.clone()).await?)).await?)
+                }
                 found => (kept, found?),
             };
             match found {
@@ -278,6 +285,18 @@ impl Engine {
                 }
                 Found::Item(_) => return Err(corrupt(name, at.address)),
                 Found::NoItem | Found::Rotten(_) => before = Some(at),
+            }
+        }
+    }
+
+    /// Reads what is read once there is memory for it.
+    async fn patiently<T>(&self, read: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
+        let core = &self.inner.core;
+        let until = core.now().saturating_add(MEMORY_PATIENCE);
+        loop {
+            match read().await {
+                Err(failure) if is_short_of_memory(&failure) && core.now() < until => core.sleep(MEMORY_LOOK).await,
+                outcome => return outcome,
             }
         }
     }

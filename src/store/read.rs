@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::log::Written;
 use super::segments::Segments;
-use crate::base::{Lba, Result, limits};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Lba, Result, limits};
 use crate::device::block::Disk;
-use crate::mem::{Gather, Run, Slab};
+use crate::mem::{Exhausted, Gather, Run, Slab};
 use crate::wire::store::item::{Fields, Head, What};
 use crate::wire::store::{DATA_BLOCK, checksums_of_parts};
 
@@ -98,7 +99,7 @@ impl Reader {
         let whole = (address + u64::from(bytes)).next_multiple_of(block) - from;
         let lba = Lba(from / block);
         let runs = if whole <= limits::IO_MAX_BYTES.into() {
-            let read = self.disk.read(lba, self.slab.run(whole as u32)?).await;
+            let read = self.disk.read(lba, self.slab.run(whole as u32).map_err(no_memory)?).await;
             vec![read.map_err(|failed| self.disk.explain("reading the store:", lba, failed))?]
         } else {
             self.long(lba, whole).await?
@@ -114,7 +115,7 @@ impl Reader {
             let mut gather = Gather::with_room(2);
             let most = (bytes - at).min(limits::GATHER_MAX_BYTES.into()) as u32;
             while gather.len_bytes() < most {
-                let run = self.slab.run((most - gather.len_bytes()).min(limits::IO_MAX_BYTES))?;
+                let run = self.slab.run((most - gather.len_bytes()).min(limits::IO_MAX_BYTES)).map_err(no_memory)?;
                 gather.push(run).unwrap_or_else(|_| unreachable!("it is within the bounds of a gather"));
             }
             reads.push((self.disk.read_gather(lba, gather), lba));
@@ -127,6 +128,12 @@ impl Reader {
         }
         Ok(runs)
     }
+}
+
+/// Others have the memory for it: it may be tried again.
+fn no_memory(exhausted: Exhausted) -> Error {
+    let what = format!("reading the store: {exhausted}");
+    Error::new(ErrorKind::Busy, what).remedy("give it more memory, or let fewer read at a time")
 }
 
 /// What a head says of the data behind it.

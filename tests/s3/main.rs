@@ -117,3 +117,11 @@ fn idle_connections_cost_little() {
     let server = Server::start(1);
     server.script(&python, "idle.py", &["1500", "--most", "64K"]);
 }
+
+/// Slow clients keep neither memory nor connections from others: of each core's memory 64 MiB are for bodies, and they could hold more.
+#[test]
+fn slow_clients_are_sent_away() {
+    let Some(python) = python() else { return };
+    let server = Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "96M")]);
+    server.script(&python, "slow.py", &[]);
+}

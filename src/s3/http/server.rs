@@ -59,6 +59,7 @@ pub struct Door {
 pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connections: &Connections, most: usize) -> Result<()> {
     let core = shared.service.core().clone();
     let Door { listener, tls } = door;
+    let slab = shared.service.store().slab();
     loop {
         if connections.count() >= most {
             connections.0.held.add(1);
@@ -76,8 +77,8 @@ pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connection
         };
         let open = connections.begin();
         let stream = match tls {
-            None => Stream::plain(&core, ledger, tcp),
-            Some(tls) => match Stream::tls(&core, ledger, tls, tcp) {
+            None => Stream::plain(&core, ledger, slab, tcp),
+            Some(tls) => match Stream::tls(&core, ledger, slab, tls, tcp) {
                 Ok(stream) => stream,
                 Err(error) => {
                     tracing::warn!("a connection was closed: {error:#}");

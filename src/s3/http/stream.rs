@@ -1,17 +1,22 @@
 //! The bytes of a connection, and how long it may take over them.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 
 use super::tls::Tls;
 use super::tls::stream::TlsStream;
 use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
-use crate::mem::{Ledger, Run};
+use crate::mem::{Ledger, Run, Slab};
 use crate::reactor::Core;
 
 /// How long a peer may take to send or take more of a message.
 const PATIENCE: Nanos = Nanos::from_secs(30);
+/// And while there is little memory, which those who are slow keep from others.
+const PATIENCE_IF_SHORT: Nanos = Nanos::from_secs(5);
+/// How often that is looked at.
+const LOOK: Nanos = Nanos::from_secs(1);
 
 /// How long what a peer still sends is read once it has its answer.
 const LINGER: Nanos = Nanos::from_secs(2);
@@ -20,6 +25,8 @@ const LINGER: Nanos = Nanos::from_secs(2);
 pub struct Stream {
     core: Core,
     ledger: Ledger,
+    /// The memory that pieces of messages are in.
+    slab: Slab,
     way: Way,
 }
 
@@ -32,17 +39,17 @@ enum Way {
 
 impl Stream {
     /// A connection without encryption.
-    pub fn plain(core: &Core, ledger: &Ledger, tcp: TcpStream) -> Stream {
-        Stream { core: core.clone(), ledger: ledger.clone(), way: Way::Plain(tcp) }
+    pub fn plain(core: &Core, ledger: &Ledger, slab: &Slab, tcp: TcpStream) -> Stream {
+        Stream { core: core.clone(), ledger: ledger.clone(), slab: slab.clone(), way: Way::Plain(tcp) }
     }
 
     /// A connection behind TLS, of which nothing can be read or written before [`Stream::begin`].
     ///
     /// # Errors
     /// TLS cannot be had.
-    pub fn tls(core: &Core, ledger: &Ledger, tls: &Rc<Tls>, tcp: TcpStream) -> Result<Stream> {
+    pub fn tls(core: &Core, ledger: &Ledger, slab: &Slab, tls: &Rc<Tls>, tcp: TcpStream) -> Result<Stream> {
         let way = Way::Tls(Box::new(TlsStream::new(core, tls, tcp)?));
-        Ok(Stream { core: core.clone(), ledger: ledger.clone(), way })
+        Ok(Stream { core: core.clone(), ledger: ledger.clone(), slab: slab.clone(), way })
     }
 
     /// Makes what has to be made before the first byte: a handshake, in `patience` at most.
@@ -115,11 +122,11 @@ impl Stream {
     /// Receives up to `most` bytes into a run's view from `at` on; none at the end.
     ///
     /// # Errors
-    /// The connection failed, or the peer took too long.
-    pub async fn receive(&mut self, run: &mut Run, at: u32, most: u32) -> Result<u32> {
+    /// The connection failed, or the peer took longer than `patience` (`ETIMEDOUT`): nothing is lost then, and it may be tried again.
+    pub async fn receive(&mut self, patience: Nanos, run: &mut Run, at: u32, most: u32) -> Result<u32> {
         match &mut self.way {
-            Way::Plain(tcp) => self.core.timeout(PATIENCE, tcp.receive(run, at, most, &self.ledger)).await,
-            Way::Tls(tls) => self.core.timeout(PATIENCE, tls.receive(run, at, most)).await,
+            Way::Plain(tcp) => self.core.timeout(patience, tcp.receive(run, at, most, &self.ledger)).await,
+            Way::Tls(tls) => self.core.timeout(patience, tls.receive(run, at, most)).await,
         }
         .map_err(Error::from)?
     }
@@ -154,9 +161,24 @@ impl Stream {
     pub async fn write(&mut self, pieces: &[&[u8]]) -> Result<()> {
         // A mebibyte in this time is slower than any link that is of use.
         match &mut self.way {
-            Way::Plain(tcp) => self.core.timeout(PATIENCE, tcp.write_pieces(pieces)).await,
-            Way::Tls(tls) => self.core.timeout(PATIENCE, tls.write(pieces)).await,
+            Way::Plain(tcp) => patiently(&self.core, &self.slab, tcp.write_pieces(pieces)).await,
+            Way::Tls(tls) => patiently(&self.core, &self.slab, tls.write(pieces)).await,
         }
-        .map_err(Error::from)?
+    }
+}
+
+/// Waits for a peer as long as there is memory for that.
+async fn patiently(core: &Core, slab: &Slab, written: impl Future<Output = Result<()>>) -> Result<()> {
+    let (mut written, begun) = (pin!(written), core.now());
+    loop {
+        match core.timeout(LOOK, written.as_mut()).await {
+            Ok(written) => return written,
+            Err(late) => {
+                let patience = if slab.census().is_short() { PATIENCE_IF_SHORT } else { PATIENCE };
+                if core.now().since(begun) >= patience {
+                    return Err(late.into());
+                }
+            }
+        }
     }
 }

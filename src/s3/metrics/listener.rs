@@ -55,7 +55,7 @@ pub async fn serve(watched: Rc<Watched>, listener: TcpListener) {
             }
         };
         // Nothing of it is payload.
-        let stream = Stream::plain(&core, &Ledger::new(), tcp);
+        let stream = Stream::plain(&core, &Ledger::new(), watched.store.slab(), tcp);
         let (watched, here) = (watched.clone(), Open::new(&open));
         let task = async move {
             let (peer, ended) = (stream.peer(), requests(&watched, stream).await);

@@ -44,10 +44,11 @@ fn failed(session: &Session) -> S3Error {
 pub async fn lease(core: &Core, slab: &Slab, bytes: u32) -> Result<Run, S3Error> {
     let until = core.now().saturating_add(MEMORY_PATIENCE);
     loop {
-        match slab.run(bytes) {
-            Ok(run) => return Ok(run),
-            Err(_) if core.now() < until => core.sleep(MEMORY_LOOK).await,
-            Err(_) => return Err(Code::SlowDown.into()),
+        let leased = if slab.census().is_short() { None } else { slab.run(bytes).ok() };
+        match leased {
+            Some(run) => return Ok(run),
+            None if core.now() < until => core.sleep(MEMORY_LOOK).await,
+            None => return Err(Code::SlowDown.into()),
         }
     }
 }
