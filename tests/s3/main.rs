@@ -5,6 +5,7 @@
 
 mod server;
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -124,4 +125,16 @@ fn slow_clients_are_sent_away() {
     let Some(python) = python() else { return };
     let server = Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "96M")]);
     server.script(&python, "slow.py", &[]);
+}
+
+/// Mixed operations, and after each round the memory there was: `BASIN_SOAK=10000000` for as many.
+#[test]
+fn memory_stays_what_it_is() {
+    let Some(python) = python() else { return };
+    let operations = std::env::var("BASIN_SOAK").unwrap_or_else(|_| "40000".to_owned());
+    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let server = Server::start_at(2, "4G", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    let mut soak = server.command(&python, "soak.py", &[env!("CARGO_BIN_EXE_basin"), &operations]);
+    soak.env("BASIN_S3_METRICS", format!("http://{metrics}/metrics"));
+    assert!(soak.status().unwrap().success(), "soak.py failed");
 }
