@@ -56,8 +56,8 @@ class Front:
         self.host = os.environ["BASIN_S3_ENDPOINT"].removeprefix("http://")
         self.key, self.secret = (os.environ[f"BASIN_S3_{user}_{part}"] for part in ("KEY", "SECRET"))
 
-    def ask(self, method, path, fields=(), body=b""):
-        """Status, fields in lower case, and body."""
+    def ask(self, method, path, fields=(), body=b"", unsigned=()):
+        """Status, fields in lower case, and body. Those of `unsigned` are put in behind the signature."""
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         path, _, query = path.partition("?")
         lines = {"host": self.host, "x-amz-date": now, "x-amz-content-sha256": "UNSIGNED-PAYLOAD", **dict(fields)}
@@ -69,6 +69,7 @@ class Front:
         for part in (*scope.split("/"), text):
             key = hmac.new(key, part.encode(), hashlib.sha256).digest()
         lines["authorization"] = f"AWS4-HMAC-SHA256 Credential={self.key}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
+        lines.update(unsigned)
         connection = http.client.HTTPConnection(self.host, timeout=PATIENCE_S)
         connection.request(method, path + ("?" + query if query else ""), body=body, headers=lines)
         answer = connection.getresponse()
@@ -461,6 +462,10 @@ def hipobj(device, front):
         assert tried.status == status, (tried.status, status, op, target, size, changed)
         if "protocol" in changed:
             assert tried.answer["x-amz-rdma-protocol-status"] == "unsupported"
+    # What somebody has put in on the way is not taken.
+    known = {**HIPOBJ, "x-amz-rdma-op": "PUT", "x-amz-rdma-target": f"{BUCKET}/x", "x-amz-rdma-size": "10", "x-amz-rdma-cookie": "1"}
+    asked = front.ask("POST", "/.hipobj-rc/prepare", known, unsigned={"x-amz-rdma-psn": "000001", "x-amz-rdma-token": "0" * 88})
+    assert asked[0] == 403, asked[0]
     # Another's cookie, queue pair and user get nothing, and the transfer goes on all the same.
     other = Front("ALT")
     assert Transfer(device, other, "GET", f"{BUCKET}/4096", 10).status == 403
