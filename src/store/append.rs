@@ -31,7 +31,8 @@ impl Engine {
         let mut fields = Fields { part: 1, ..added };
         if let Some(version) = there {
             let inline = if version.has_extents { 0 } else { version.size as u32 };
-            whole.join(&self.inner.catalog.borrow().extents_of(version.sequence).to_vec());
+            let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
+            whole.join(&extents);
             let (found, read) = self.item(&self.inner.reader, bucket, &name, Which::Newest, 0..inline).await?;
             assert_eq!(found.sequence, version.sequence, "nobody else changes a name that is locked");
             if inline > 0 {
