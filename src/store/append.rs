@@ -128,9 +128,8 @@ mod tests {
             assert!(matches!(append(&store, bucket, b"a", b"other", Some(stale)).await, Err(Failure::Precondition(_))));
             assert!(matches!(append(&store, bucket, b"a", b"first", None).await, Err(Failure::Precondition(_))));
             wanted[0].1.extend_from_slice(b"more");
-            store.close().await.unwrap();
             let live = store.engine().segments().usage().live;
-            drop(store);
+            store.close().await.unwrap();
             let store = open(3).await;
             for (name, bytes, _) in &wanted {
                 assert_eq!(all(&store, bucket, name).await, *bytes);
@@ -174,7 +173,6 @@ mod tests {
             assert_eq!(part, bytes[100..bytes.len() - 1]);
             drop(get);
             store.close().await.unwrap();
-            drop(store);
             let store = open(3).await;
             assert_eq!(all(&store, bucket, b"log").await, bytes);
             store.close().await.unwrap();

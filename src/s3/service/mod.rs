@@ -275,6 +275,11 @@ impl Service {
         let keys = Keys { users: &self.inner.users, seal: &self.inner.seal, now_ms: request.now_ms };
         let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &keys);
         let verified = verified.inspect_err(|error| self.inner.counters.refused(error.code))?;
+        if verified.token.is_some() && verified.service != auth::Service::S3Express {
+            // There are no others than those of sessions.
+            self.inner.counters.refused(Code::InvalidToken);
+            return Err(Code::InvalidToken.into());
+        }
         if verified.how == How::Anonymous && SIGNED.iter().any(|name| request.param(name).is_some()) {
             // Half a signature is none, and is not taken for nobody's request.
             self.inner.counters.refused(Code::AuthorizationQueryParametersError);
@@ -476,5 +481,43 @@ impl From<Failure> for S3Error {
             }
         };
         code.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::access::users::UserConfig;
+    use crate::s3::session::Mode;
+    use auth::Credentials as _;
+
+    fn users(access_key: &str) -> Users {
+        let json = format!(r#"[{{"name": "u", "access_keys": [{{"access_key": "{access_key}", "secret_key": "a long secret"}}]}}]"#);
+        Users::new(&serde_json::from_str::<Vec<UserConfig>>(&json).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_secrets_of_a_session_end_with_it_and_with_its_user() {
+        let users = users("first");
+        let seal = Seal::new(&[1; 16], &users);
+        let session = |access_key: &str| Session {
+            bucket: 1,
+            created_ms: 2,
+            mode: Mode::ReadWrite,
+            expires_ms: 5000,
+            access_key: access_key.into(),
+        };
+        let token = seal.token(&session("first"));
+        let given = seal.credentials(&token);
+        let secret = |now_ms, access_key: &str, token: &str| Keys { users: &users, seal: &seal, now_ms }.secret(access_key, Some(token));
+        assert!(secret(4999, &given.access_key, &token).is_ok_and(|secret| secret == Secret::new(given.secret.as_str())));
+        assert_eq!(secret(5000, &given.access_key, &token), Err(Refusal::ExpiredToken));
+        assert_eq!(secret(0, "first", &token), Err(Refusal::BadToken), "the user's own key");
+        assert_eq!(secret(0, &given.access_key, "AAAA"), Err(Refusal::BadToken));
+        // The user has gone, and the seal has not: no core has it so, but it would hold.
+        let gone = seal.token(&session("second"));
+        assert_eq!(secret(0, &seal.credentials(&gone).access_key, &gone), Err(Refusal::BadToken));
+        let own = Keys { users: &users, seal: &seal, now_ms: 0 };
+        assert!(own.secret("first", None).is_ok() && own.secret(&given.access_key, None) == Err(Refusal::Unknown));
     }
 }
