@@ -28,15 +28,16 @@ macro_rules! operations {
 }
 
 operations! {
-    AbortMultipartUpload, CompleteMultipartUpload, CopyObject, CreateBucket, CreateMultipartUpload, CreateSession,
-    DeleteBucket, DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy,
+    AbortMultipartUpload, CompleteMultipartUpload, CopyObject, CreateBucket, CreateMultipartUpload, CreateSession, DeleteBucket,
+    DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy,
     DeleteBucketTagging, DeleteObject, DeleteObjectTagging, DeleteObjects, DeletePublicAccessBlock, GetBucketAcl, GetBucketCors,
     GetBucketEncryption, GetBucketLifecycleConfiguration, GetBucketLocation, GetBucketLogging, GetBucketNotificationConfiguration,
     GetBucketOwnershipControls, GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning,
     GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLockConfiguration, GetObjectTagging, GetPublicAccessBlock, HeadBucket,
-    HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts, PostObject, PutBucketAcl,
-    PutBucketCors, PutBucketLifecycleConfiguration, PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning,
-    PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart, UploadPartCopy,
+    HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts,
+    PostObject, PutBucketAcl, PutBucketCors, PutBucketLifecycleConfiguration, PutBucketOwnershipControls, PutBucketPolicy,
+    PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart,
+    UploadPartCopy,
 }
 
 use Operation as Op;

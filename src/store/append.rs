@@ -94,7 +94,8 @@ mod tests {
             let mut rng = Rng::seeded(1);
             let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
             format(&world.disk, &world.slab, &config, &mut rng).await.unwrap();
-            let open = async |seed| Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(seed)).await.unwrap();
+            let open =
+                async |seed| Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(seed)).await.unwrap();
             let store = open(2).await;
             let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
             let mut wanted = Vec::new();
@@ -152,7 +153,8 @@ mod tests {
         let run = async move {
             let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
             format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
-            let open = async |seed| Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(seed)).await.unwrap();
+            let open =
+                async |seed| Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(seed)).await.unwrap();
             let store = open(2).await;
             let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
             let (mut seen, mut bytes) = (None, Vec::new());

@@ -108,7 +108,9 @@ impl History {
     /// Whether somebody who looked from `began` on may have seen these tags of the version with this time by now.
     fn may_have_tags(&self, name: &[u8], time: u64, began: u64, tags: u64) -> bool {
         let changes = self.tags.borrow().get(&(name.to_vec(), time)).cloned().unwrap_or_default();
-        may_be(&changes, began, Some(tags)) || self.tagging.borrow().contains(&(name.to_vec(), tags)) || self.renamed.borrow().contains(name)
+        may_be(&changes, began, Some(tags))
+            || self.tagging.borrow().contains(&(name.to_vec(), tags))
+            || self.renamed.borrow().contains(name)
     }
 
     /// The version with this time has these tags from the start, if it ever is; or has them now, once for all.

@@ -186,7 +186,10 @@ pub(super) enum Target {
     Object,
     /// More of one that is there.
     More,
-    Part { upload: u64, number: u16 },
+    Part {
+        upload: u64,
+        number: u16,
+    },
 }
 
 /// A put under way.

@@ -93,7 +93,9 @@ fn check_offset(there: Option<&There>, offset: u64, expect: Expect) -> Result<()
     }
     let size = version.map_or(0, |version| version.size);
     if size != offset {
-        return Err(S3Error::new(Code::InvalidWriteOffset).field("ProposedOffset", offset.to_string()).field("ObjectSize", size.to_string()));
+        return Err(S3Error::new(Code::InvalidWriteOffset)
+            .field("ProposedOffset", offset.to_string())
+            .field("ObjectSize", size.to_string()));
     }
     if version.is_some_and(|version| version.parts.max(1) >= PARTS_MAX) {
         return Err(Code::TooManyParts.into());

@@ -184,7 +184,11 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
     for (_, bucket) in call.store().buckets() {
         let meta = BucketMeta::parse(&bucket.properties).map_err(readable)?;
         let Ok(name) = std::str::from_utf8(&bucket.name) else { continue };
-        if meta.is_directory || (meta.owner != user.id && !user.is_admin) || !name.starts_with(prefix) || (!behind.is_empty() && name <= behind) {
+        if meta.is_directory
+            || (meta.owner != user.id && !user.is_admin)
+            || !name.starts_with(prefix)
+            || (!behind.is_empty() && name <= behind)
+        {
             continue;
         }
         if found.len() == most as usize {

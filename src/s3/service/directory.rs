@@ -143,9 +143,7 @@ pub fn admit(call: &Call<'_>, operation: Operation) -> Result<(), S3Error> {
         (Operation::ListObjects, _) => {
             Err(S3Error::with(Code::NotSupported, "A directory bucket does not have ListObjects: use ListObjectsV2"))
         }
-        (_, Place::Nowhere) => {
-            Err(S3Error::with(Code::MethodNotAllowed, format!("A directory bucket does not have {}", operation.name())))
-        }
+        (_, Place::Nowhere) => Err(S3Error::with(Code::MethodNotAllowed, format!("A directory bucket does not have {}", operation.name()))),
         _ => Ok(()),
     }
 }

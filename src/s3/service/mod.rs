@@ -500,13 +500,8 @@ mod tests {
     fn the_secrets_of_a_session_end_with_it_and_with_its_user() {
         let users = users("first");
         let seal = Seal::new(&[1; 16], &users);
-        let session = |access_key: &str| Session {
-            bucket: 1,
-            created_ms: 2,
-            mode: Mode::ReadWrite,
-            expires_ms: 5000,
-            access_key: access_key.into(),
-        };
+        let session =
+            |access_key: &str| Session { bucket: 1, created_ms: 2, mode: Mode::ReadWrite, expires_ms: 5000, access_key: access_key.into() };
         let token = seal.token(&session("first"));
         let given = seal.credentials(&token);
         let secret = |now_ms, access_key: &str, token: &str| Keys { users: &users, seal: &seal, now_ms }.secret(access_key, Some(token));

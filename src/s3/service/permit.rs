@@ -67,13 +67,7 @@ impl<'a> Call<'a> {
     }
 
     /// Decides, with what the request says.
-    fn decide<T>(
-        &self,
-        action: Action,
-        target: Target<'_>,
-        tags: (Tags<'_>, Tags<'_>),
-        judge: impl Fn(&decide::Request<'_>) -> T,
-    ) -> T {
+    fn decide<T>(&self, action: Action, target: Target<'_>, tags: (Tags<'_>, Tags<'_>), judge: impl Fn(&decide::Request<'_>) -> T) -> T {
         self.decide_for(None, (action, target), tags, judge)
     }
 
@@ -164,8 +158,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`.
     pub fn permit_express(&self, bucket: &Bucket, action: Action, mode: Option<Mode>) -> Result<(), S3Error> {
-        let decided =
-            self.of_bucket(bucket, |of_bucket| self.decide_for(mode, (action, Target::Bucket(of_bucket)), (&[], &[]), decide));
+        let decided = self.of_bucket(bucket, |of_bucket| self.decide_for(mode, (action, Target::Bucket(of_bucket)), (&[], &[]), decide));
         decided?.map_err(|denied| self.denied(denied))
     }
 
