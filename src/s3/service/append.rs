@@ -120,3 +120,55 @@ fn joined(there: &There, added: u64, digested: &Digested) -> Meta {
     });
     meta
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(size: u64, parts: u16) -> There {
+        let version = Version {
+            address: 4096,
+            item_bytes: 512,
+            head_bytes: 128,
+            sequence: 7,
+            time_ms: 1,
+            size,
+            etag: [1; 16],
+            parts,
+            is_null: true,
+            is_delete_marker: false,
+            has_extents: true,
+            has_opaque_etag: true,
+        };
+        There { version, meta: Meta::default() }
+    }
+
+    #[test]
+    fn offsets_and_the_most_parts() {
+        let code = |there: Option<&There>, offset, expect| check_offset(there, offset, expect).err().map(|error| error.code);
+        assert_eq!(code(None, 0, Expect::Anything), None);
+        assert_eq!(code(None, 1, Expect::Anything), Some(Code::InvalidWriteOffset));
+        assert_eq!(code(Some(&there(5, 0)), 5, Expect::Anything), None);
+        assert_eq!(code(Some(&there(5, 0)), 0, Expect::Anything), Some(Code::InvalidWriteOffset));
+        assert_eq!(code(Some(&there(5, PARTS_MAX - 1)), 5, Expect::Anything), None);
+        assert_eq!(code(Some(&there(5, PARTS_MAX)), 5, Expect::Anything), Some(Code::TooManyParts));
+        assert_eq!(code(Some(&there(5, PARTS_MAX)), 4, Expect::Anything), Some(Code::InvalidWriteOffset));
+        assert_eq!(code(Some(&there(5, 1)), 5, Expect::NoObject), Some(Code::PreconditionFailed));
+        assert_eq!(code(None, 0, Expect::AnObject), Some(Code::NoSuchKey));
+    }
+
+    #[test]
+    fn a_part_more() {
+        let of = |algorithm, value: &[u8]| Some(Checksum { algorithm, kind: Kind::FullObject, value: value.into() });
+        let digested = |checksum| Digested { md5: None, checksum };
+        let mut before = there(3, 0);
+        before.meta.checksum = of(Algorithm::Crc32c, &Algorithm::Crc32c.of(b"abc"));
+        let after = joined(&before, 2, &digested(of(Algorithm::Crc32c, &Algorithm::Crc32c.of(b"de"))));
+        assert_eq!((after.parts, after.checksum), (vec![3, 2], of(Algorithm::Crc32c, &Algorithm::Crc32c.of(b"abcde"))));
+        let other = digested(of(Algorithm::Crc32, &Algorithm::Crc32.of(b"de")));
+        assert_eq!(joined(&before, 2, &other).checksum, None, "of two kinds");
+        before.meta.checksum = of(Algorithm::Sha256, &Algorithm::Sha256.of(b"abc"));
+        let hashed = digested(of(Algorithm::Sha256, &Algorithm::Sha256.of(b"de")));
+        assert_eq!(joined(&before, 2, &hashed).checksum, None, "hashes are not joined");
+    }
+}
