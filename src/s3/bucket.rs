@@ -58,6 +58,8 @@ pub struct BucketMeta {
     pub etags: Etags,
     /// A directory bucket: the fast class.
     pub is_directory: bool,
+    /// Of a directory bucket: its zone is a local one.
+    pub is_local: bool,
     /// Others than its owner have put objects into it.
     pub has_others: bool,
     /// The other things, by what they are.
@@ -119,6 +121,7 @@ const VERSIONING: u8 = 4;
 const ETAGS: u8 = 5;
 const DIRECTORY: u8 = 6;
 const OTHERS: u8 = 7;
+const LOCAL: u8 = 8;
 
 impl BucketMeta {
     /// A new bucket's.
@@ -130,6 +133,7 @@ impl BucketMeta {
             versioning: Versioning::Never,
             etags: Etags::Md5,
             is_directory: false,
+            is_local: false,
             has_others: false,
             documents: Vec::new(),
         }
@@ -163,6 +167,9 @@ impl BucketMeta {
         if self.is_directory {
             writer.bytes(DIRECTORY, &[]);
         }
+        if self.is_local {
+            writer.bytes(LOCAL, &[]);
+        }
         if self.has_others {
             writer.bytes(OTHERS, &[]);
         }
@@ -189,6 +196,7 @@ impl BucketMeta {
                 (VERSIONING, _) => return Err(Unreadable),
                 (ETAGS, _) => meta.etags = Etags::Opaque,
                 (DIRECTORY, _) => meta.is_directory = true,
+                (LOCAL, _) => meta.is_local = true,
                 (OTHERS, _) => meta.has_others = true,
                 _ => {
                     let document = DOCUMENTS.into_iter().find(|document| *document as u8 == tag);
@@ -213,6 +221,7 @@ mod tests {
             versioning: Versioning::Suspended,
             etags: Etags::Opaque,
             is_directory: true,
+            is_local: true,
             has_others: true,
             documents: Vec::new(),
         };

@@ -183,6 +183,7 @@ codes! {
     NotImplemented "NotImplemented" 501 "A header you provided implies functionality that is not implemented";
     NotModified "NotModified" 304 "Not Modified";
     NotSignedUp "NotSignedUp" 403 "Your account is not signed up for the S3 service. You must sign up before you can use S3.";
+    NotSupported "NotSupported" 400 "The bucket does not support this operation.";
     ObjectAlreadyInActiveTierError "ObjectAlreadyInActiveTierError" 403
         "This action is not allowed against this object because it is already in an active storage tier.";
     ObjectLockConfigurationNotFoundError "ObjectLockConfigurationNotFoundError" 404

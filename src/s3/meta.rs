@@ -56,6 +56,8 @@ pub struct Meta {
     pub part_checksums: Box<[u8]>,
     /// Encrypted as the client asked: `AES256`. What is told, not what is done.
     pub encryption: Option<Box<str>>,
+    /// The rename that gave it its name, where that had a client token: what it is known by.
+    pub renamed: Option<[u8; 32]>,
 }
 
 const CONTENT_TYPE: u8 = 1;
@@ -72,6 +74,7 @@ const CHECKSUM: u8 = 11;
 const PARTS: u8 = 12;
 const PART_CHECKSUMS: u8 = 13;
 const ENCRYPTION: u8 = 14;
+const RENAMED: u8 = 15;
 
 impl Meta {
     /// As the store keeps it.
@@ -102,6 +105,9 @@ impl Meta {
             writer.bytes(PART_CHECKSUMS, &self.part_checksums);
         }
         writer.text(ENCRYPTION, self.encryption.as_deref());
+        if let Some(renamed) = &self.renamed {
+            writer.bytes(RENAMED, renamed);
+        }
         writer.finish()
     }
 
@@ -134,10 +140,19 @@ impl Meta {
                 PARTS => meta.parts = lengths(value).ok_or(Unreadable)?,
                 PART_CHECKSUMS => meta.part_checksums = value.into(),
                 ENCRYPTION => meta.encryption = text(value)?,
+                RENAMED => meta.renamed = Some(value.try_into().map_err(|_| Unreadable)?),
                 _ => {}
             }
         }
         Ok(meta)
+    }
+
+    /// It with the CRC64NVME that the store has of all bytes, where it has no checksum of its own.
+    #[must_use]
+    pub fn or_crc(mut self, crc: u64) -> Meta {
+        let of_store = || Checksum { algorithm: Algorithm::Crc64Nvme, kind: Kind::FullObject, value: crc.to_be_bytes().into() };
+        self.checksum.get_or_insert_with(of_store);
+        self
     }
 
     /// The checksum of part `number` (from 1), if it is known.
@@ -223,6 +238,7 @@ mod tests {
             parts: vec![5 << 20, 5 << 20, 17],
             part_checksums: vec![7; 60].into(),
             encryption: Some("AES256".into()),
+            renamed: Some([3; 32]),
         }
     }
 

@@ -9,6 +9,7 @@
 //! | [`body`] | the body of one, received and verified |
 //! | [`answer`], [`error`] | what it is answered with |
 //! | [`auth`] | who sent it |
+//! | [`session`] | credentials for a directory bucket |
 //! | [`access`] | who may do what |
 //! | [`xml`] | documents |
 //! | [`meta`], [`labels`], [`bucket`], [`upload`] | what the store keeps beside bytes |
@@ -48,6 +49,7 @@ pub mod request;
 pub mod route;
 pub mod serve;
 pub mod service;
+pub mod session;
 pub mod settings;
 mod time;
 pub mod upload;

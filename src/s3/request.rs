@@ -150,6 +150,22 @@ fn bucket_of<'a>(authority: &'a str, domains: &[Box<str>]) -> Option<&'a str> {
 const KEPT_FRONTS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
 const KEPT_ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
 
+/// What the names of directory buckets end with (directory-bucket-naming-rules.html).
+const DIRECTORY_END: &str = "--x-s3";
+
+/// The zone that the name of a directory bucket has: `base--zone--x-s3`. No other bucket has such a name.
+pub fn zone_of(name: &str) -> Option<&str> {
+    let (base, zone) = name.strip_suffix(DIRECTORY_END)?.rsplit_once("--")?;
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.iter().all(|&byte| is_letter(byte) || byte == b'-')
+            && [bytes.first(), bytes.last()].into_iter().all(|edge| edge.is_some_and(|&byte| is_letter(byte)))
+    };
+    let is_kept = KEPT_FRONTS.iter().any(|front| name.starts_with(front));
+    (name.len() <= 63 && is_part(base) && is_part(zone) && !is_kept).then_some(zone)
+}
+
 /// Whether it may name a bucket (S3's rules for general purpose buckets).
 pub fn is_bucket_name(name: &str) -> bool {
     let bytes = name.as_bytes();
@@ -210,6 +226,31 @@ mod tests {
         assert_eq!(code("/b/%ff"), Some(Code::InvalidUri));
         assert_eq!(code(&format!("/b/{}", "k".repeat(1025))), Some(Code::KeyTooLongError));
         assert!(request(&format!("/b/{}", "k".repeat(1024)), "h").is_ok());
+    }
+
+    #[test]
+    fn names_of_directory_buckets() {
+        for (name, zone) in [
+            ("base--usw2-az1--x-s3", Some("usw2-az1")),
+            ("a--b--c--x-s3", Some("c")),
+            ("b--z--x-s3", Some("z")),
+            (&format!("{}--use1-az4--x-s3", "a".repeat(47)), Some("use1-az4")),
+            (&format!("{}--use1-az4--x-s3", "a".repeat(48)), None),
+            ("base--x-s3", None),
+            ("--az1--x-s3", None),
+            ("base----x-s3", None),
+            ("-base--az1--x-s3", None),
+            ("base---az1--x-s3", None),
+            ("base--az1---x-s3", None),
+            ("ba.se--az1--x-s3", None),
+            ("Base--az1--x-s3", None),
+            ("base--az1--x-s3a", None),
+            ("xn--az1--x-s3", None),
+            ("base", None),
+        ] {
+            assert_eq!(zone_of(name), zone, "{name}");
+            assert!(!is_bucket_name(name) || name == "base" || name == "base--az1--x-s3a", "{name}");
+        }
     }
 
     #[test]

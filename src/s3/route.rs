@@ -28,15 +28,16 @@ macro_rules! operations {
 }
 
 operations! {
-    AbortMultipartUpload, CompleteMultipartUpload, CopyObject, CreateBucket, CreateMultipartUpload, CreateSession,
-    DeleteBucket, DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy,
+    AbortMultipartUpload, CompleteMultipartUpload, CopyObject, CreateBucket, CreateMultipartUpload, CreateSession, DeleteBucket,
+    DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy,
     DeleteBucketTagging, DeleteObject, DeleteObjectTagging, DeleteObjects, DeletePublicAccessBlock, GetBucketAcl, GetBucketCors,
     GetBucketEncryption, GetBucketLifecycleConfiguration, GetBucketLocation, GetBucketLogging, GetBucketNotificationConfiguration,
     GetBucketOwnershipControls, GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning,
     GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLockConfiguration, GetObjectTagging, GetPublicAccessBlock, HeadBucket,
-    HeadObject, ListBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts, PostObject, PutBucketAcl,
-    PutBucketCors, PutBucketLifecycleConfiguration, PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning,
-    PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, UploadPart, UploadPartCopy,
+    HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts,
+    PostObject, PutBucketAcl, PutBucketCors, PutBucketLifecycleConfiguration, PutBucketOwnershipControls, PutBucketPolicy,
+    PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart,
+    UploadPartCopy,
 }
 
 use Operation as Op;
@@ -84,7 +85,7 @@ const OF_OBJECTS: &[(&str, [Option<Op>; 3])] = &[
     ("attributes", [Some(Op::GetObjectAttributes), None, None]),
     ("tagging", [Some(Op::GetObjectTagging), Some(Op::PutObjectTagging), Some(Op::DeleteObjectTagging)]),
     ("legal-hold", [None; 3]),
-    ("renameObject", [None; 3]),
+    ("renameObject", [None, Some(Op::RenameObject), None]),
     ("encryption", [None; 3]),
     ("retention", [None; 3]),
     ("torrent", [None; 3]),
@@ -98,7 +99,8 @@ pub fn route(request: &Request) -> Result<Operation, S3Error> {
     let method = request.head.method();
     match (&*request.bucket, &*request.key) {
         ("", _) => match method {
-            "GET" if request.param("x-id") == Some("ListDirectoryBuckets") => not_there("ListDirectoryBuckets"),
+            // The SDKs name it so; botocore does not, and is known by the service it signs for.
+            "GET" if request.param("x-id") == Some("ListDirectoryBuckets") => Ok(Op::ListDirectoryBuckets),
             "GET" => Ok(Op::ListBuckets),
             _ => Err(Code::MethodNotAllowed.into()),
         },
@@ -163,7 +165,6 @@ fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
         "PUT" if is_of_upload && is_copy => Ok(Op::UploadPartCopy),
         "PUT" if is_of_upload => Ok(Op::UploadPart),
         "PUT" if is_copy => Ok(Op::CopyObject),
-        "PUT" if request.text("x-amz-write-offset-bytes").is_some() => not_there("appending to an object"),
         "PUT" => Ok(Op::PutObject),
         "DELETE" if is_of_upload => Ok(Op::AbortMultipartUpload),
         "DELETE" => Ok(Op::DeleteObject),

@@ -33,6 +33,9 @@ use crate::wire::store::{name_crc, shard};
 const WRITERS: usize = 16;
 /// Changes under way at once, each a task; others wait for their turn.
 const CHANGES: usize = 256;
+/// Renames under way at once, each a task with up to 8 MiB of memory. They have permits of their own: who waits for a name that is being
+/// renamed may have all others.
+const RENAMES: usize = 8;
 /// Extents being written at once, over all puts, each a task and up to a mebibyte of memory; and as many being read ahead.
 const EXTENTS: usize = 128;
 
@@ -82,7 +85,7 @@ pub enum Expect {
 
 impl Expect {
     /// Whether it is so of what is there.
-    fn holds(self, there: Option<&Version>) -> bool {
+    pub fn holds(self, there: Option<&Version>) -> bool {
         // What is no MD5 may be told as of an object made of one part.
         let parts_of = |there: &Version, parts| there.parts == parts || there.has_opaque_etag && there.parts.max(1) == parts;
         let has = |(etag, parts): ([u8; 16], u16)| there.is_some_and(|there| there.etag == etag && parts_of(there, parts));
@@ -142,6 +145,7 @@ pub(super) struct Inner {
     pub cache: RefCell<Option<Rc<Cache>>>,
     pub locks: Locks,
     change_permits: Locks,
+    pub rename_permits: Locks,
     /// Of those who write extents, and of those who read ahead.
     pub write_permits: Locks,
     pub read_permits: Locks,
@@ -241,6 +245,7 @@ impl Engine {
             cache: RefCell::default(),
             locks: Locks::new(core.ops()),
             change_permits: Locks::with_holders(core.ops(), CHANGES),
+            rename_permits: Locks::with_holders(core.ops(), RENAMES),
             write_permits: Locks::with_holders(core.ops(), EXTENTS),
             read_permits: Locks::with_holders(core.ops(), EXTENTS),
             rng: RefCell::new(rng),

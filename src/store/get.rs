@@ -173,6 +173,11 @@ fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Optio
 }
 
 impl Get {
+    /// Where its bytes are, if they are not in its item.
+    pub(super) fn extents(&self) -> Box<[ExtentRef]> {
+        self.extents.as_deref().map_or_else(Box::default, |extents| extents.held.extents())
+    }
+
     /// Whether all was given.
     pub(super) fn is_at_end(&self) -> bool {
         let is_read = |extents: &Extents| extents.reading.is_empty() && extents.left.is_empty();

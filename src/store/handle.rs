@@ -18,6 +18,7 @@ use super::index::{After, Behind, Line, Query, Version, VersionLine, VersionQuer
 use super::open::Store;
 use super::put;
 use super::recover::core_of;
+use super::rename::Rename;
 use super::segments::Usage;
 use crate::mem::{Parcel, Run, Shared, Slab};
 use crate::wire::store::item::Fields;
@@ -131,6 +132,15 @@ impl Store {
         self.begin(bucket, name, put::Target::Object)
     }
 
+    /// Begins to put more bytes behind those of an object, or the first ones of it. It is expected to be what was seen of it
+    /// ([`Expect::Seen`]), or not to be there ([`Expect::NoObject`]); all its properties are put anew.
+    ///
+    /// # Errors
+    /// `TooLong`: the name.
+    pub fn append(&self, bucket: u32, name: &[u8]) -> Outcome<Put> {
+        self.begin(bucket, name, put::Target::More)
+    }
+
     /// Begins to put part `number` of an upload.
     ///
     /// # Errors
@@ -199,6 +209,19 @@ impl Store {
     pub async fn delete(&self, bucket: u32, name: &[u8], which: Which, expect: Expect, time_ms: u64) -> Outcome<Option<Version>> {
         let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
         self.engine.at(owner, async move |engine: Engine| engine.delete(bucket, &name, which, expect, time_ms).await).await
+    }
+
+    /// Renames an object, in the place of what the new name has.
+    ///
+    /// # Errors
+    /// `NoSuchObject`, `Precondition`, or as for a put. Of the device's the object may have both names.
+    ///
+    /// # Panics
+    /// Where both names are one: a bug of the caller's.
+    pub async fn rename(&self, bucket: u32, rename: Rename) -> Outcome<Version> {
+        assert!(rename.from != rename.to, "an object is renamed to another name");
+        let owner = self.owner(bucket, &rename.from);
+        self.engine.at(owner, async move |engine: Engine| engine.rename(bucket, rename).await).await
     }
 
     /// Puts a delete marker: the name has no object any more, and its versions stay.

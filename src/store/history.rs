@@ -15,6 +15,7 @@ use super::handle::{Get, Put};
 use super::index::{After, Behind, Line, Query, VersionLine, VersionQuery};
 use super::open::{Place, Store};
 use super::recover::Options;
+use super::rename::Rename;
 use super::testing::{CACHE_CHUNKS, World, disk_config};
 use crate::base::error::ErrorKind;
 use crate::base::{Nanos, Rng};
@@ -55,6 +56,19 @@ struct History {
     tagging: RefCell<BTreeSet<(Vec<u8>, u64)>>,
     /// Uploads that were completed or aborted, and answered.
     ended_uploads: RefCell<BTreeSet<u64>>,
+    /// Names that an object was renamed to: with whatever tags it had then.
+    renamed: RefCell<BTreeSet<Vec<u8>>>,
+    /// Renames that are not answered.
+    renames: RefCell<Vec<Renamed>>,
+}
+
+/// A rename: from, to, the put it is of, and when it began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Renamed {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    number: u64,
+    began: u64,
 }
 
 impl History {
@@ -94,13 +108,33 @@ impl History {
     /// Whether somebody who looked from `began` on may have seen these tags of the version with this time by now.
     fn may_have_tags(&self, name: &[u8], time: u64, began: u64, tags: u64) -> bool {
         let changes = self.tags.borrow().get(&(name.to_vec(), time)).cloned().unwrap_or_default();
-        may_be(&changes, began, Some(tags)) || self.tagging.borrow().contains(&(name.to_vec(), tags))
+        may_be(&changes, began, Some(tags))
+            || self.tagging.borrow().contains(&(name.to_vec(), tags))
+            || self.renamed.borrow().contains(name)
     }
 
     /// The version with this time has these tags from the start, if it ever is; or has them now, once for all.
     fn set_tags(&self, name: &[u8], time: u64, tags: u64) {
         let now = self.tick();
         self.tags.borrow_mut().insert((name.to_vec(), time), vec![Change { value: Some(tags), began: now, ended: Some(now) }]);
+    }
+
+    /// Whether nobody but a rename has changed a name since that began, or was about to.
+    fn is_alone(&self, name: &[u8], renamed: &Renamed) -> bool {
+        let names = self.names.borrow();
+        let changes = names.get(name).into_iter().flatten();
+        changes.filter(|change| change.ended.is_none_or(|ended| ended >= renamed.began)).count() == 1
+    }
+
+    /// After a power cut: an object that was being renamed has one of its names at least.
+    fn look_at_renames(&self, there: &BTreeMap<Vec<u8>, u64>) {
+        for renamed in self.renames.take() {
+            let Renamed { from, to, number, .. } = &renamed;
+            let has = |name: &Vec<u8>| there.get(name) == Some(number);
+            if self.is_alone(from, &renamed) && self.is_alone(to, &renamed) {
+                assert!(has(from) || has(to), "{renamed:?}: neither name has it");
+            }
+        }
     }
 
     /// After a power cut: this is what a name has, once for all.
@@ -175,7 +209,12 @@ impl Client {
 
     async fn step(&mut self) -> Outcome<()> {
         let name = self.name();
-        let step = match self.rng.below(44) {
+        let step = match self.rng.below(52) {
+            48.. => return self.append(&name).await,
+            44.. => {
+                let to = self.name();
+                return if to == name { Ok(()) } else { self.rename(&name, &to).await };
+            }
             40.. => return self.retag(&name).await,
             // Any segment, however little it frees.
             39 => {
@@ -387,6 +426,54 @@ impl Client {
         Ok(())
     }
 
+    /// Puts more of the same behind what a name has.
+    async fn append(&mut self, name: &[u8]) -> Outcome<()> {
+        let number = self.rng.u64() >> 1;
+        let (expect, content, size) = match self.store.get(self.bucket, name, Which::Newest, 0..0).await {
+            Ok(get) => {
+                let ([_, content, size], sequence) = (read_properties(&get.properties), get.version.sequence);
+                (Expect::Seen { sequence, newest: sequence }, content, size)
+            }
+            Err(Failure::NoSuchObject(_)) => (Expect::NoObject, number, 0),
+            Err(failure) => return Err(failure),
+        };
+        let more = self.size();
+        let mut put = self.store.append(self.bucket, name)?;
+        self.history.set_tags(name, time_of(number), time_of(number));
+        let change = self.history.begin(name, Some(number));
+        self.write(&mut put, content, size, more).await?;
+        let outcome = put.finish(Attributes { expect, ..attributes(number, content, size + more) }).await;
+        self.settle(name, change, outcome).map(drop)
+    }
+
+    async fn rename(&mut self, from: &[u8], to: &[u8]) -> Outcome<()> {
+        let Ok(get) = self.store.get(self.bucket, from, Which::Newest, 0..0).await else { return Ok(()) };
+        let ([number, ..], sequence) = (read_properties(&get.properties), get.version.sequence);
+        let expect_from = Expect::Seen { sequence, newest: sequence };
+        let expect_to = if self.rng.below(2) == 0 { Expect::NoObject } else { Expect::Anything };
+        let (properties, names) = (get.properties.clone(), (from.into(), to.into()));
+        drop(get);
+        self.history.renamed.borrow_mut().insert(to.to_vec());
+        let (gone, come) = (self.history.begin(from, None), self.history.begin(to, Some(number)));
+        let renamed = Renamed { from: from.to_vec(), to: to.to_vec(), number, began: gone.began };
+        self.history.renames.borrow_mut().push(renamed.clone());
+        let rename = Rename { from: names.0, to: names.1, properties, expect_from, expect_to, time_ms: 1 };
+        let is_done = match self.store.rename(self.bucket, rename).await {
+            Ok(version) => {
+                assert_eq!(version.time_ms, time_of(number), "it is the same object");
+                true
+            }
+            Err(Failure::Precondition(_) | Failure::NoSuchObject(_)) => false,
+            // The store is full, or the memory: it may have come to the other name, and then has both.
+            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
+        self.history.renames.borrow_mut().retain(|other| *other != renamed);
+        self.history.end(from, gone, is_done);
+        self.history.end(to, come, is_done);
+        Ok(())
+    }
+
     async fn copy(&mut self, from: &[u8], to: &[u8]) -> Outcome<()> {
         let Ok(get) = self.store.get(self.bucket, from, Which::Newest, 0..0).await else { return Ok(()) };
         let [_, content, size] = read_properties(&get.properties);
@@ -479,6 +566,7 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
     let mut client = Client { core: core.clone(), store: store.clone(), history: history.clone(), bucket, rng: rng.fork() };
     let names: Vec<Vec<u8>> = (0..2 * NAMES).map(|at| format!("dir{}/name {}", at / NAMES, at % NAMES).into_bytes()).collect();
     let there = look_at_all(&mut client, &names).await;
+    history.look_at_renames(&there);
     for ((_, name, id), _) in store.uploads(bucket, b"", 0, usize::MAX).await.expect("no core ends") {
         let is_ended = history.ended_uploads.borrow().contains(&id);
         assert!(!is_ended, "{}: upload {id:x} had ended", String::from_utf8_lossy(&name));
@@ -486,6 +574,7 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
     }
     history.tags.borrow_mut().clear();
     history.tagging.borrow_mut().clear();
+    history.renamed.borrow_mut().clear();
     for name in &names {
         history.set(name, there.get(name).copied());
         if let Some(&number) = there.get(name) {

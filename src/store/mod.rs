@@ -7,6 +7,7 @@
 //! | [`crew`] | the cores of a store ask one another |
 //! | [`engine`] | what a core does for its shards: looks up, judges conditions, commits |
 //! | [`put`], [`get`] | objects as streams |
+//! | [`append`], [`rename`] | more behind one, another name for one |
 //! | [`cache`] | what was read and stays in memory |
 //! | [`upload`] | uploads in parts |
 //! | [`tags`] | tags that objects are given |
@@ -34,6 +35,7 @@
 //! | [`watch`] | what cores tell of themselves |
 //! | `pool` | things by number, with places used again |
 
+pub mod append;
 mod buckets;
 pub mod cache;
 pub mod catalog;
@@ -62,6 +64,7 @@ mod pool;
 pub mod put;
 pub mod read;
 pub mod recover;
+pub mod rename;
 #[cfg(test)]
 mod rot;
 pub mod scan;

@@ -11,6 +11,7 @@ use super::draft::{Draft, Kind};
 use super::engine::{Attributes, Engine, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
+use super::locks::Guard;
 use super::log::Appended;
 use super::segments::Purpose;
 use crate::base::Error;
@@ -46,6 +47,8 @@ fn check(name: &[u8], property_bytes: usize) -> Outcome<()> {
     Ok(())
 }
 
+/// Extents at the end of an object that has grown which are in no list: 4 KiB of its item.
+pub(super) const TAIL_MAX: usize = 256;
 /// Extents of one put that are on their way at once: 8 MiB of memory.
 const EXTENTS_IN_FLIGHT: usize = 8;
 /// The longest name, in bytes.
@@ -102,11 +105,31 @@ impl Held {
 
     /// Puts lists of extents in the place of the extents, where there are more than an item names.
     pub async fn fold(self, bucket: u32, shard: u8) -> Outcome<Held> {
+        let is_long = self.inner.borrow().extents.len() > NAMED_MAX;
+        if is_long { self.fold_behind(0, bucket, shard).await } else { Ok(self) }
+    }
+
+    /// The same of an object that has grown: the extents behind its lists become one more, where there are more than some.
+    pub async fn fold_tail(self, bucket: u32, shard: u8) -> Outcome<Held> {
         let extents = self.extents();
-        if extents.len() <= NAMED_MAX {
+        let lists = extents.iter().rposition(ExtentRef::is_list).map_or(0, |last| last + 1);
+        if extents.len() - lists <= TAIL_MAX {
             return Ok(self);
         }
+        let folded = self.fold_behind(lists, bucket, shard).await?;
+        let named = folded.inner.borrow().extents.len();
+        if named > NAMED_MAX {
+            return Err(Failure::TooLong(format!("an object of {named} lists of extents: copy it before it grows further")));
+        }
+        Ok(folded)
+    }
+
+    /// Lists in the place of the extents behind the first `kept`.
+    async fn fold_behind(self, kept: usize, bucket: u32, shard: u8) -> Outcome<Held> {
+        let extents = self.extents();
+        let (kept, extents) = extents.split_at(kept);
         let folded = Held::new(&self.engine);
+        folded.join(kept);
         let mut writes = Vec::new();
         for part in extents.chunks(DATA_MAX as usize / size_of::<ExtentRef>()) {
             let bytes = zerocopy::IntoBytes::as_bytes(part);
@@ -161,7 +184,12 @@ pub(super) fn check_whole(is_broken: bool, name: &[u8]) -> Outcome<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Object,
-    Part { upload: u64, number: u16 },
+    /// More of one that is there.
+    More,
+    Part {
+        upload: u64,
+        number: u16,
+    },
 }
 
 /// A put under way.
@@ -180,6 +208,8 @@ pub struct Put {
     crc: crc_fast::Digest,
     /// A piece could not be written, or whoever wrote it gave up: it is not to be finished.
     is_broken: bool,
+    /// The name is locked for it.
+    lock: Option<Guard>,
 }
 
 impl Engine {
@@ -216,6 +246,7 @@ impl Engine {
             size: 0,
             crc,
             is_broken: false,
+            lock: None,
         })
     }
 }
@@ -257,9 +288,13 @@ impl Put {
     /// Writes what has gathered as an extent.
     async fn spill(&mut self) -> Outcome<()> {
         check_whole(self.is_broken, &self.name)?;
+        self.spill_to(shard(self.bucket, &self.name)).await
+    }
+
+    async fn spill_to(&mut self, shard: u8) -> Outcome<()> {
         self.is_broken = true;
         let (bytes, data) = (std::mem::take(&mut self.data_bytes), std::mem::take(&mut self.data));
-        self.writes.push_back(self.held.write(self.bucket, shard(self.bucket, &self.name), bytes.into(), data, None).await);
+        self.writes.push_back(self.held.write(self.bucket, shard, bytes.into(), data, None).await);
         while self.writes.len() > EXTENTS_IN_FLIGHT || self.writes.front().is_some_and(Task::is_done) {
             ended(self.writes.pop_front().expect("it was looked at")).await?;
         }
@@ -274,23 +309,15 @@ impl Put {
     pub async fn finish(mut self, attributes: Attributes) -> Outcome<Version> {
         check_whole(self.is_broken, &self.name)?;
         attributes.check_lengths(&self.name)?;
-        // A part's bytes are named by the object that its upload becomes.
-        let is_part = self.target != Target::Object;
-        if self.data_bytes > 0 && (is_part || !self.writes.is_empty() || self.size > u64::from(self.data_bytes)) {
-            self.spill().await?;
-        }
-        while let Some(write) = self.writes.pop_front() {
-            ended(write).await?;
-        }
-        let Put { engine, bucket, name, target, held, data, size, crc, .. } = self;
-        let held = held.fold(bucket, shard(bucket, &name)).await?;
-        let fields = Fields { size, crc: crc.finalize(), ..Fields::default() };
+        let (engine, bucket, name, target) = (self.engine.clone(), self.bucket, std::mem::take(&mut self.name), self.target);
+        let Settled { held, data, fields } = self.settle(shard(bucket, &name)).await?;
         let task = engine.clone();
         engine
             .change(async move {
                 let extents = held.extents();
                 let version = match target {
                     Target::Object => task.commit(bucket, name, attributes, fields, extents, data).await.map(|(version, _)| version),
+                    Target::More => task.commit_appended(bucket, name, attributes, fields, &held).await,
                     Target::Part { upload, number } => {
                         task.commit_part(bucket, name, Fields { part: number, upload, ..fields }, extents, attributes).await
                     }
@@ -301,6 +328,49 @@ impl Put {
             })
             .await
     }
+
+    /// It for who has locked its name.
+    pub(super) fn under(self, lock: Guard) -> Put {
+        Put { lock: Some(lock), ..self }
+    }
+
+    /// Commits what was put under a lock, and gives that up. It is of so many parts, and its ETag of this kind.
+    pub(super) async fn finish_locked(mut self, attributes: Attributes, (part, has_opaque_etag): (u16, bool)) -> Outcome<Version> {
+        check_whole(self.is_broken, &self.name)?;
+        let lock = self.lock.take().expect("the name was locked for it");
+        let (engine, bucket, name) = (self.engine.clone(), self.bucket, std::mem::take(&mut self.name));
+        let Settled { held, data, fields } = self.settle(shard(bucket, &name)).await?;
+        let fields = Fields { part, has_opaque_etag, ..fields };
+        let task = engine.clone();
+        let commit = engine.start(lock, async move {
+            let committed = task.commit_locked(bucket, name, attributes, fields, held.extents(), data).await;
+            held.end(&committed);
+            committed.map(|(version, _)| version)
+        });
+        ended(commit).await
+    }
+
+    /// All of it written, but for the data that goes with its item.
+    pub(super) async fn settle(mut self, shard: u8) -> Outcome<Settled> {
+        // The bytes of a part, and those that are appended, are named by an object that has others.
+        let is_piece = self.target != Target::Object;
+        if self.data_bytes > 0 && (is_piece || !self.writes.is_empty() || self.size > u64::from(self.data_bytes)) {
+            self.spill_to(shard).await?;
+        }
+        while let Some(write) = self.writes.pop_front() {
+            ended(write).await?;
+        }
+        let Put { bucket, target, held, data, size, crc, .. } = self;
+        let held = if target == Target::More { held } else { held.fold(bucket, shard).await? };
+        Ok(Settled { held, data, fields: Fields { size, crc: crc.finalize(), ..Fields::default() } })
+    }
+}
+
+/// What a put has written, or is to write with its item.
+pub(super) struct Settled {
+    pub held: Held,
+    pub data: Vec<Run>,
+    pub fields: Fields,
 }
 
 #[cfg(test)]

@@ -220,6 +220,6 @@ impl Engine {
 }
 
 /// The checksum of what two checksums are of, one behind the other.
-fn combined(one: u64, other: u64, other_bytes: u64) -> u64 {
+pub(super) fn combined(one: u64, other: u64, other_bytes: u64) -> u64 {
     crc_fast::checksum_combine(crc_fast::CrcAlgorithm::Crc64Nvme, one, other, other_bytes)
 }

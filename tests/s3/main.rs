@@ -81,18 +81,28 @@ fn with_own_servers(python: &Path, script: &str) {
 /// What was answered is there after a kill, whole; and a server that is asked to stop finishes what it has begun.
 #[test]
 fn a_server_that_ends_has_what_it_answered() {
+    ended_and_looked_at("kill.py");
+}
+
+/// The same of what was appended and renamed.
+#[test]
+fn a_server_that_ends_has_what_grew_and_was_renamed() {
+    ended_and_looked_at("kill_directory.py");
+}
+
+fn ended_and_looked_at(script: &str) {
     let Some(python) = python() else { return };
     let mut server = Server::start(2);
     let told = server.place.path().join("told");
     let told = told.to_str().unwrap();
     for signal in ["KILL", "TERM", "KILL"] {
-        let mut clients = server.command(&python, "kill.py", &["put", told]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut clients = server.command(&python, script, &["put", told]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(3));
         server.restart(signal);
         // Some may never have seen the server gone.
         drop(clients.stdin.take());
         assert!(clients.wait().unwrap().success(), "the clients of a server that got SIG{signal} failed otherwise");
-        server.script(&python, "kill.py", &["check", told]);
+        server.script(&python, script, &["check", told]);
     }
 }
 

@@ -136,7 +136,7 @@ def test_storage_classes(t):
 
 
 def test_operations_on_objects(t):
-    """Restore, select, torrent, append and rename."""
+    """Restore, select, torrent; append and rename in general purpose buckets."""
     name = t.filled("k", "l")
     says_no(t, "POST", f"/{name}/k", {"restore": None}, None, b"<RestoreRequest><Days>1</Days></RestoreRequest>")
     says_no(t, "POST", f"/{name}/k", {"select": None, "select-type": "2"}, None, b"<SelectObjectContentRequest/>")
@@ -145,22 +145,6 @@ def test_operations_on_objects(t):
     says_no(t, "PUT", f"/{name}/m", {"renameObject": None}, {"x-amz-rename-source": f"{name}/k"})
     same((t.body(name, "k"), t.body(name, "l")), (b"k", b"l"), "bodies")
     refused(404, "404", t.main.head_object, Bucket=name, Key="m")
-
-
-def test_directory_buckets(t):
-    """A directory bucket is not made as if it were one, or it works."""
-    name = t.name()
-    body = (
-        b'<CreateBucketConfiguration xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Location><Name>use1-az4</Name>'
-        b"<Type>AvailabilityZone</Type></Location><Bucket><DataRedundancy>SingleAvailabilityZone</DataRedundancy>"
-        b"<Type>Directory</Type></Bucket></CreateBucketConfiguration>"
-    )
-    for path in (f"/{name}", f"/{name}--use1-az4--x-s3"):
-        answer = t.request("PUT", path, body=body, user=t.main_user)
-        check(
-            (answer.status, answer.code()) in ((501, "NotImplemented"), (400, "InvalidBucketName"), (400, "InvalidRequest")),
-            f"{path}: {answer.status}",
-        )
 
 
 def test_other_services(t):

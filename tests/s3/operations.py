@@ -15,7 +15,7 @@ CreateBucket PUT /b buckets,hosts
 CreateBucketMetadataConfiguration POST /b?metadataConfiguration -
 CreateBucketMetadataTableConfiguration POST /b?metadataTable -
 CreateMultipartUpload POST /b/k?uploads multipart
-CreateSession GET /b?session -
+CreateSession GET /b?session directory
 DeleteBucket DELETE /b buckets
 DeleteBucketAnalyticsConfiguration DELETE /b?analytics&id -
 DeleteBucketCors DELETE /b?cors cors
@@ -74,7 +74,7 @@ ListBucketIntelligentTieringConfigurations GET /b?intelligent-tiering -
 ListBucketInventoryConfigurations GET /b?inventory -
 ListBucketMetricsConfigurations GET /b?metrics -
 ListBuckets GET / buckets
-ListDirectoryBuckets GET /?x-id=ListDirectoryBuckets -
+ListDirectoryBuckets GET /?x-id=ListDirectoryBuckets directory
 ListMultipartUploads GET /b?uploads multipart
 ListObjectVersions GET /b?versions versions_listing
 ListObjects GET /b listing
@@ -99,14 +99,14 @@ PutBucketRequestPayment PUT /b?requestPayment -
 PutBucketTagging PUT /b?tagging tagging
 PutBucketVersioning PUT /b?versioning versioning
 PutBucketWebsite PUT /b?website -
-PutObject PUT /b/k objects,headers,conditional,checksums,chunked
+PutObject PUT /b/k objects,headers,conditional,checksums,chunked,appending
 PutObjectAcl PUT /b/k?acl acl
 PutObjectLegalHold PUT /b/k?legal-hold -
 PutObjectLockConfiguration PUT /b?object-lock -
 PutObjectRetention PUT /b/k?retention -
 PutObjectTagging PUT /b/k?tagging tagging
 PutPublicAccessBlock PUT /b?publicAccessBlock public_access
-RenameObject PUT /b/k?renameObject+x-amz-rename-source -
+RenameObject PUT /b/k?renameObject+x-amz-rename-source renaming
 RestoreObject POST /b/k?restore -
 SelectObjectContent POST /b/k?select&select-type=2 -
 UpdateBucketMetadataInventoryTableConfiguration PUT /b?metadataInventoryTable -
@@ -130,7 +130,6 @@ LACKS = {
         ("no archives as storage class", "not_implemented.storage_classes"),
     ],
     "CreateBucket": [
-        ("no directory buckets", "not_implemented.directory_buckets"),
         ("no Object Lock", "not_implemented.lock_of_buckets"),
     ],
     "CreateMultipartUpload": [("no encryption", "not_implemented.encryption"), ("no Object Lock", "not_implemented.lock_of_objects")],
@@ -149,7 +148,6 @@ LACKS = {
         ("no encryption", "not_implemented.encryption"),
         ("no Object Lock", "not_implemented.lock_of_objects"),
         ("no archives as storage class", "not_implemented.storage_classes"),
-        ("no append", "not_implemented.operations_on_objects"),
     ],
 }
 

@@ -51,6 +51,9 @@ AREAS = [
     "malformed",
     "concurrency",
     "hosts",
+    "directory",
+    "appending",
+    "renaming",
     "not_implemented",
     "table",
 ]

@@ -19,6 +19,10 @@ pub struct PublicAccessBlock {
 }
 
 impl PublicAccessBlock {
+    /// Nothing may become public.
+    pub const ALL: PublicAccessBlock =
+        PublicAccessBlock { block_public_acls: true, ignore_public_acls: true, block_public_policy: true, restrict_public_buckets: true };
+
     /// As it is kept: a byte each.
     pub fn to_bytes(self) -> [u8; 4] {
         [self.block_public_acls, self.ignore_public_acls, self.block_public_policy, self.restrict_public_buckets].map(u8::from)

@@ -172,6 +172,11 @@ impl Users {
         self.keys.get(access_key).map(|(_, secret)| secret)
     }
 
+    /// All access keys with their secrets. Not to be shown.
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.keys.iter().map(|(access_key, (_, secret))| (&**access_key, &**secret))
+    }
+
     /// The first user of an account, by its canonical identifier: who lists of access tell.
     pub fn by_id(&self, id: &CanonicalId) -> Option<&User> {
         self.accounts.get(id).map(|&at| &self.users[at])

@@ -28,7 +28,7 @@ use crate::wire::http::respond::Respond;
 use crate::wire::s3::frame::{self, ANSWER_BYTES, Method};
 
 /// Fields that are a connection's, a signature's or another mode's.
-const REFUSED: [&str; 12] = [
+const REFUSED: [&str; 13] = [
     "host",
     "content-length",
     "transfer-encoding",
@@ -40,6 +40,7 @@ const REFUSED: [&str; 12] = [
     "x-amz-date",
     "x-amz-content-sha256",
     "x-amz-security-token",
+    "x-amz-s3session-token",
     "x-amz-decoded-content-length",
 ];
 /// And all whose names begin so.

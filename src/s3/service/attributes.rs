@@ -68,7 +68,7 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
         etag: wants("ETag").then(|| etag_of(&version).trim_matches('"').into()),
         checksums: checksum.filter(|_| wants("Checksum")).map(|checksum| (told(Some(checksum), version.parts), Some(checksum.kind))),
         parts,
-        storage_class: wants("StorageClass").then(|| meta.storage_class.as_deref().unwrap_or("STANDARD").into()),
+        storage_class: wants("StorageClass").then(|| bucket.meta.class_of(meta.storage_class.as_deref()).into()),
         size: wants("ObjectSize").then_some(version.size),
     };
     let mut answer = Answer::xml(attributes.to_xml()).header("last-modified", time::http(version.time_ms));

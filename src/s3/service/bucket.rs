@@ -6,8 +6,9 @@ use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::{BucketMeta, Document, Etags};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::request::is_bucket_name;
-use crate::s3::xml::buckets::{self, CreateBucketConfiguration, ListAllMyBucketsResult, LocationConstraint};
+use crate::s3::request::{is_bucket_name, zone_of};
+use crate::s3::xml::Name;
+use crate::s3::xml::buckets::{self, CreateBucketConfiguration, DataRedundancy, ListAllMyBucketsResult, LocationConstraint, LocationType};
 use crate::s3::xml::owner::Owner;
 use crate::store::failure::Failure;
 
@@ -22,19 +23,18 @@ const PAGE: u32 = 10_000;
 pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let name = &*request.bucket;
-    if !is_bucket_name(name) {
+    let zone = zone_of(name);
+    if zone.is_none() && !is_bucket_name(name) {
         return Err(S3Error::new(Code::InvalidBucketName).field("BucketName", name));
     }
     let user = call.user()?;
-    call.permit_service(Action::CreateBucket)?;
+    call.permit_service(if zone.is_some() { Action::ExpressCreateBucket } else { Action::CreateBucket })?;
     let document = body.document(DOCUMENT_MAX).await?;
     let configuration = match document.is_empty() {
         true => CreateBucketConfiguration::default(),
         false => CreateBucketConfiguration::parse(&document)?,
     };
-    if configuration.location.is_some() {
-        return Err(S3Error::with(Code::NotImplemented, "Directory buckets are not implemented"));
-    }
+    let is_local = check_zone(name, zone, &configuration)?;
     if request.text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Err(S3Error::with(Code::NotImplemented, "Object Lock is not implemented"));
     }
@@ -43,6 +43,12 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     let asked_etags = etags_of(call)?;
     meta.etags = asked_etags.unwrap_or(call.service().etags());
     let requested = Requested::from_headers(request)?;
+    if zone.is_some() {
+        (meta.is_directory, meta.is_local, meta.etags) = (true, is_local, Etags::Opaque);
+        // The only rule there is for them.
+        meta.set_document(Document::Ownership, Some(Ownership::BucketOwnerEnforced.name().as_bytes()));
+        check_directory(call, asked_etags, requested.is_some())?;
+    }
     let acl = match &requested {
         Some(requested) => requested.acl(Of::Bucket, user.id, user.id, call.users())?,
         None => Acl::private(user.id),
@@ -66,6 +72,42 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     Ok(Answer::new(200).header("location", format!("/{name}")))
 }
 
+/// Whether a name and a configuration are both of a directory bucket, or neither is; and whether its zone is a local one.
+fn check_zone(name: &str, zone: Option<&str>, configuration: &CreateBucketConfiguration) -> Result<bool, S3Error> {
+    let invalid = |what: String| Err(S3Error::with(Code::InvalidRequest, what).field("BucketName", name));
+    let CreateBucketConfiguration { location_constraint, location, data_redundancy, .. } = configuration;
+    match (zone, location, data_redundancy) {
+        (None, None, None) => Ok(false),
+        (None, ..) => {
+            let what = "The name of a directory bucket has the form base--zone--x-s3";
+            Err(S3Error::with(Code::InvalidBucketName, what).field("BucketName", name))
+        }
+        (Some(zone), Some((_, named)), Some(_)) if zone != named => {
+            invalid(format!("The bucket's name says zone {zone}, and its configuration {named}"))
+        }
+        (Some(_), Some((kind, _)), Some(redundancy)) => match (kind, redundancy) {
+            _ if location_constraint.is_some() => invalid("A directory bucket has a zone, and no LocationConstraint".into()),
+            (LocationType::AvailabilityZone, DataRedundancy::SingleAvailabilityZone) => Ok(false),
+            (LocationType::LocalZone, DataRedundancy::SingleLocalZone) => Ok(true),
+            _ => invalid("Location and DataRedundancy name zones of different kinds".into()),
+        },
+        (Some(_), ..) => invalid("A bucket of this name is a directory bucket: its configuration has Location and Bucket".into()),
+    }
+}
+
+/// Refuses what a directory bucket cannot be made with.
+fn check_directory(call: &Call<'_>, etags: Option<Etags>, has_acl: bool) -> Result<(), S3Error> {
+    if etags == Some(Etags::Md5) {
+        let what = format!("ETags of directory buckets are opaque: {ETAGS} cannot be md5");
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", ETAGS).field("ArgumentValue", "md5"));
+    }
+    let rule = call.request.text("x-amz-object-ownership");
+    if has_acl || rule.is_some_and(|rule| rule != Ownership::BucketOwnerEnforced.name()) {
+        return Err(Code::AccessControlListNotSupported.into());
+    }
+    Ok(())
+}
+
 /// What the ETags of its objects are to be, if the request says that.
 fn etags_of(call: &Call<'_>) -> Result<Option<Etags>, S3Error> {
     let Some(name) = call.request.text(ETAGS) else { return Ok(None) };
@@ -86,7 +128,13 @@ fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl, etags: Option<Etags>) ->
 pub fn head(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::ListBucket)?;
-    Ok(Answer::new(200).header("x-amz-bucket-region", region(call, &bucket)).header(ETAGS, bucket.meta.etags.name()))
+    let mut answer = Answer::new(200).header("x-amz-bucket-region", region(call, &bucket)).header(ETAGS, bucket.meta.etags.name());
+    if let Some(zone) = zone_of(&bucket.name) {
+        let kind = if bucket.meta.is_local { LocationType::LocalZone } else { LocationType::AvailabilityZone };
+        answer = answer.header("x-amz-bucket-location-type", kind.name()).header("x-amz-bucket-location-name", zone);
+        answer = answer.header("x-amz-access-point-alias", "false");
+    }
+    Ok(answer)
 }
 
 fn region(call: &Call<'_>, bucket: &Bucket) -> String {
@@ -104,6 +152,10 @@ pub fn location(call: &Call<'_>) -> Result<Answer, S3Error> {
 pub async fn delete(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::DeleteBucket)?;
+    if bucket.meta.is_directory && !call.store().uploads(bucket.id, b"", 0, 1).await?.is_empty() {
+        // Only general purpose buckets end uploads with themselves (API_AbortMultipartUpload.html).
+        return Err(S3Error::new(Code::BucketNotEmpty).field("BucketName", &*bucket.name));
+    }
     match call.store().delete_bucket(bucket.id, call.request.now_ms).await {
         Ok(()) => Ok(Answer::new(204)),
         Err(Failure::BucketNotEmpty(_)) => Err(S3Error::new(Code::BucketNotEmpty).field("BucketName", &*bucket.name)),
@@ -132,7 +184,11 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
     for (_, bucket) in call.store().buckets() {
         let meta = BucketMeta::parse(&bucket.properties).map_err(readable)?;
         let Ok(name) = std::str::from_utf8(&bucket.name) else { continue };
-        if (meta.owner != user.id && !user.is_admin) || !name.starts_with(prefix) || (!behind.is_empty() && name <= behind) {
+        if meta.is_directory
+            || (meta.owner != user.id && !user.is_admin)
+            || !name.starts_with(prefix)
+            || (!behind.is_empty() && name <= behind)
+        {
             continue;
         }
         if found.len() == most as usize {

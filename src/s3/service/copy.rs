@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::directory::check_object;
 use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
 use super::lifecycle::with_expiration;
 use super::multipart::{told, upload_meta};
@@ -133,7 +134,8 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let replaces_meta = replaces(request.text("x-amz-metadata-directive"), "x-amz-metadata-directive")?;
     let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
     let found = find(call).await?;
-    let asked = meta_of(&Said::of(request))?;
+    let mut asked = meta_of(&Said::of(request))?;
+    check_object(&bucket, request, &mut asked)?;
     let is_itself = found.source.bucket == *request.bucket && found.source.key == *request.key && found.source.which == Which::Newest;
     let changes = replaces_meta || asked.storage_class.is_some() || asked.redirect.is_some();
     if is_itself && !changes {
@@ -152,6 +154,13 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     };
     meta.owner = Some(owner);
     let tags = if replaces_tags { new_tags } else { found.labels.tags.clone() };
+    if bucket.meta.is_directory {
+        if !tags.is_empty() {
+            let what = "Objects of directory buckets do not have tags, and the source has some: send x-amz-tagging-directive: REPLACE";
+            return Err(S3Error::with(Code::NotImplemented, what));
+        }
+        (meta.redirect, meta.storage_class) = (None, None);
+    }
     let algorithm = match request.text("x-amz-checksum-algorithm") {
         None => None,
         Some(name) => {
@@ -174,7 +183,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     // wants MD5s. That asks for all its bytes.
     let needs_md5 = bucket.meta.etags == Etags::Md5 && found.version.has_opaque_etag;
     let is_by_reference = found.version.parts == 0 && keeps_checksum && !needs_md5;
-    meta.parts = Vec::new();
+    (meta.parts, meta.renamed) = (Vec::new(), None);
     meta.part_checksums = Box::default();
     let name = request.key.as_bytes();
     let referred = match is_by_reference {

@@ -188,7 +188,6 @@ pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta
         ("content-language", &meta.content_language),
         ("expires", &meta.expires),
         ("x-amz-website-redirect-location", &meta.redirect),
-        ("x-amz-storage-class", &meta.storage_class),
     ];
     answer = answer
         .header("content-type", meta.content_type.as_deref().unwrap_or(CONTENT_TYPE))
@@ -198,6 +197,8 @@ pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta
     for (name, value) in fields {
         answer = answer.maybe(name, value.as_deref());
     }
+    // Of the usual class nothing is said.
+    answer = answer.maybe("x-amz-storage-class", Some(bucket.class_of(meta.storage_class.as_deref())).filter(|class| *class != "STANDARD"));
     if bucket.versioning != Versioning::Never {
         answer = answer.header("x-amz-version-id", version_id(version));
     }

@@ -66,13 +66,13 @@ fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-fn object(name: &[u8], version: &Version, owner: Option<Owner>) -> Object {
+fn object(bucket: &Bucket, name: &[u8], version: &Version, owner: Option<Owner>) -> Object {
     Object {
         key: text(name),
         modified_ms: version.time_ms,
         etag: super::version::etag_of(version).trim_matches('"').into(),
         size: version.size,
-        storage_class: "STANDARD".into(),
+        storage_class: bucket.meta.class_of(None).into(),
         owner,
         checksum_algorithm: None,
         checksum_kind: None,
@@ -93,6 +93,7 @@ pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::ListBucket)?;
+    super::directory::check_list(&bucket, request)?;
     let asked = Asked::of(request, "max-keys")?;
     if request.param("allow-unordered").is_some_and(|value| value == "true") && !asked.delimiter.is_empty() {
         return Err(S3Error::with(Code::InvalidArgument, "allow-unordered and a delimiter are not for one request"));
@@ -126,7 +127,7 @@ pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
         match line {
             Line::Object(name, version) => {
                 let owner = if with_owner { Some(owner_of(call, &bucket, name, version).await?) } else { None };
-                page.entries.push(object(name, version, owner));
+                page.entries.push(object(&bucket, name, version, owner));
             }
             Line::Prefix(prefix) => page.common_prefixes.push(text(prefix)),
         }
@@ -224,7 +225,7 @@ pub async fn versions(call: &Call<'_>) -> Result<Answer, S3Error> {
                     true => {
                         Listed::DeleteMarker { key: text(name), version_id, is_latest, modified_ms: version.time_ms, owner: Some(owner) }
                     }
-                    false => Listed::Object { object: object(name, version, Some(owner)), version_id, is_latest },
+                    false => Listed::Object { object: object(&bucket, name, version, Some(owner)), version_id, is_latest },
                 });
             }
             VersionLine::Prefix(prefix) => page.common_prefixes.push(text(prefix)),
@@ -250,6 +251,7 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::ListBucketMultipartUploads)?;
+    super::directory::check_list(&bucket, request)?;
     let asked = Asked::of(request, "max-uploads")?;
     let key_marker = request.param("key-marker").unwrap_or_default();
     let id_marker = request.param("upload-id-marker").unwrap_or_default();
@@ -314,7 +316,7 @@ async fn told(call: &Call<'_>, bucket: &Bucket, (name, id): (&[u8], u64), time_m
         upload_id: format!("{id:016x}"),
         initiator: Some(initiator.map_or_else(|| owner.clone(), |initiator| call.owner_named(initiator))),
         owner: Some(owner),
-        storage_class: meta.storage_class.as_deref().unwrap_or("STANDARD").into(),
+        storage_class: bucket.meta.class_of(meta.storage_class.as_deref()).into(),
         initiated_ms: time_ms,
         checksum_algorithm: meta.checksum.as_ref().map(|checksum| checksum.algorithm),
         checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),

@@ -8,7 +8,8 @@
 //! | [`delete`] | deletion of many |
 //! | [`list`] | lists of objects, versions and uploads |
 //! | [`multipart`] | uploads in parts |
-//! | [`bucket`] | buckets |
+//! | [`bucket`], [`directory`] | buckets |
+//! | [`append`], [`rename`] | what only directory buckets have |
 //! | [`settings`] | what belongs to a bucket |
 //! | [`lifecycle`] | what ends by itself, as clients are told |
 //! | [`tagging`], [`acl`], [`attributes`] | what belongs to an object |
@@ -16,11 +17,13 @@
 //! | [`cors`] | what browsers may do from elsewhere |
 
 pub mod acl;
+pub mod append;
 pub mod attributes;
 pub mod bucket;
 pub mod copy;
 pub mod cors;
 pub mod delete;
+pub mod directory;
 pub mod headers;
 pub mod lifecycle;
 pub mod list;
@@ -29,6 +32,7 @@ mod permit;
 pub mod post;
 pub mod put;
 pub mod read;
+pub mod rename;
 pub mod settings;
 pub mod tagging;
 pub mod version;
@@ -53,6 +57,7 @@ use super::metrics::counters::{Counters, Kind};
 use super::rdma;
 use super::request::Request;
 use super::route::{Operation, route};
+use super::session::{Seal, Session};
 use crate::base::error::ErrorKind;
 use crate::mem::Ledger;
 use crate::reactor::Core;
@@ -78,6 +83,7 @@ struct Inner {
     hasher: Hasher,
     users: Rc<Users>,
     verifier: Verifier,
+    seal: Seal,
     region: Box<str>,
     etags: Etags,
     ledger: Ledger,
@@ -121,6 +127,8 @@ pub struct Call<'a> {
     pub user: Option<&'a User>,
     /// How that was found.
     pub verified: Verified,
+    /// The session it came in, of a directory bucket.
+    pub session: Option<Session>,
 }
 
 impl Service {
@@ -135,12 +143,14 @@ impl Service {
     ) -> Service {
         // Clients that know no region sign for us-east-1; all are taken.
         let verifier = Verifier::new(auth::Config { regions: Vec::new(), allows_v2: true });
+        let seal = Seal::new(&store.superblock().id, &users);
         let inner = Inner {
             core: core.clone(),
             store: store.clone(),
             hasher: Hasher::new(core),
             users,
             verifier,
+            seal,
             region: region.into(),
             etags,
             ledger: ledger.clone(),
@@ -185,6 +195,11 @@ impl Service {
         &self.inner.counters
     }
 
+    /// Makes and opens tokens of sessions.
+    pub fn seal(&self) -> &Seal {
+        &self.inner.seal
+    }
+
     /// The users.
     pub fn users(&self) -> &Rc<Users> {
         &self.inner.users
@@ -215,10 +230,17 @@ impl Service {
         // Those who count are told what was asked for, also by somebody who is not to know whether there is such a thing.
         let operation = route(request);
         request.kind.set(operation.as_ref().map_or(Kind::Unknown, |&operation| Kind::Operation(operation)));
-        let verified = match sender {
-            Sender::Signed | Sender::SignedBy(_) => self.verify(request)?,
+        let mut verified = match sender {
+            Sender::Signed | Sender::SignedBy(_) => self.verified(request)?,
             Sender::Session(access_key) => Verified::by_session(access_key, request.now_ms),
         };
+        let session = match &verified.token {
+            Some(token) => Some(self.inner.seal.open(token.text()).ok_or(Code::InvalidToken)?),
+            None => None,
+        };
+        if let Some(session) = &session {
+            verified.access_key = Some(session.access_key.to_string());
+        }
         if let Sender::SignedBy(access_key) = sender
             && verified.access_key.as_deref() != Some(access_key)
         {
@@ -226,17 +248,38 @@ impl Service {
         }
         let user = verified.access_key.as_deref().and_then(|key| self.inner.users.by_access_key(key));
         note_signer(request, &verified);
-        Ok((Call { service: self, request, user, verified }, operation?))
+        let operation = match operation? {
+            Operation::ListBuckets if verified.service == auth::Service::S3Express => Operation::ListDirectoryBuckets,
+            operation => operation,
+        };
+        request.kind.set(Kind::Operation(operation));
+        let call = Call { service: self, request, user, verified, session };
+        directory::admit(&call, operation)?;
+        Ok((call, operation))
     }
 
-    /// Who has signed a request.
+    /// Which user has signed a request that is of no bucket.
     ///
     /// # Errors
-    /// S3's answer to one that is signed wrongly.
+    /// S3's answer to one that is signed wrongly. `AccessDenied`: by the credentials of a session, which are for its bucket alone.
     pub fn verify(&self, request: &Request) -> Result<Verified, S3Error> {
+        let verified = self.verified(request)?;
+        if verified.token.is_some() {
+            return Err(S3Error::with(Code::AccessDenied, "The credentials of a session are good for its bucket alone"));
+        }
+        Ok(verified)
+    }
+
+    fn verified(&self, request: &Request) -> Result<Verified, S3Error> {
         let bucket = request.is_by_host.then_some(&*request.bucket);
-        let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &Keys(&self.inner.users));
+        let keys = Keys { users: &self.inner.users, seal: &self.inner.seal, now_ms: request.now_ms };
+        let verified = self.inner.verifier.verify(&request.head, bucket, request.now_ms, &keys);
         let verified = verified.inspect_err(|error| self.inner.counters.refused(error.code))?;
+        if verified.token.is_some() && verified.service != auth::Service::S3Express {
+            // There are no others than those of sessions.
+            self.inner.counters.refused(Code::InvalidToken);
+            return Err(Code::InvalidToken.into());
+        }
         if verified.how == How::Anonymous && SIGNED.iter().any(|name| request.param(name).is_some()) {
             // Half a signature is none, and is not taken for nobody's request.
             self.inner.counters.refused(Code::AuthorizationQueryParametersError);
@@ -282,16 +325,27 @@ fn note_signer(request: &Request, verified: &Verified) {
     }
 }
 
-/// The keys of users, who have no sessions.
-struct Keys<'a>(&'a Users);
+/// The keys of users, and of their sessions.
+struct Keys<'a> {
+    users: &'a Users,
+    seal: &'a Seal,
+    now_ms: u64,
+}
 
 impl auth::Credentials for Keys<'_> {
     fn secret(&self, access_key: &str, token: Option<&str>) -> Result<Secret, Refusal> {
-        match (self.0.secret(access_key), token) {
-            (_, Some(_)) => Err(Refusal::BadToken),
-            (None, None) => Err(Refusal::Unknown),
-            (Some(secret), None) => Ok(Secret::new(secret.clone())),
+        let Some(token) = token else {
+            return self.users.secret(access_key).map(|secret| Secret::new(secret.clone())).ok_or(Refusal::Unknown);
+        };
+        let session = self.seal.open(token).ok_or(Refusal::BadToken)?;
+        let credentials = self.seal.credentials(token);
+        if credentials.access_key != access_key || self.users.by_access_key(&session.access_key).is_none() {
+            return Err(Refusal::BadToken);
         }
+        if session.expires_ms <= self.now_ms {
+            return Err(Refusal::ExpiredToken);
+        }
+        Ok(Secret::new(credentials.secret))
     }
 }
 
@@ -305,11 +359,16 @@ impl<'a> Call<'a> {
     fn by_form(&self, fields: &[(&str, &str)]) -> Result<(Call<'a>, Lengths), S3Error> {
         let users = &self.service.inner.users;
         let verifier = &self.service.inner.verifier;
-        let verified = verifier.verify_post(fields, &self.request.bucket, self.request.now_ms, &Keys(users));
+        let keys = Keys { users, seal: &self.service.inner.seal, now_ms: self.request.now_ms };
+        let verified = verifier.verify_post(fields, &self.request.bucket, self.request.now_ms, &keys);
         let VerifiedPost { verified, lengths } = verified.inspect_err(|error| self.service.inner.counters.refused(error.code))?;
+        if verified.token.is_some() {
+            // Forms are not for directory buckets.
+            return Err(Code::InvalidToken.into());
+        }
         let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
         note_signer(self.request, &verified);
-        Ok((Call { service: self.service, request: self.request, user, verified }, lengths))
+        Ok((Call { service: self.service, request: self.request, user, verified, session: None }, lengths))
     }
 
     /// The store.
@@ -370,7 +429,9 @@ impl<'a> Call<'a> {
             Op::GetObjectAcl | Op::PutObjectAcl => acl::object(self, operation, body).await,
             Op::GetBucketAcl | Op::PutBucketAcl => acl::bucket(self, operation, body).await,
             Op::GetObjectAttributes => attributes::get(self).await,
-            Op::CreateSession => Err(S3Error::with(Code::NotImplemented, "directory buckets are not implemented")),
+            Op::CreateSession => directory::create_session(self),
+            Op::ListDirectoryBuckets => directory::list(self),
+            Op::RenameObject => rename::rename(self).await,
             _ => settings::perform(self, operation, body).await,
         }
     }
@@ -420,5 +481,38 @@ impl From<Failure> for S3Error {
             }
         };
         code.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::access::users::UserConfig;
+    use crate::s3::session::Mode;
+    use auth::Credentials as _;
+
+    fn users(access_key: &str) -> Users {
+        let json = format!(r#"[{{"name": "u", "access_keys": [{{"access_key": "{access_key}", "secret_key": "a long secret"}}]}}]"#);
+        Users::new(&serde_json::from_str::<Vec<UserConfig>>(&json).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_secrets_of_a_session_end_with_it_and_with_its_user() {
+        let users = users("first");
+        let seal = Seal::new(&[1; 16], &users);
+        let session =
+            |access_key: &str| Session { bucket: 1, created_ms: 2, mode: Mode::ReadWrite, expires_ms: 5000, access_key: access_key.into() };
+        let token = seal.token(&session("first"));
+        let given = seal.credentials(&token);
+        let secret = |now_ms, access_key: &str, token: &str| Keys { users: &users, seal: &seal, now_ms }.secret(access_key, Some(token));
+        assert!(secret(4999, &given.access_key, &token).is_ok_and(|secret| secret == Secret::new(given.secret.as_str())));
+        assert_eq!(secret(5000, &given.access_key, &token), Err(Refusal::ExpiredToken));
+        assert_eq!(secret(0, "first", &token), Err(Refusal::BadToken), "the user's own key");
+        assert_eq!(secret(0, &given.access_key, "AAAA"), Err(Refusal::BadToken));
+        // The user has gone, and the seal has not: no core has it so, but it would hold.
+        let gone = seal.token(&session("second"));
+        assert_eq!(secret(0, &seal.credentials(&gone).access_key, &gone), Err(Refusal::BadToken));
+        let own = Keys { users: &users, seal: &seal, now_ms: 0 };
+        assert!(own.secret("first", None).is_ok() && own.secret(&given.access_key, None) == Err(Refusal::Unknown));
     }
 }

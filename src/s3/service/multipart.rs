@@ -3,6 +3,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use md5::{Digest as _, Md5};
 
+use super::directory::check_object;
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::{with_abort, with_expiration};
 use super::put::{refused, upload_of};
@@ -47,6 +48,7 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     let tags = tags_of(request.text("x-amz-tagging"))?;
     call.permit_put(&bucket, &tags).await?;
     let mut meta = meta_of(&Said::of(request))?;
+    check_object(&bucket, request, &mut meta)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
     meta.checksum = checksum_asked(call)?;
@@ -162,7 +164,7 @@ pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
         upload_id: format!("{id:016x}"),
         initiator: Some(initiator.map_or_else(|| owner.clone(), |initiator| call.owner_named(initiator))),
         owner: Some(owner),
-        storage_class: meta.storage_class.as_deref().unwrap_or("STANDARD").into(),
+        storage_class: bucket.meta.class_of(meta.storage_class.as_deref()).into(),
         part_number_marker: marker,
         next_part_number_marker: numbers.last().copied().filter(|_| is_truncated),
         max_parts: most,
@@ -190,6 +192,10 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     let document = body.document(COMPLETE_LIMITS.bytes).await?;
     let (id, name) = (upload_of(call)?, request.key.as_bytes());
     let wanted = in_order(CompleteMultipartUpload::parse(&document)?.parts)?;
+    if bucket.meta.is_directory && wanted.iter().zip(1..).any(|(part, number)| part.number != number) {
+        let what = "The parts of an object in a directory bucket are numbered one after the other, from 1";
+        return Err(S3Error::with(Code::InvalidRequest, what));
+    }
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     let etag = |part: &CompletedPart| match parse_etag(&part.etag) {
         // One that is opaque is told as if the part were made of one itself.

@@ -12,6 +12,7 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::fields::Unreadable;
 use crate::s3::labels::Labels;
 use crate::s3::meta::Meta;
+use crate::s3::session::Mode;
 use crate::s3::xml::owner::Owner;
 use crate::store::failure::Failure;
 
@@ -66,10 +67,15 @@ impl<'a> Call<'a> {
     }
 
     /// Decides, with what the request says.
-    fn decide<T>(
+    fn decide<T>(&self, action: Action, target: Target<'_>, tags: (Tags<'_>, Tags<'_>), judge: impl Fn(&decide::Request<'_>) -> T) -> T {
+        self.decide_for(None, (action, target), tags, judge)
+    }
+
+    /// The same, for a session of this mode.
+    fn decide_for<T>(
         &self,
-        action: Action,
-        target: Target<'_>,
+        mode: Option<Mode>,
+        (action, target): (Action, Target<'_>),
         (existing, requested): (Tags<'_>, Tags<'_>),
         judge: impl Fn(&decide::Request<'_>) -> T,
     ) -> T {
@@ -104,7 +110,7 @@ impl<'a> Call<'a> {
             version_id: request.param("versionId"),
             copy_source: copied.as_deref(),
             location: None,
-            session_mode: None,
+            session_mode: mode.map(Mode::name),
             region: Some(self.service().region()),
             existing_tags: existing,
             request_tags: requested,
@@ -139,10 +145,21 @@ impl<'a> Call<'a> {
     /// `AccessDenied`.
     pub fn permit_service(&self, action: Action) -> Result<(), S3Error> {
         let target = match action {
-            Action::CreateBucket => Target::NewBucket { name: &self.request.bucket, is_directory: false },
+            Action::CreateBucket | Action::ExpressCreateBucket => {
+                Target::NewBucket { name: &self.request.bucket, is_directory: action == Action::ExpressCreateBucket }
+            }
             _ => Target::Service,
         };
         self.decide(action, target, (&[], &[]), decide).map_err(|denied| self.denied(denied))
+    }
+
+    /// What is done to a directory bucket, or in it by a session of this mode.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_express(&self, bucket: &Bucket, action: Action, mode: Option<Mode>) -> Result<(), S3Error> {
+        let decided = self.of_bucket(bucket, |of_bucket| self.decide_for(mode, (action, Target::Bucket(of_bucket)), (&[], &[]), decide));
+        decided?.map_err(|denied| self.denied(denied))
     }
 
     /// What is done to a bucket, or to the request's key in it where no object is to be looked at.
@@ -158,6 +175,9 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`.
     pub fn permit_key(&self, bucket: &Bucket, action: Action, key: &str, tags: (Tags<'_>, Tags<'_>)) -> Result<(), S3Error> {
+        if let Some(permitted) = self.permit_directory(bucket, action) {
+            return permitted;
+        }
         let decided = self.of_bucket(bucket, |of_bucket| {
             let target = match action.on() {
                 crate::s3::access::action::On::Object => Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: None },
@@ -173,6 +193,9 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`.
     pub fn permit_upload(&self, bucket: &Bucket, action: Action, initiator: CanonicalId) -> Result<(), S3Error> {
+        if let Some(permitted) = self.permit_directory(bucket, action) {
+            return permitted;
+        }
         let decided = self.of_bucket(bucket, |of_bucket| {
             let acl = Some(AclRef::private(initiator));
             let target = Target::Object { bucket: of_bucket, key: self.request.key.as_bytes(), acl };
@@ -217,6 +240,9 @@ impl<'a> Call<'a> {
         (meta, labels): (&Meta, &Labels),
         tags: Tags<'_>,
     ) -> Result<(), S3Error> {
+        if let Some(permitted) = self.permit_directory(bucket, action) {
+            return permitted;
+        }
         let acl = acl_of(meta.owner.unwrap_or(bucket.meta.owner), labels.acl.as_deref())?;
         let decided = self.of_bucket(bucket, |of_bucket| {
             let target = Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: Some(acl) };
@@ -238,6 +264,9 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`.
     pub fn permit_absent(&self, bucket: &Bucket, action: Action, key: &str) -> Result<(), S3Error> {
+        if let Some(permitted) = self.permit_directory(bucket, action) {
+            return permitted;
+        }
         let decided = self.of_bucket(bucket, |of_bucket| {
             let target = Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: None };
             self.decide(action, target, (&[], &[]), may_know_absent)

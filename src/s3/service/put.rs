@@ -1,10 +1,11 @@
 //! PUT of an object and of a part of an upload; DELETE of an object.
 
+use super::directory::check_object;
 use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
 use super::lifecycle::with_expiration;
 use super::multipart::upload_meta;
 use super::version::{etag_of, expect_of, version_id, which_of};
-use super::{Bucket, Call};
+use super::{Bucket, Call, append};
 use crate::s3::access::action::Action;
 use crate::s3::answer::Answer;
 use crate::s3::body::{Body, Digested};
@@ -27,7 +28,11 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     let bucket = call.bucket()?;
     let tags = tags_of(request.text("x-amz-tagging"))?;
     call.permit_put(&bucket, &tags).await?;
+    if let Some(offset) = request.text(append::OFFSET) {
+        return append::append(call, &bucket, offset, body).await;
+    }
     let mut meta = meta_of(&Said::of(request))?;
+    check_object(&bucket, request, &mut meta)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
@@ -66,7 +71,10 @@ pub fn refused(failure: Failure, expect: Expect) -> S3Error {
 }
 
 /// Refuses a body that is longer than an object of one PUT, or of a length that is not told.
-fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
+///
+/// # Errors
+/// `EntityTooLarge`, `MissingContentLength`.
+pub fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
     match body.length() {
         Some(length) if length > PUT_MAX => {
             Err(S3Error::new(Code::EntityTooLarge).field("ProposedSize", length.to_string()).field("MaxSizeAllowed", PUT_MAX.to_string()))
@@ -77,7 +85,10 @@ fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
 }
 
 /// Writes a body to the store.
-async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: Algorithm) -> Result<(Put, Digested), S3Error> {
+///
+/// # Errors
+/// `EntityTooLarge`, what is wrong with the body, or the store's.
+pub async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: Algorithm) -> Result<(Put, Digested), S3Error> {
     body.begin(bucket.meta.etags == Etags::Md5, usual);
     body.sum_apart();
     while let Some(run) = body.next().await? {

@@ -63,7 +63,7 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
         if got.version.sequence != version.sequence {
             continue;
         }
-        let meta = Meta::parse(&got.properties).map_err(readable)?;
+        let meta = Meta::parse(&got.properties).map_err(readable)?.or_crc(got.fields.crc);
         let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
         call.permit_object(&bucket, action, &request.key, (&meta, &labels))?;
         if let Some(answer) = judge(request, &bucket.meta, &version)? {

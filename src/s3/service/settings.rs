@@ -33,6 +33,10 @@ impl Bucket {
 
     /// What its public access block forbids.
     pub fn public_block(&self) -> PublicAccessBlock {
+        if self.meta.is_directory {
+            // Nothing in a directory bucket is public (s3-express-security-best-practices.html).
+            return PublicAccessBlock::ALL;
+        }
         self.meta.document(Document::PublicAccessBlock).and_then(PublicAccessBlock::from_bytes).unwrap_or_default()
     }
 }

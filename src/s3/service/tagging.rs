@@ -23,7 +23,7 @@ pub async fn found(call: &Call<'_>, bucket: &Bucket, which: Which, action: Actio
     let key = &*call.request.key;
     match call.store().get(bucket.id, key.as_bytes(), which, 0..0).await {
         Ok(got) => {
-            let meta = Meta::parse(&got.properties).map_err(readable)?;
+            let meta = Meta::parse(&got.properties).map_err(readable)?.or_crc(got.fields.crc);
             let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
             Ok((got.version, meta, labels))
         }
