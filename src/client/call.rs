@@ -229,7 +229,11 @@ impl Client {
             status => {
                 let failure = Failure::answered(&call.shown(), host, status, &reply.document);
                 // Somebody has to look whether it was done.
-                if call.is_once && matches!(status, 500 | 502 | 504) { Err(Failure::lost(&call.shown(), failure.error())) } else { Err(failure) }
+                if call.is_once && matches!(status, 500 | 502 | 504) {
+                    Err(Failure::lost(&call.shown(), failure.error()))
+                } else {
+                    Err(failure)
+                }
             }
         }
     }
@@ -264,9 +268,8 @@ impl Client {
         let (session, method) = (session.clone(), call.method);
         let wire = session.route();
         // A task of its own: who asks may go, and a device still has the memory.
-        let asking = self.inner.core.spawn(async move {
-            session.try_ask(Ask { method, target: &target, fields: &fields, body, into }).await
-        });
+        let asking =
+            self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, into }).await });
         let asked = asking.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
         let mut give_back = |sent: Option<Run>, into: Option<Run>| match load {
             Load::Runs(runs) => runs.extend(sent),
@@ -326,8 +329,7 @@ impl Client {
         let answer = http.begin(&self.inner.signer, ask, &pieces).await.map_err(lost)?;
         let fields = answer.headers().map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned())).collect();
         let status = answer.status();
-        let mut reply =
-            Reply { status, fields, document: Vec::new(), bytes: 0, way: pool.way(), check: Check::NotTold };
+        let mut reply = Reply { status, fields, document: Vec::new(), bytes: 0, way: pool.way(), check: Check::NotTold };
         match load {
             Load::Into(Some(run)) if (200..300).contains(&status) => {
                 reply.bytes = http.length(&answer).map_err(lost)?;
@@ -358,7 +360,7 @@ impl Client {
         if call.method == Method::Head {
             reply.bytes = reply.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
         }
-        if answer.keeps_alive() {
+        if http.keeps_alive(&answer) {
             pool.keep(http);
         }
         Ok(reply)

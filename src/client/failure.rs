@@ -120,11 +120,16 @@ fn remedy(code: &str, what: &str) -> Option<String> {
         "NotFound" => format!("see what is there: basin ls, basin ls -r s3://{bucket}"),
         "NoSuchBucket" => format!("make it: basin mb s3://{bucket}"),
         "BucketNotEmpty" => format!("remove what is in it first: basin rm -r s3://{bucket}"),
-        "InvalidAccessKeyId" => "check the access key: AWS_ACCESS_KEY_ID, or --credentials with the file beside the server's store".to_owned(),
-        "SignatureDoesNotMatch" => "check the secret: AWS_SECRET_ACCESS_KEY, or --credentials with the file beside the server's store".to_owned(),
+        "InvalidAccessKeyId" => {
+            "check the access key: AWS_ACCESS_KEY_ID, or --credentials with the file beside the server's store".to_owned()
+        }
+        "SignatureDoesNotMatch" => {
+            "check the secret: AWS_SECRET_ACCESS_KEY, or --credentials with the file beside the server's store".to_owned()
+        }
         "AccessDenied" | "Forbidden" => "check the key, and what its user may do there".to_owned(),
         "RequestTimeTooSkewed" => "set the clock of this machine".to_owned(),
         "SlowDown" | "ServiceUnavailable" => "try again later, or with less at a time".to_owned(),
+        "InvalidBucketName" => "3 to 63 lower-case letters, digits, - and .".to_owned(),
         "BadDigest" => "bytes were changed on their way: look at what is between here and the server".to_owned(),
         _ => return None,
     })
@@ -158,7 +163,8 @@ mod tests {
     fn failures_name_object_and_remedy() {
         let body = b"<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist.</Message></Error>";
         let failure = Failure::answered("GET s3://b/a/key", "host:1", 404, body);
-        let text = "GET s3://b/a/key at host:1: 404 NoSuchBucket: The specified bucket does not exist\n  to mend it: make it: basin mb s3://b";
+        let text =
+            "GET s3://b/a/key at host:1: 404 NoSuchBucket: The specified bucket does not exist\n  to mend it: make it: basin mb s3://b";
         assert_eq!(failure.to_string(), text);
         assert!(failure.is_not_found() && failure.code() == Some("NoSuchBucket") && !failure.is_unknown());
         // HEAD's has no body, and a proxy's is no document.

@@ -91,17 +91,17 @@ impl Download {
             }));
         }
         let first = self.under_way.pop_front().expect("a piece was asked for");
-        let (buffer, got) = first.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?.map_err(|failure| {
-            if failure.is_precondition() { self.overwritten() } else { failure }
-        })?;
+        let (buffer, got) = first
+            .await
+            .map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?
+            .map_err(|failure| if failure.is_precondition() { self.overwritten() } else { failure })?;
         let wanted = PIECE.min(size - self.given);
         if got.size != size || u64::from(got.bytes) != wanted {
             return Err(self.overwritten());
         }
         self.each_verified &= got.check == Check::Verified;
         self.crc.update(buffer.as_slice());
-        self.given += wanted;
-        if self.given == size
+        if self.given + wanted == size
             && let Some(told) = self.head.crc
         {
             let found = self.crc.finalize();
@@ -109,6 +109,7 @@ impl Download {
                 return Err(Failure::lost(&format!("GET s3://{}/{}", self.bucket, self.key), &damaged(size, found, told)));
             }
         }
+        self.given += wanted;
         Ok(Some(buffer))
     }
 

@@ -257,9 +257,8 @@ impl Client {
         if ErrorDocument::parse(&reply.document).is_ok() {
             return Err(Failure::answered(&call.shown(), "the server", 500, &reply.document));
         }
-        let copied = CopyResult::parse(&reply.document).map_err(|_| {
-            Error::new(ErrorKind::Protocol, format!("{}: an answer that is no CopyObjectResult", call.shown()))
-        })?;
+        let copied = CopyResult::parse(&reply.document)
+            .map_err(|_| Error::new(ErrorKind::Protocol, format!("{}: an answer that is no CopyObjectResult", call.shown())))?;
         Ok(Put { etag: format!("\"{}\"", copied.etag), check: Check::NotTold, way: reply.way })
     }
 }

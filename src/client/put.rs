@@ -171,7 +171,11 @@ impl Upload {
             let failure = match self.client.call(&call, Load::Document(document.as_bytes())).await {
                 Ok(reply) => match CompleteMultipartUploadResult::parse(&reply.document) {
                     Ok(told) => {
-                        let check = if told.checksums.get(Algorithm::Crc64Nvme) == Some(&shown_crc(self.crc)) { Check::Verified } else { Check::NotTold };
+                        let check = if told.checksums.get(Algorithm::Crc64Nvme) == Some(&shown_crc(self.crc)) {
+                            Check::Verified
+                        } else {
+                            Check::NotTold
+                        };
                         return Ok(Put { etag: format!("\"{}\"", told.etag), check, way: reply.way });
                     }
                     // The head of the answer comes before it is done.

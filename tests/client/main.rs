@@ -220,12 +220,16 @@ fn lists_and_deletions() {
         assert!(client.head("second", "x ü").await.unwrap_err().is_not_found());
         client.delete_bucket("first").await?;
         assert_eq!(client.delete_bucket("first").await.unwrap_err().code(), Some("NoSuchBucket"));
-        let about = PutOptions { content_type: Some("image/x".into()), metadata: vec![("colour".into(), "green".into())], ..PutOptions::default() };
+        let about =
+            PutOptions { content_type: Some("image/x".into()), metadata: vec![("colour".into(), "green".into())], ..PutOptions::default() };
         let mut upload = client.upload("second", "told", None, about)?;
         upload.write(&pattern(PART + 1, 1)).await?;
         upload.finish().await?;
         let head = client.head("second", "told").await?;
-        assert_eq!((head.size, head.content_type.as_str(), head.metadata), (PART as u64 + 1, "image/x", vec![("colour".into(), "green".into())]));
+        assert_eq!(
+            (head.size, head.content_type.as_str(), head.metadata),
+            (PART as u64 + 1, "image/x", vec![("colour".into(), "green".into())])
+        );
         let mut buffer = client.allocate(10).await?;
         let failure = client.get_into("second", "told", None, &mut buffer).await.unwrap_err();
         assert!(failure.to_string().contains("8388609 bytes, and the buffer has"), "{failure}");

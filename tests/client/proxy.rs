@@ -90,8 +90,17 @@ fn pass(client: &TcpStream, server: &TcpStream, evil: &Evil, done: &Arc<AtomicU6
         }
         if let Evil::FlipAnswer(at) = evil {
             // An answer begins a read, as this server writes them.
-            let begins = if bytes.starts_with(b"HTTP/1.1") { bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|end| end + 4) } else { None };
-            let start = if let Some(start) = begins { body = 0; start } else { 0 };
+            let begins = if bytes.starts_with(b"HTTP/1.1") {
+                bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|end| end + 4)
+            } else {
+                None
+            };
+            let start = if let Some(start) = begins {
+                body = 0;
+                start
+            } else {
+                0
+            };
             let here = (count - start) as u64;
             if (body..body + here).contains(at) {
                 bytes[start + (at - body) as usize] ^= 1;

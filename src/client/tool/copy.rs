@@ -140,7 +140,10 @@ async fn plan(client: &Client, from: Place, to: Place) -> Result<VecDeque<Step>,
                     Place::File(_) if rest.is_empty() || rest.ends_with('/') => continue,
                     Place::File(to) => {
                         let path = path_of(rest).ok_or_else(|| {
-                            usage(format!("{one}: no file below {} can have that name", to.display()), "copy it by itself, to a name of your own")
+                            usage(
+                                format!("{one}: no file below {} can have that name", to.display()),
+                                "copy it by itself, to a name of your own",
+                            )
                         })?;
                         Step::Down(one, to.join(path))
                     }

@@ -85,12 +85,11 @@ impl Reach {
             return Credentials::read(path);
         }
         match (&self.access_key, &self.secret_key) {
-            (Some(access_key), Some(secret_key)) => {
-                Ok(Credentials { access_key: access_key.clone(), secret_key: secret_key.clone() })
-            }
+            (Some(access_key), Some(secret_key)) => Ok(Credentials { access_key: access_key.clone(), secret_key: secret_key.clone() }),
             _ if Path::new(USUAL_CREDENTIALS).exists() => Credentials::read(Path::new(USUAL_CREDENTIALS)),
             _ => {
-                let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name the file beside the server's store: --credentials FILE";
+                let remedy =
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name the file beside the server's store: --credentials FILE";
                 Err(Error::new(ErrorKind::Usage, "no access key").remedy(remedy))
             }
         }

@@ -31,7 +31,8 @@ impl FromStr for S3Place {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<S3Place> {
-        let wrong = || Error::new(ErrorKind::Usage, format!("'{text}' names no bucket")).remedy("name it as s3://bucket or s3://bucket/key");
+        let wrong =
+            || Error::new(ErrorKind::Usage, format!("'{text}' names no bucket")).remedy("name it as s3://bucket or s3://bucket/key");
         let rest = text.strip_prefix("s3://").ok_or_else(wrong)?;
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {

@@ -22,7 +22,8 @@ impl Progress {
             Some(bytes) => ProgressBar::new(bytes),
             None => ProgressBar::no_length(),
         };
-        let form = if bytes.is_some() { "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}" } else { "{spinner} {bytes} {bytes_per_sec}" };
+        let form =
+            if bytes.is_some() { "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}" } else { "{spinner} {bytes} {bytes_per_sec}" };
         bar.set_style(ProgressStyle::with_template(form).expect("the template is ours"));
         if is_quiet || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());

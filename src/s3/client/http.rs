@@ -27,6 +27,8 @@ pub struct Http {
     way: Way,
     host: String,
     patience: Nanos,
+    /// A request went only in part.
+    is_torn: bool,
 }
 
 /// How its bytes go.
@@ -65,7 +67,7 @@ impl Http {
     /// As for [`Http::connect`].
     pub async fn connect_as(core: &Core, address: SocketAddr, host: String, patience: Nanos) -> Result<Http> {
         let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
-        Ok(Http { core: core.clone(), way: Way::Plain(tcp), host, patience })
+        Ok(Http { core: core.clone(), way: Way::Plain(tcp), host, patience, is_torn: false })
     }
 
     /// The same behind TLS; `trust` says whom to believe.
@@ -76,7 +78,7 @@ impl Http {
         let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
         let mut stream = ClientStream::to(core, trust, tcp, &host)?;
         core.timeout(patience, stream.handshake()).await.map_err(Error::from)??;
-        Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience })
+        Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience, is_torn: false })
     }
 
     /// This end's address: what the server sees, if nothing is between.
@@ -137,8 +139,16 @@ impl Http {
         match written.map_err(Error::from)? {
             Ok(()) => self.head(ask.method == "HEAD").await,
             // Who refuses a request may do so before all of it has come: what it says is worth more than that it left.
-            Err(error) => self.head(ask.method == "HEAD").await.map_err(|_| error),
+            Err(error) => {
+                self.is_torn = true;
+                self.head(ask.method == "HEAD").await.map_err(|_| error)
+            }
         }
+    }
+
+    /// Whether another request may be sent once the body of this answer is taken.
+    pub fn keeps_alive(&self, answer: &Answer) -> bool {
+        answer.keeps_alive() && !self.is_torn
     }
 
     async fn head(&mut self, to_head: bool) -> Result<Answer> {

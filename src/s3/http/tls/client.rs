@@ -23,12 +23,8 @@ pub type ClientTls = Tls<Arc<ClientConfig>>;
 pub type ClientStream = TlsStream<UnbufferedClientConnection>;
 
 /// Where systems keep the certificates they believe: Debian and Arch, Red Hat, SUSE, Alpine.
-const BUNDLES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
+const BUNDLES: [&str; 4] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"];
 
 /// Believes the certificates in a file, or those of the system's bundle.
 ///

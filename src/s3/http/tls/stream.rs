@@ -449,12 +449,7 @@ impl<E: End> Drop for TlsStream<E> {
 }
 
 /// Encrypts as much of the pieces from `at` on as there is room for. How many bytes of them, and how many came of it.
-fn seal<D>(
-    traffic: &mut WriteTraffic<'_, D>,
-    pieces: &[&[u8]],
-    at: &mut (usize, usize),
-    room: &mut [u8],
-) -> Result<(usize, usize)> {
+fn seal<D>(traffic: &mut WriteTraffic<'_, D>, pieces: &[&[u8]], at: &mut (usize, usize), room: &mut [u8]) -> Result<(usize, usize)> {
     let (mut plain, mut sealed) = (0, 0);
     while let Some(piece) = pieces.get(at.0) {
         let rest = &piece[at.1..];
