@@ -1,8 +1,8 @@
 //! An object whose bytes come one after the other: in one request where it is short, in parts where it is long.
 //!
 //! Bytes are written into registered memory ([`Upload::room`]) and sent from there. What fits a run goes in one request, by RDMA where that
-//! is up. What is longer goes over HTTP, in one request up to a part and in several parts at once beyond: S3's parts have 5 MiB at least, and
-//! RDMA takes a run. The server compares each part, and then the whole, with the CRC64NVME that was computed here.
+//! is up. What is longer goes over HTTP, in one request up to a part and in several parts at once beyond: S3's parts have 5 MiB at least,
+//! and RDMA takes a run. The server compares each part, and then the whole, with the CRC64NVME that was computed here.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,7 @@
 //! Servers that go and come, RDMA that is cut, and what proxies do.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +74,80 @@ fn connections_that_are_cut_in_a_body_are_made_again() {
     assert!(stats.unwrap().by_http >= 6);
 }
 
+/// A server that gives these answers, one to each request, the last to all others. Requests have no body.
+fn scripted(answers: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut answers = answers.iter().peekable();
+        for stream in listener.incoming() {
+            let (mut stream, mut head) = (stream.unwrap(), vec![0; 4096]);
+            while stream.read(&mut head).is_ok_and(|count| count > 0) {
+                let answer = answers.next().unwrap();
+                if answers.peek().is_none() {
+                    answers = std::slice::from_ref(answer).iter().peekable();
+                }
+                if stream.write_all(answer.as_bytes()).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn a_busy_server_is_left_alone_as_long_as_it_asks_and_not_for_ever() {
+    const BUSY: &str = "HTTP/1.1 503 Slow Down\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+    const DONE: &str = "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 3\r\n\r\nabc";
+    let endpoint = scripted(&[BUSY, BUSY, DONE]);
+    run(options(&[endpoint]), async |client: Client| {
+        let (begun, mut buffer) = (client.core().now(), client.allocate(10).await?);
+        let got = client.get_into("bucket", "key", None, &mut buffer).await?;
+        // It tells no checksum, and so nothing is said to be verified.
+        assert_eq!((got.bytes, got.check, buffer.as_slice(), client.stats().retries), (3, Check::NotTold, &b"abc"[..], 2));
+        let waited = client.core().now().since(begun);
+        assert!(waited >= Nanos::from_secs(2), "{waited:?}");
+        Ok(())
+    })
+    .unwrap();
+    let busy = scripted(&["HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n"]);
+    run(Options { tries: 3, ..options(&[busy]) }, async |client: Client| {
+        let mut buffer = client.allocate(10).await?;
+        let failure = client.get_into("bucket", "key", None, &mut buffer).await.unwrap_err();
+        assert_eq!((failure.status(), client.stats().retries), (Some(500), 2));
+        assert!(failure.to_string().starts_with("GET s3://bucket/key at 127.0.0.1:"), "{failure}");
+        Ok(())
+    })
+    .unwrap();
+    // Answers that are none, and ranges that are others.
+    for (answer, said) in [
+        ("SSH-2.0-x\r\n\r\n", "the S3 server 127.0.0.1:"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabcde", "status 200, and not the range"),
+        ("HTTP/1.1 206 OK\r\ncontent-range: bytes 1-5/9\r\ncontent-length: 5\r\n\r\nabcde", "status 206, and not the range"),
+        ("HTTP/1.1 206 OK\r\ncontent-range: bytes 0-4/9\r\ncontent-length: 4\r\n\r\nabcd", "4 bytes of the range 0..5"),
+        ("HTTP/1.1 206 OK\r\ncontent-range: bytes 0-3/9\r\ncontent-length: 4\r\n\r\nabcd", "4 bytes of the range 0..5"),
+        ("HTTP/1.1 206 OK\r\ncontent-length: 99999999\r\n\r\n", "99999999 bytes, and the buffer has"),
+    ] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        run(Options { tries: 1, ..options(&[endpoint]) }, async move |client: Client| {
+            let mut buffer = client.allocate(10).await?;
+            let failure = client.get_into("bucket", "key", Some(0..5), &mut buffer).await.unwrap_err();
+            assert!(failure.to_string().contains(said), "{said}: {failure}");
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
 /// What must not be done twice is looked for instead.
 #[test]
 fn an_answer_that_is_lost_is_looked_for() {
@@ -93,6 +168,20 @@ fn an_answer_that_is_lost_is_looked_for() {
     .unwrap();
     assert_eq!(proxy.count(), 1);
     assert!(curl_gets(&server, "/lost/once") == [1; 1000]);
+    // What is there is of the same length, and another's: that it was not done is lost, too.
+    curl_puts(&server, "/lost/other", &[3; 1000]);
+    let proxy = Proxy::begin(server.address, Evil::Swallow("PUT /lost/other", 1));
+    run(options(&[proxy.endpoint()]), async |client: Client| {
+        let mut buffer = client.allocate(1000).await?;
+        buffer.as_mut_slice().fill(1);
+        let only_new = PutOptions { if_none_match: true, ..PutOptions::default() };
+        let failure = client.put_from("lost", "other", &mut buffer, &only_new).await.unwrap_err();
+        assert!(failure.is_precondition(), "{failure}");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(proxy.count(), 1);
+    assert!(curl_gets(&server, "/lost/other") == [3; 1000]);
     let proxy = Proxy::begin(server.address, Evil::Swallow("POST /lost/parts?uploadId", 1));
     let content = pattern(2 * PART + 5, 9);
     let sent = content.clone();
