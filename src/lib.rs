@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! base ← mem ← device ← reactor ← flow          base ← wire ← proto
-//! reactor ← store ← s3
+//! reactor ← store ← s3 ← client
 //! wire and proto may be used by device, flow, store and s3
 //! ```
 //!
@@ -20,6 +20,7 @@
 //! | [`flow`] | the five flows, one file each |
 //! | [`store`] | objects on a block device |
 //! | [`s3`] | S3 on the store |
+//! | [`client`] | objects by RDMA or HTTP, for programs and for `basin cp` |
 //! | [`bench`] | the loops behind `basin bench` |
 //! | [`peer`] | the other end of stock RDMA test programs, behind `basin rdma-peer` |
 //! | [`selftest`] | kernel features checked by using them |
@@ -28,6 +29,7 @@
 
 pub mod base;
 pub mod bench;
+pub mod client;
 pub mod device;
 pub mod doctor;
 pub mod flow;

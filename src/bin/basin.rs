@@ -4,6 +4,7 @@ use basin::base::error::ErrorKind;
 use basin::base::units::{human_bytes, parse_bytes};
 use basin::base::{Error, Nanos};
 use basin::bench::{block, s3, store};
+use basin::client::tool;
 use basin::device::block::DiskConfig;
 use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
@@ -49,6 +50,9 @@ enum Command {
     /// Look at the settings of a server
     #[command(subcommand)]
     Config(ConfigTask),
+    /// cp, ls, cat, rm, stat, mb, rb: a client of S3
+    #[command(flatten)]
+    Client(tool::Task),
 }
 
 #[derive(Args)]
@@ -503,6 +507,7 @@ struct Selftest {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Client(task) => return run_client(task),
         Command::Selftest(arguments) => run_selftest(arguments),
         Command::Doctor(arguments) => run_doctor(arguments),
         Command::Bench(Bench::Block(arguments)) => run_bench_block(arguments),
@@ -522,6 +527,16 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("basin: {error}");
             ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn run_client(task: tool::Task) -> ExitCode {
+    match tool::run(task, print) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("basin: {failure}");
+            ExitCode::from(tool::exit_code(&failure))
         }
     }
 }

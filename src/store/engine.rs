@@ -14,7 +14,7 @@ use super::catalog::{Bucket, Catalog, Gone};
 use super::compact::{Compacted, may_discard};
 use super::crew::Crew;
 use super::draft::{Draft, Kind};
-use super::failure::{Failure, Outcome, shown};
+use super::failure::{Failure, OPEN_ANEW, Outcome, shown};
 use super::index::{Line, Query, Version, VersionLine, VersionQuery};
 use super::locks::{Guard, Locks};
 use super::log::{Appended, Log, LogEnv, Traffic, Written};
@@ -379,7 +379,7 @@ impl Engine {
         }
         if self.inner.is_over.get() {
             let what = format!("the store on {} is closed", self.inner.env.disk.info().path.display());
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy("open it anew").into());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy(OPEN_ANEW).into());
         }
         Ok(())
     }

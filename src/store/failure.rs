@@ -47,7 +47,15 @@ pub enum Failure {
     Failed(Error),
 }
 
+/// The remedy of what is asked of a store that is closed, by which it is known.
+pub(super) const OPEN_ANEW: &str = "open it anew";
+
 impl Failure {
+    /// Whether the store was closed before this could be done: nothing was.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Failure::Failed(error) if error.remedy_text() == Some(OPEN_ANEW))
+    }
+
     /// Whether what failed may be there after the next opening all the same: the device failed it, and may have some or all of it.
     pub(super) fn leaves_open(&self) -> bool {
         matches!(self, Failure::Failed(error) if error.kind() != ErrorKind::Unavailable || error.errno().is_some())

@@ -1,6 +1,7 @@
 //! A connection to a server of S3.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use sha2::{Digest as _, Sha256};
 
@@ -8,9 +9,11 @@ use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
+use crate::mem::{Ledger, Run};
 use crate::reactor::Core;
 use crate::s3::auth;
 use crate::s3::auth::sign::{Body, Signer};
+use crate::s3::http::tls::client::{ClientStream, ClientTls};
 use crate::wire::http::answer::{Answer, AnswerFraming};
 
 /// How long a server may be silent.
@@ -21,8 +24,17 @@ const BODY_MAX: u64 = 16 << 20;
 /// A connection. Requests on it are signed, and answered in order.
 pub struct Http {
     core: Core,
-    tcp: TcpStream,
+    way: Way,
     host: String,
+    patience: Nanos,
+    /// A request went only in part.
+    is_torn: bool,
+}
+
+/// How its bytes go.
+enum Way {
+    Plain(TcpStream),
+    Tls(Box<ClientStream>),
 }
 
 /// A request.
@@ -46,16 +58,38 @@ impl Http {
     /// # Errors
     /// Nobody listens there, or there is no way there.
     pub async fn connect(core: &Core, address: SocketAddr) -> Result<Http> {
-        let tcp = core.timeout(PATIENCE, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
-        Ok(Http { core: core.clone(), tcp, host: address.to_string() })
+        Http::connect_as(core, address, address.to_string(), PATIENCE).await
+    }
+
+    /// Connects to a server of that name, which may be silent for so long.
+    ///
+    /// # Errors
+    /// As for [`Http::connect`].
+    pub async fn connect_as(core: &Core, address: SocketAddr, host: String, patience: Nanos) -> Result<Http> {
+        let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
+        Ok(Http { core: core.clone(), way: Way::Plain(tcp), host, patience, is_torn: false })
+    }
+
+    /// The same behind TLS; `trust` says whom to believe.
+    ///
+    /// # Errors
+    /// As for [`Http::connect`]; the server speaks no TLS, or is not who it should be.
+    pub async fn connect_tls(core: &Core, address: SocketAddr, host: String, patience: Nanos, trust: &Rc<ClientTls>) -> Result<Http> {
+        let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
+        let mut stream = ClientStream::to(core, trust, tcp, &host)?;
+        core.timeout(patience, stream.handshake()).await.map_err(Error::from)??;
+        Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience, is_torn: false })
     }
 
     /// This end's address: what the server sees, if nothing is between.
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn local_addr(&self) -> Result<SocketAddr> {
-        self.tcp.local_addr()
+    pub fn local_addr(&mut self) -> Result<SocketAddr> {
+        match &mut self.way {
+            Way::Plain(tcp) => tcp.local_addr(),
+            Way::Tls(tls) => tls.tcp().local_addr(),
+        }
     }
 
     /// Sends a request and takes its answer, head and body.
@@ -63,6 +97,17 @@ impl Http {
     /// # Errors
     /// The connection failed, the server is silent, or what it says is no answer. Its statuses are no errors here.
     pub async fn ask(&mut self, signer: &Signer, ask: Ask<'_>) -> Result<(Answer, Vec<u8>)> {
+        let answer = self.begin(signer, ask, &[]).await?;
+        let body = self.take(&answer).await?;
+        Ok((answer, body))
+    }
+
+    /// Sends a request and takes the head of its answer, whose body is to be taken next. `pieces` is a body that is not signed, in place of
+    /// the request's own.
+    ///
+    /// # Errors
+    /// As for [`Http::ask`].
+    pub async fn begin(&mut self, signer: &Signer, ask: Ask<'_>, pieces: &[&[u8]]) -> Result<Answer> {
         let mut headers: Vec<(&str, &[u8])> = vec![("host", self.host.as_bytes())];
         headers.extend(ask.fields.iter().map(|(name, value)| (*name, value.as_bytes())));
         let request = auth::Request { method: ask.method, path: ask.path, query: ask.query, headers: &headers };
@@ -74,7 +119,8 @@ impl Http {
             head.push_str(ask.query);
         }
         head.push_str(" HTTP/1.1\r\n");
-        let lengths = [("content-length", ask.body.len().to_string())];
+        let length = ask.body.len() + pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let lengths = [("content-length", length.to_string())];
         let own = [("host", self.host.as_str())];
         let fields = own.iter().chain(ask.fields).copied();
         let added = signed.headers.iter().chain(&lengths).map(|(name, value)| (*name, value.as_str()));
@@ -85,39 +131,105 @@ impl Http {
             head.push_str("\r\n");
         }
         head.push_str("\r\n");
-        self.core.timeout(PATIENCE, self.tcp.write_pieces(&[head.as_bytes(), ask.body])).await.map_err(Error::from)??;
-        self.answer(ask.method == "HEAD").await
+        let all: Vec<&[u8]> = [head.as_bytes(), ask.body].into_iter().chain(pieces.iter().copied()).collect();
+        let written = match &mut self.way {
+            Way::Plain(tcp) => self.core.timeout(self.patience, tcp.write_pieces(&all)).await,
+            Way::Tls(tls) => self.core.timeout(self.patience, tls.write(&all)).await,
+        };
+        match written.map_err(Error::from)? {
+            Ok(()) => self.head(ask.method == "HEAD").await,
+            // Who refuses a request may do so before all of it has come: what it says is worth more than that it left.
+            Err(error) => {
+                self.is_torn = true;
+                self.head(ask.method == "HEAD").await.map_err(|_| error)
+            }
+        }
     }
 
-    async fn answer(&mut self, to_head: bool) -> Result<(Answer, Vec<u8>)> {
-        let answer = loop {
-            let parsed = Answer::parse(self.tcp.pending(), to_head).map_err(|bad| self.protocol(&bad.to_string()))?;
+    /// Whether another request may be sent once the body of this answer is taken.
+    pub fn keeps_alive(&self, answer: &Answer) -> bool {
+        answer.keeps_alive() && !self.is_torn
+    }
+
+    async fn head(&mut self, to_head: bool) -> Result<Answer> {
+        loop {
+            let parsed = Answer::parse(self.pending(), to_head).map_err(|bad| self.protocol(&bad.to_string()))?;
             match parsed {
                 Some((answer, used)) => {
-                    self.tcp.consume(used);
+                    self.consume(used);
                     if !answer.is_interim() {
-                        break answer;
+                        return Ok(answer);
                     }
                 }
                 None => self.more().await?,
             }
+        }
+    }
+
+    /// How long the body of an answer is.
+    ///
+    /// # Errors
+    /// It does not say so.
+    pub fn length(&self, answer: &Answer) -> Result<u64> {
+        match answer.framing() {
+            AnswerFraming::None => Ok(0),
+            AnswerFraming::Length(length) => Ok(length),
+            AnswerFraming::Chunked | AnswerFraming::Close => Err(self.protocol("a body whose length it does not say")),
+        }
+    }
+
+    /// Takes the whole body of an answer.
+    ///
+    /// # Errors
+    /// The connection failed; the body is too long, or of a length that is not told.
+    pub async fn take(&mut self, answer: &Answer) -> Result<Vec<u8>> {
+        let length = match self.length(answer)? {
+            length @ ..=BODY_MAX => length as usize,
+            length => return Err(self.protocol(&format!("a body of {length} bytes"))),
         };
-        let length = match answer.framing() {
-            AnswerFraming::None => 0,
-            AnswerFraming::Length(length) if length <= BODY_MAX => length as usize,
-            AnswerFraming::Length(length) => return Err(self.protocol(&format!("a body of {length} bytes"))),
-            AnswerFraming::Chunked | AnswerFraming::Close => return Err(self.protocol("a body whose length it does not say")),
-        };
-        while self.tcp.pending().len() < length {
+        while self.pending().len() < length {
             self.more().await?;
         }
-        let body = self.tcp.pending()[..length].to_vec();
-        self.tcp.consume(length);
-        Ok((answer, body))
+        let body = self.pending()[..length].to_vec();
+        self.consume(length);
+        Ok(body)
+    }
+
+    /// Receives up to `most` bytes of an answer's body into a run's view from `at` on: one at least.
+    ///
+    /// # Errors
+    /// The connection failed or ended.
+    pub async fn receive(&mut self, run: &mut Run, at: u32, most: u32, ledger: &Ledger) -> Result<u32> {
+        let count = match &mut self.way {
+            Way::Plain(tcp) => self.core.timeout(self.patience, tcp.receive(run, at, most, ledger)).await,
+            Way::Tls(tls) => self.core.timeout(self.patience, tls.receive(run, at, most)).await,
+        };
+        match count.map_err(Error::from)?? {
+            0 => Err(self.protocol("nothing more in the middle of an answer")),
+            count => Ok(count),
+        }
+    }
+
+    fn pending(&self) -> &[u8] {
+        match &self.way {
+            Way::Plain(tcp) => tcp.pending(),
+            Way::Tls(tls) => tls.pending(),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        match &mut self.way {
+            Way::Plain(tcp) => tcp.consume(count),
+            Way::Tls(tls) => tls.consume(count),
+        }
     }
 
     async fn more(&mut self) -> Result<()> {
-        match self.core.timeout(PATIENCE, self.tcp.more()).await.map_err(Error::from)?? {
+        let more = match &mut self.way {
+            Way::Plain(tcp) => self.core.timeout(self.patience, tcp.more()).await,
+            Way::Tls(tls) => self.core.timeout(self.patience, tls.more()).await,
+        };
+        match more.map_err(Error::from)?? {
             0 => Err(self.protocol("nothing more in the middle of an answer")),
             _ => Ok(()),
         }

@@ -25,7 +25,7 @@ use crate::wire::s3::token::{Endpoint, parse_psn};
 const SLOT_BITS: u32 = 8;
 /// How often to look whether there is a free slot, or room in a queue.
 const LOOK: Nanos = Nanos::from_micros(20);
-/// How long a server may take over a request.
+/// How long a server may take over a request, unless [`Native::set_patience`] says otherwise.
 const PATIENCE: Nanos = Nanos::from_secs(60);
 
 /// What a session stands on.
@@ -54,6 +54,7 @@ struct Inner {
     slots: Vec<Slot>,
     free: RefCell<Vec<u32>>,
     is_over: Cell<bool>,
+    patience: Cell<Nanos>,
     /// What the server did, or said, that ended it.
     why: RefCell<Option<String>>,
 }
@@ -92,6 +93,17 @@ pub struct Answered {
     pub body: Came,
     /// The run that was sent.
     pub sent: Option<Run>,
+}
+
+/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown.
+#[derive(Debug)]
+pub struct Undone {
+    /// Why.
+    pub error: Error,
+    /// The run that was to be sent.
+    pub sent: Option<Run>,
+    /// The run that was to take the answer. What is in it has no meaning.
+    pub into: Option<Run>,
 }
 
 /// The body of an answer.
@@ -156,6 +168,7 @@ impl Native {
             slots: (0..terms.depth).map(slot).collect(),
             free: RefCell::new((0..terms.depth).rev().collect()),
             is_over: Cell::new(false),
+            patience: Cell::new(PATIENCE),
             why: RefCell::default(),
         };
         let native = Native { inner: Rc::new(inner) };
@@ -185,9 +198,19 @@ impl Native {
     /// # Errors
     /// The session is over, or what came is not what was sent. Whether the request was done is unknown then. Statuses are no errors.
     pub async fn ask(&self, ask: Ask<'_>) -> Result<Answered> {
+        self.try_ask(ask).await.map_err(|undone| undone.error)
+    }
+
+    /// The same, and what was to be sent or filled comes back where it fails.
+    ///
+    /// # Errors
+    /// As for [`Native::ask`].
+    pub async fn try_ask(&self, ask: Ask<'_>) -> Result<Answered, Undone> {
         let inner = &self.inner;
         let slot = loop {
-            inner.check()?;
+            if let Err(error) = inner.check() {
+                return Err(Undone { error, sent: ask.body, into: ask.into });
+            }
             let free = inner.free.borrow_mut().pop();
             match free {
                 Some(slot) => break slot,
@@ -206,6 +229,16 @@ impl Native {
     /// Ends the session.
     pub fn close(&self) {
         self.inner.end();
+    }
+
+    /// Whether the session has ended.
+    pub fn is_over(&self) -> bool {
+        self.inner.is_over.get()
+    }
+
+    /// How long a server may take over a request from now on.
+    pub fn set_patience(&self, patience: Nanos) {
+        self.inner.patience.set(patience);
     }
 }
 
@@ -284,11 +317,12 @@ impl Inner {
         }
     }
 
-    async fn exchange(&self, index: u32, ask: Ask<'_>) -> Result<Answered> {
+    async fn exchange(&self, index: u32, ask: Ask<'_>) -> Result<Answered, Undone> {
         let Ask { method, target, fields, mut body, mut into } = ask;
         if target.len() + fields.len() > self.terms.receive as usize - REQUEST_BYTES {
             let what = format!("a request of {} bytes of text, and a message has {}", target.len() + fields.len(), self.terms.receive);
-            return Err(Error::new(ErrorKind::Usage, what).remedy("use HTTP for it, or longer messages"));
+            let error = Error::new(ErrorKind::Usage, what).remedy("use HTTP for it, or longer messages");
+            return Err(Undone { error, sent: body, into });
         }
         let slot = &self.slots[index as usize];
         let turn = (slot.turn.get() + 1) & (u32::MAX >> SLOT_BITS);
@@ -318,12 +352,18 @@ impl Inner {
             request.window.bytes = u64::from(run.len());
         }
         let opened = match window.take() {
-            Some(run) => {
-                let window =
-                    self.qp.grant(run, access).await.map_err(|_| Error::new(ErrorKind::Busy, "a window: the RDMA device has no more"))?;
-                request.window = Memory { address: window.address(), bytes: u64::from(window.len()), rkey: window.rkey() };
-                Some(window)
-            }
+            Some(run) => match self.qp.grant(run, access).await {
+                Ok(window) => {
+                    request.window = Memory { address: window.address(), bytes: u64::from(window.len()), rkey: window.rkey() };
+                    Some(window)
+                }
+                Err(refused) => {
+                    let error = Error::new(ErrorKind::Busy, "a window: the RDMA device has no more");
+                    let run = Some(refused.lease);
+                    let (sent, into) = if has_body { (run, into) } else { (body, run) };
+                    return Err(Undone { error, sent, into });
+                }
+            },
             None => None,
         };
         request.body = match &body {
@@ -341,27 +381,11 @@ impl Inner {
             Some(window) => Some(self.ground.hca.revoke(window).await),
             None => None,
         };
-        let (message, at) = came?;
-        let (answer, _) = Answer::parse(&message.as_slice()[at as usize..]).expect("it was parsed when it was dealt");
         let (read, sent) = if has_body { (into, run) } else { (run.or(into), body) };
-        let came = match answer.body {
-            Body::None => Came::None(read),
-            Body::Inline(bytes) => {
-                check_crc(bytes, answer.crc)?;
-                let begins = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
-                Came::Message(message.slice(begins as u32, bytes.len() as u32), read)
-            }
-            Body::Granted => {
-                let mut run = read
-                    .filter(|run| !has_body && answer.bytes <= u64::from(run.len()))
-                    .ok_or_else(|| Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have"))?;
-                run.set_len(answer.bytes as u32);
-                check_crc(run.as_slice(), answer.crc)?;
-                Came::Run(run)
-            }
-        };
-        let fields = String::from_utf8_lossy(answer.fields).into_owned();
-        Ok(Answered { status: answer.status, fields, bytes: answer.bytes, body: came, sent })
+        match came {
+            Ok((message, at)) => read_answer(&message, at, read.map(|run| (run, !has_body)), sent),
+            Err(error) => Err(Undone { error, sent, into: read }),
+        }
     }
 
     async fn send(&self, request: &Request<'_>) -> Result<()> {
@@ -389,7 +413,7 @@ impl Inner {
     }
 
     async fn wait(&self, slot: &Slot) -> Result<(Shared, u32)> {
-        let waited = self.ground.core.timeout(PATIENCE, async {
+        let waited = self.ground.core.timeout(self.patience.get(), async {
             loop {
                 if let Some(came) = slot.came.take() {
                     return Ok(came);
@@ -400,6 +424,38 @@ impl Inner {
         });
         waited.await.map_err(Error::from)?
     }
+}
+
+/// What an answer brought. `read` is where it may be, and whether the server could write there.
+fn read_answer(message: &Shared, at: u32, read: Option<(Run, bool)>, sent: Option<Run>) -> Result<Answered, Undone> {
+    let (answer, _) = Answer::parse(&message.as_slice()[at as usize..]).expect("it was parsed when it was dealt");
+    let was_open = read.as_ref().is_some_and(|(_, was_open)| *was_open);
+    let read = read.map(|(run, _)| run);
+    let body = match answer.body {
+        Body::None => Came::None(read),
+        Body::Inline(bytes) => {
+            if let Err(error) = check_crc(bytes, answer.crc) {
+                return Err(Undone { error, sent, into: read });
+            }
+            let begins = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
+            Came::Message(message.slice(begins as u32, bytes.len() as u32), read)
+        }
+        Body::Granted => match read {
+            Some(mut run) if was_open && answer.bytes <= u64::from(run.len()) => {
+                run.set_len(answer.bytes as u32);
+                if let Err(error) = check_crc(run.as_slice(), answer.crc) {
+                    return Err(Undone { error, sent, into: Some(run) });
+                }
+                Came::Run(run)
+            }
+            into => {
+                let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
+                return Err(Undone { error, sent, into });
+            }
+        },
+    };
+    let fields = String::from_utf8_lossy(answer.fields).into_owned();
+    Ok(Answered { status: answer.status, fields, bytes: answer.bytes, body, sent })
 }
 
 /// Compares what came with what was sent.

@@ -471,6 +471,8 @@ impl From<Failure> for S3Error {
                 tracing::error!(what, "an object is damaged");
                 return S3Error::with(Code::InternalError, "The object is damaged");
             }
+            // The server is about to end, and the next one will do it.
+            Failure::Failed(_) if failure.is_closed() => Code::ServiceUnavailable,
             Failure::Failed(error) => {
                 tracing::error!("{error:#}");
                 return match error.kind() {

@@ -298,7 +298,9 @@ impl Log {
         let inner = &self.inner;
         if inner.is_closed.get() {
             let path = inner.env.disk.info().path.display();
-            return Err(Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy("open it anew"));
+            return Err(
+                Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy(crate::store::failure::OPEN_ANEW)
+            );
         }
         let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
         inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("flow", &["base", "mem", "wire", "proto", "device", "reactor"]),
     ("store", &["base", "mem", "wire", "proto", "device", "reactor"]),
     ("s3", &["base", "mem", "wire", "proto", "device", "reactor", "store"]),
+    ("client", &["base", "mem", "wire", "device", "reactor", "s3"]),
     ("bench", &["base", "mem", "wire", "proto", "device", "reactor", "flow", "store", "s3"]),
     ("peer", &["base", "mem", "wire", "proto", "device", "reactor", "flow"]),
     ("selftest", &["base", "mem", "wire", "proto", "device", "reactor", "flow"]),

@@ -69,7 +69,7 @@ impl Inbox {
     ///
     /// # Errors
     /// The connection failed; there is no memory; or what is here already is more than a message may be.
-    pub async fn fill(&mut self, tcp: &mut TcpStream, core: &Core, tls: &Tls, wanted: Wanted) -> Result<usize> {
+    pub async fn fill<W>(&mut self, tcp: &mut TcpStream, core: &Core, tls: &Tls<W>, wanted: Wanted) -> Result<usize> {
         tcp.readable().await?;
         let needed = self.make_room(core, tls, wanted).await?;
         let run = self.run.as_mut().expect("room was made");
@@ -88,7 +88,7 @@ impl Inbox {
     }
 
     /// Has room behind what is here, and enough for a whole record where one has begun: of how many bytes in all.
-    async fn make_room(&mut self, core: &Core, tls: &Tls, wanted: Wanted) -> Result<u32> {
+    async fn make_room<W>(&mut self, core: &Core, tls: &Tls<W>, wanted: Wanted) -> Result<u32> {
         let have = self.end - self.start;
         let capacity = self.run.as_ref().map_or(0, Run::len);
         // A record that has begun has its length in front (RFC 8446, section 5.1).

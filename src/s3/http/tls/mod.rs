@@ -6,6 +6,8 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | [`client`] | the client's end: whom it believes |
+//! | [`end`] | what is the same of both ends |
 //! | [`identity`] | certificate and key, read at start and again when they change |
 //! | [`inbox`] | ciphertext that has come |
 //! | [`stream`] | the bytes of a connection |
@@ -17,6 +19,8 @@ use crate::mem::{Ledger, Slab};
 use crate::s3::metrics::counters::Counters;
 use identity::Identity;
 
+pub mod client;
+pub mod end;
 pub mod identity;
 pub mod inbox;
 pub mod stream;
@@ -27,9 +31,9 @@ pub const PASSES: (u32, u32) = (2, 3);
 
 /// What all connections of a core have.
 #[derive(Clone)]
-pub struct Tls {
-    /// Who we are.
-    pub identity: Arc<Identity>,
+pub struct Tls<W = Arc<Identity>> {
+    /// Who we are; of a client, whom it believes.
+    pub identity: W,
     /// Memory for what comes and goes.
     pub slab: Slab,
     /// Counts the passes over payload.
@@ -38,9 +42,9 @@ pub struct Tls {
     pub counters: Arc<Counters>,
 }
 
-impl Tls {
+impl<W> Tls<W> {
     /// For the connections of a core.
-    pub fn new(identity: Arc<Identity>, slab: &Slab, counters: Arc<Counters>) -> Rc<Tls> {
+    pub fn new(identity: W, slab: &Slab, counters: Arc<Counters>) -> Rc<Tls<W>> {
         Rc::new(Tls { identity, slab: slab.clone(), ledger: Ledger::new(), counters })
     }
 }

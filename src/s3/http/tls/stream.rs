@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use rustls::ProtocolVersion;
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 
+use super::end::End;
 use super::inbox::{Inbox, Wanted, no_memory};
 use super::{PASSES, Tls};
 use crate::base::error::ErrorKind;
@@ -37,12 +38,12 @@ const LINGER: Nanos = Nanos::from_secs(2);
 const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: 57\r\n\r\n\
     This port is for HTTPS: ask for https:// and not http://\n";
 
-/// A connection.
-pub struct TlsStream {
+/// A connection: its server's end, or its client's.
+pub struct TlsStream<E: End = UnbufferedServerConnection> {
     core: Core,
-    tls: Rc<Tls>,
+    tls: Rc<Tls<E::Who>>,
     tcp: TcpStream,
-    rustls: UnbufferedServerConnection,
+    rustls: E,
     inbox: Inbox,
     /// Plaintext that came and was not asked for yet, from `taken` on.
     plain: Vec<u8>,
@@ -75,14 +76,21 @@ enum Step {
 }
 
 impl TlsStream {
-    /// A connection that says nothing until its handshake is made.
+    /// A server's end, which says nothing until its handshake is made.
     ///
     /// # Errors
     /// The configuration allows no connection.
     pub fn new(core: &Core, tls: &Rc<Tls>, tcp: TcpStream) -> Result<TlsStream> {
         let rustls = UnbufferedServerConnection::new(tls.identity.serving());
         let rustls = rustls.map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: {error}")))?;
-        Ok(TlsStream {
+        Ok(TlsStream::of(core, tls, tcp, rustls))
+    }
+}
+
+impl<E: End> TlsStream<E> {
+    /// An end of which nothing was said yet.
+    pub(super) fn of(core: &Core, tls: &Rc<Tls<E::Who>>, tcp: TcpStream, rustls: E) -> TlsStream<E> {
+        TlsStream {
             core: core.clone(),
             tls: tls.clone(),
             tcp,
@@ -95,7 +103,7 @@ impl TlsStream {
             is_torn: false,
             is_closed: false,
             is_broken: false,
-        })
+        }
     }
 
     /// The other end.
@@ -168,7 +176,7 @@ impl TlsStream {
                         }
                         (0, _) => return Err(self.cut("in the handshake")),
                         // A method of HTTP; a record of a handshake begins with 22.
-                        (_, 0) if self.inbox.bytes()[0].is_ascii_uppercase() => {
+                        (_, 0) if E::IS_SERVER && self.inbox.bytes()[0].is_ascii_uppercase() => {
                             self.is_closed = true;
                             self.tcp.write_all(NOT_HERE).await?;
                             self.drain().await;
@@ -292,7 +300,7 @@ impl TlsStream {
         if self.is_broken {
             return Err(Error::new(ErrorKind::Protocol, format!("{} has broken TLS", self.tcp.peer_addr())));
         }
-        let UnbufferedStatus { mut discard, state } = self.rustls.process_tls_records(self.inbox.bytes());
+        let UnbufferedStatus { mut discard, state } = self.rustls.process(self.inbox.bytes());
         let mut placed = 0;
         let step = match state {
             Ok(ConnectionState::ReadTraffic(mut traffic)) => {
@@ -338,7 +346,7 @@ impl TlsStream {
     fn complain(&mut self) {
         (self.is_broken, self.is_closed) = (true, true);
         while self.rustls.wants_write() {
-            let UnbufferedStatus { discard, state } = self.rustls.process_tls_records(self.inbox.bytes());
+            let UnbufferedStatus { discard, state } = self.rustls.process(self.inbox.bytes());
             let Ok(ConnectionState::EncodeTlsData(mut data)) = state else { return };
             if encode(&mut self.outbox, |room| data.encode(room)).is_err() {
                 return;
@@ -405,7 +413,7 @@ impl TlsStream {
             return;
         }
         let mut alert = [0; SLACK];
-        let closing = |traffic: &mut WriteTraffic<'_, ServerConnectionData>| {
+        let closing = |traffic: &mut WriteTraffic<'_, E::Data>| {
             traffic.queue_close_notify(&mut alert).map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: {error}")))
         };
         if self.until_ready().is_ok()
@@ -416,8 +424,8 @@ impl TlsStream {
     }
 
     /// Does what can be done once plaintext can be sent. rustls is always shown all that has come, for it knows places in it.
-    fn with_traffic<T>(&mut self, act: impl FnOnce(&mut WriteTraffic<'_, ServerConnectionData>) -> Result<T>) -> Result<T> {
-        let UnbufferedStatus { discard, state } = self.rustls.process_tls_records(self.inbox.bytes());
+    fn with_traffic<T>(&mut self, act: impl FnOnce(&mut WriteTraffic<'_, E::Data>) -> Result<T>) -> Result<T> {
+        let UnbufferedStatus { discard, state } = self.rustls.process(self.inbox.bytes());
         let done = match state {
             Ok(ConnectionState::WriteTraffic(mut traffic)) => act(&mut traffic),
             _ => Err(Error::new(ErrorKind::Failed, "TLS: nothing can be sent")),
@@ -431,7 +439,7 @@ impl TlsStream {
     }
 }
 
-impl Drop for TlsStream {
+impl<E: End> Drop for TlsStream<E> {
     fn drop(&mut self) {
         // After a panic nothing is known of where it stands.
         if !std::thread::panicking() {
@@ -441,12 +449,7 @@ impl Drop for TlsStream {
 }
 
 /// Encrypts as much of the pieces from `at` on as there is room for. How many bytes of them, and how many came of it.
-fn seal(
-    traffic: &mut WriteTraffic<'_, ServerConnectionData>,
-    pieces: &[&[u8]],
-    at: &mut (usize, usize),
-    room: &mut [u8],
-) -> Result<(usize, usize)> {
+fn seal<D>(traffic: &mut WriteTraffic<'_, D>, pieces: &[&[u8]], at: &mut (usize, usize), room: &mut [u8]) -> Result<(usize, usize)> {
     let (mut plain, mut sealed) = (0, 0);
     while let Some(piece) = pieces.get(at.0) {
         let rest = &piece[at.1..];

@@ -1,0 +1,388 @@
+//! One request: by which way it goes, and what is done when it fails.
+//!
+//! RDMA is tried first where a session is up and the request fits. If that fails, for whatever reason, the request is done again over HTTP
+//! at once: its memory came back when the session let go of it, and nothing of what was there before counts. Over HTTP it is sent again,
+//! after a while, when the connection is lost, the answer does not come in time, or the server says that it is busy. What must not be done
+//! twice is not sent again once it may have arrived: the caller then looks at what is there.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use crc_fast::CrcAlgorithm::Crc64Nvme;
+
+use super::backoff::Backoff;
+use super::failure::Failure;
+use super::lane::Lane;
+use super::pool::Pool;
+use super::{Check, Client, Way};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos};
+use crate::mem::Run;
+use crate::s3::client::http::{Ask as HttpAsk, Http};
+use crate::s3::client::native::{Answered, Ask, Came, Native, Undone};
+use crate::wire::http::uri::encode_path;
+use crate::wire::s3::frame::{Method, REQUEST_BYTES};
+
+/// The field of the checksum that every object has here.
+pub const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
+/// The first wait before a request is sent again, and the longest.
+const WAIT: Nanos = Nanos::from_millis(50);
+const WAIT_MOST: Nanos = Nanos::from_secs(5);
+/// The longest that a server may ask to be left alone.
+const RETRY_AFTER_MOST: u64 = 60;
+
+/// A request.
+pub(super) struct Call<'a> {
+    pub method: Method,
+    pub bucket: &'a str,
+    pub key: &'a str,
+    /// Percent-encoded.
+    pub query: String,
+    pub fields: Vec<(Cow<'static, str>, String)>,
+    /// Whether it may be done once only, as far as anybody can tell.
+    pub is_once: bool,
+    /// Whether its answer may be longer than a message.
+    pub is_long: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(method: Method, bucket: &'a str, key: &'a str) -> Call<'a> {
+        Call { method, bucket, key, query: String::new(), fields: Vec::new(), is_once: false, is_long: false }
+    }
+
+    pub(super) fn field(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Call<'a> {
+        self.fields.push((name.into(), value.into()));
+        self
+    }
+
+    fn path(&self) -> String {
+        match (self.bucket, self.key) {
+            ("", _) => "/".to_owned(),
+            (bucket, "") => format!("/{}", encode_path(bucket.as_bytes())),
+            (bucket, key) => format!("/{}/{}", encode_path(bucket.as_bytes()), encode_path(key.as_bytes())),
+        }
+    }
+
+    /// For people: `GET s3://bucket/key`.
+    pub(super) fn shown(&self) -> String {
+        let slash = if self.key.is_empty() { "" } else { "/" };
+        format!("{} s3://{}{slash}{}", self.method.name(), self.bucket, self.key)
+    }
+
+    /// A name or value that would be another line is no field.
+    fn check(&self) -> Result<(), Failure> {
+        let is_bad = |value: &str| value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f);
+        let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if let Some((name, _)) = self.fields.iter().find(|(name, _)| !is_name(name)) {
+            let what = format!("{}: '{}' is no name of a field", self.shown(), name.escape_debug());
+            return Err(Error::new(ErrorKind::Usage, what).remedy("letters, digits and -").into());
+        }
+        if let Some((name, _)) = self.fields.iter().find(|(_, value)| is_bad(value)) {
+            let what = format!("{}: the value of {name} has control characters in it", self.shown());
+            return Err(Error::new(ErrorKind::Usage, what).remedy("encode it").into());
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that go or come beside a request's text.
+pub(super) enum Load<'a> {
+    None,
+    /// A document that is sent.
+    Document(&'a [u8]),
+    /// Memory that is sent, one run behind the other. They are there again afterwards.
+    Runs(&'a mut Vec<Run>),
+    /// Where an object is to go: as much as the view has. It is there again afterwards, whatever came of it.
+    Into(&'a mut Option<Run>),
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub status: u16,
+    pub fields: Vec<(String, String)>,
+    /// The body, if it went nowhere else.
+    pub document: Vec<u8>,
+    /// Bytes of the body; of HEAD what they would be.
+    pub bytes: u64,
+    pub way: Way,
+    pub check: Check,
+}
+
+impl Reply {
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The ETag as it is told, quotes and all: what conditions are made with.
+    pub(super) fn etag(&self) -> String {
+        self.field("etag").unwrap_or_default().to_owned()
+    }
+
+    /// The CRC64NVME of the whole object, if the server told one.
+    pub(super) fn crc(&self) -> Option<u64> {
+        if self.field("x-amz-checksum-type").is_some_and(|kind| kind != "FULL_OBJECT") {
+            return None;
+        }
+        parse_crc(self.field(CRC64NVME)?)
+    }
+}
+
+/// A CRC64NVME as fields have it.
+pub(super) fn shown_crc(crc: u64) -> String {
+    BASE64_STANDARD.encode(crc.to_be_bytes())
+}
+
+pub(super) fn parse_crc(text: &str) -> Option<u64> {
+    Some(u64::from_be_bytes(BASE64_STANDARD.decode(text).ok()?.try_into().ok()?))
+}
+
+/// The CRC64NVME of runs, one behind the other.
+pub(super) fn crc_of(runs: &[Run]) -> u64 {
+    let mut digest = crc_fast::Digest::new(Crc64Nvme);
+    runs.iter().for_each(|run| digest.update(run.as_slice()));
+    digest.finalize()
+}
+
+/// Why there is no answer over HTTP.
+enum Trouble {
+    /// Nothing was sent.
+    Unsent(Error),
+    /// Whether it arrived is not known.
+    Lost(Error),
+    /// It would not go better a second time.
+    Final(Failure),
+}
+
+impl Client {
+    /// Sends a request by whichever way it goes, until there is an answer that it was done.
+    pub(super) async fn call(&self, call: &Call<'_>, mut load: Load<'_>) -> Result<Reply, Failure> {
+        call.check()?;
+        let mut backoff = Backoff::new(WAIT, WAIT_MOST);
+        let mut is_repeated = false;
+        let room = if let Load::Into(Some(run)) = &load { run.len() } else { 0 };
+        for tries in 1.. {
+            if let Some((lane, session)) = self.lane(call, &load) {
+                match self.by_rdma(&session, call, &mut load).await {
+                    // It does not fit: HTTP has no such bound.
+                    Ok(reply) if reply.status == 413 => {}
+                    Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => lane.expired(),
+                    Ok(reply) if matches!(reply.status, 500..) => lane.failed(&format!("status {}", reply.status)),
+                    Ok(reply) => {
+                        lane.worked();
+                        let mut stats = self.inner.stats.borrow_mut();
+                        stats.by_rdma += 1;
+                        stats.wire = Some(session.route());
+                        drop(stats);
+                        return self.judge(call, &session.route(), reply).map_err(|failure| failure.repeated(is_repeated));
+                    }
+                    Err(error) => {
+                        lane.failed(&format!("{error:#}"));
+                        self.inner.stats.borrow_mut().fallbacks += 1;
+                        if call.is_once {
+                            return Err(Failure::lost(&call.shown(), &error));
+                        }
+                        is_repeated = true;
+                    }
+                }
+            }
+            if let Load::Into(Some(run)) = &mut load {
+                // What an attempt that failed has left of the view.
+                run.set_len(room);
+            }
+            let pool = &self.inner.pools[self.inner.favourite.get()];
+            let mut wait = backoff.next(&mut self.inner.rng.borrow_mut());
+            let failure = match self.by_http(pool, call, &mut load).await {
+                Ok(reply) => {
+                    self.inner.stats.borrow_mut().by_http += 1;
+                    if !is_passing(&reply) || (call.is_once && reply.status != 503) {
+                        return self.judge(call, pool.host(), reply).map_err(|failure| failure.repeated(is_repeated));
+                    }
+                    let asked = reply.field("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
+                    wait = wait.max(Nanos::from_secs(asked.min(RETRY_AFTER_MOST)));
+                    Failure::answered(&call.shown(), pool.host(), reply.status, &reply.document)
+                }
+                Err(Trouble::Final(failure)) => return Err(failure),
+                Err(Trouble::Lost(error)) if call.is_once => return Err(Failure::lost(&call.shown(), &error)),
+                Err(Trouble::Lost(error) | Trouble::Unsent(error)) => {
+                    self.inner.favourite.set((self.inner.favourite.get() + 1) % self.inner.pools.len());
+                    Failure::lost(&call.shown(), &error)
+                }
+            };
+            if tries >= self.inner.options.tries {
+                return Err(failure);
+            }
+            tracing::debug!("{failure:#}; it is sent again in {} ms", wait.0 / 1_000_000);
+            is_repeated = true;
+            self.inner.stats.borrow_mut().retries += 1;
+            self.inner.core.sleep(wait).await;
+        }
+        unreachable!("a request is sent until it is answered, or often enough")
+    }
+
+    /// Whether an answer says that it was done.
+    fn judge(&self, call: &Call<'_>, host: &str, reply: Reply) -> Result<Reply, Failure> {
+        match reply.status {
+            200..300 => Ok(reply),
+            status => {
+                let failure = Failure::answered(&call.shown(), host, status, &reply.document);
+                // Somebody has to look whether it was done.
+                if call.is_once && matches!(status, 500 | 502 | 504) {
+                    Err(Failure::lost(&call.shown(), failure.error()))
+                } else {
+                    Err(failure)
+                }
+            }
+        }
+    }
+
+    /// A session that the request can go by.
+    fn lane(&self, call: &Call<'_>, load: &Load<'_>) -> Option<(Rc<Lane>, Native)> {
+        let fits = match load {
+            Load::None => !call.is_long && !call.bucket.is_empty(),
+            Load::Document(_) => false,
+            Load::Runs(runs) => runs.len() == 1,
+            Load::Into(_) => true,
+        };
+        let fields: usize = call.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+        let text = 3 * (call.bucket.len() + call.key.len()) + call.query.len() + fields;
+        let mut lanes = self.inner.lanes.iter().filter(|_| fits);
+        let (lane, session) = lanes.find_map(|lane| Some((lane.clone(), lane.session()?)))?;
+        (text + 8 <= session.terms().receive as usize - REQUEST_BYTES).then_some((lane, session))
+    }
+
+    async fn by_rdma(&self, session: &Native, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Error> {
+        let mut target = call.path();
+        if !call.query.is_empty() {
+            target.push('?');
+            target.push_str(&call.query);
+        }
+        let fields: String = call.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let (body, into) = match load {
+            Load::Runs(runs) => (runs.pop(), None),
+            Load::Into(run) => (None, run.take()),
+            Load::None | Load::Document(_) => (None, None),
+        };
+        let (session, method) = (session.clone(), call.method);
+        let wire = session.route();
+        // A task of its own: who asks may go, and a device still has the memory.
+        let asking =
+            self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, into }).await });
+        let asked = asking.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
+        let mut give_back = |sent: Option<Run>, into: Option<Run>| match load {
+            Load::Runs(runs) => runs.extend(sent),
+            Load::Into(run) => **run = into,
+            Load::None | Load::Document(_) => {}
+        };
+        let Answered { status, fields, bytes, body, sent } = match asked {
+            Ok(answered) => answered,
+            Err(Undone { error, sent, into }) => {
+                give_back(sent, into);
+                return Err(error);
+            }
+        };
+        let is_done = (200..300).contains(&status);
+        let (document, into) = match body {
+            Came::None(Some(mut run)) if is_done => {
+                run.set_len(0);
+                (Vec::new(), Some(run))
+            }
+            Came::None(run) => (Vec::new(), run),
+            Came::Message(message, Some(mut run)) if is_done => {
+                run.set_len(message.len());
+                self.inner.ledger.copy(run.as_mut_slice(), message.as_slice());
+                (Vec::new(), Some(run))
+            }
+            Came::Message(message, run) => (message.as_slice().to_vec(), run),
+            Came::Run(run) if is_done => (Vec::new(), Some(run)),
+            Came::Run(run) => (run.as_slice().to_vec(), Some(run)),
+        };
+        give_back(sent, into);
+        let fields = fields.split("\r\n").filter_map(|line| line.split_once(':'));
+        let fields = fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
+        // Each answer has the checksum of its bytes, and each body was compared with the request's.
+        Ok(Reply { status, fields, document, bytes, way: Way::Rdma(wire), check: Check::Verified })
+    }
+
+    async fn by_http(&self, pool: &Pool, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Trouble> {
+        let (http, was_used) = pool.take().await.map_err(Trouble::Unsent)?;
+        match self.exchange(http, pool, call, load).await {
+            // The server may have closed it while nobody looked, and with it all that were left alone as long.
+            Err(Trouble::Lost(_)) if was_used && !call.is_once => {
+                pool.forget();
+                let (http, _) = pool.take().await.map_err(Trouble::Unsent)?;
+                self.exchange(http, pool, call, load).await
+            }
+            result => result,
+        }
+    }
+
+    async fn exchange(&self, mut http: Http, pool: &Pool, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Trouble> {
+        let lost = |error| Trouble::Lost(error);
+        let path = call.path();
+        let fields: Vec<(&str, &str)> = call.fields.iter().map(|(name, value)| (&**name, value.as_str())).collect();
+        let document: &[u8] = if let Load::Document(document) = load { document } else { &[] };
+        let pieces: Vec<&[u8]> = if let Load::Runs(runs) = load { runs.iter().map(|run| run.as_slice()).collect() } else { Vec::new() };
+        let ask = HttpAsk { method: call.method.name(), path: &path, query: &call.query, fields: &fields, body: document };
+        let answer = http.begin(&self.inner.signer, ask, &pieces).await.map_err(lost)?;
+        let fields = answer.headers().map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned())).collect();
+        let status = answer.status();
+        let mut reply = Reply { status, fields, document: Vec::new(), bytes: 0, way: pool.way(), check: Check::NotTold };
+        match load {
+            Load::Into(Some(run)) if (200..300).contains(&status) => {
+                reply.bytes = http.length(&answer).map_err(lost)?;
+                let room = run.len();
+                if reply.bytes > u64::from(room) {
+                    let what = format!("{}: {} bytes, and the buffer has {room}", call.shown(), reply.bytes);
+                    let error = Error::new(ErrorKind::Usage, what).remedy("get a range of it, or use a larger buffer or a stream");
+                    return Err(Trouble::Final(Failure::coded("TooLong", error)));
+                }
+                let (mut at, length) = (0, reply.bytes as u32);
+                while at < length {
+                    at += http.receive(run, at, length - at, &self.inner.ledger).await.map_err(lost)?;
+                }
+                if let Some(told) = reply.crc().filter(|_| status == 200) {
+                    let found = crc_fast::checksum(Crc64Nvme, &run.as_slice()[..length as usize]);
+                    if found != told {
+                        return Err(Trouble::Lost(damaged(u64::from(length), found, told)));
+                    }
+                    reply.check = Check::Verified;
+                }
+                run.set_len(length);
+            }
+            _ => {
+                reply.document = http.take(&answer).await.map_err(lost)?;
+                reply.bytes = reply.document.len() as u64;
+            }
+        }
+        if call.method == Method::Head {
+            reply.bytes = reply.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+        }
+        if http.keeps_alive(&answer) {
+            pool.keep(http);
+        }
+        Ok(reply)
+    }
+}
+
+/// That bytes came which are not those that the server told of.
+pub(super) fn damaged(bytes: u64, found: u64, told: u64) -> Error {
+    let what = format!("{bytes} bytes came with the checksum (CRC64NVME) {found:016x}, and the server told {told:016x}");
+    Error::new(ErrorKind::Protocol, what).remedy("get them again; if it goes on, look at what is between here and the server")
+}
+
+/// Whether it may go better in a moment.
+fn is_passing(reply: &Reply) -> bool {
+    match reply.status {
+        429 | 500 | 502 | 503 | 504 => true,
+        400 => is_coded(reply, "RequestTimeout") || is_coded(reply, "BadDigest"),
+        _ => false,
+    }
+}
+
+fn is_coded(reply: &Reply, code: &str) -> bool {
+    let wanted = format!("<Code>{code}</Code>");
+    reply.document.windows(wanted.len()).any(|window| window == wanted.as_bytes())
+}

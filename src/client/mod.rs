@@ -1,0 +1,265 @@
+//! A client of S3: objects to and from registered memory, over RDMA where a server has it, else over HTTP or HTTPS.
+//!
+//! A [`Client`] lives on a core of the caller's, or on one of its own ([`run`]). It has memory that an RDMA device and sockets receive into
+//! ([`Buffer`]), a session of the native mode for each `rdma://` endpoint, and connections for each of the others. Each request goes by
+//! RDMA where that is up and the request fits, and by HTTP otherwise or when RDMA fails: [`call`] is that choice.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | [`options`] | endpoints, keys, bounds |
+//! | [`call`] | one request: by which way, and what is done when it fails |
+//! | [`lane`] | the RDMA session of an endpoint, and when it is tried again |
+//! | [`pool`] | HTTP connections of an endpoint |
+//! | [`backoff`] | how long to wait |
+//! | [`failure`] | what a request failed with |
+//! | [`object`] | whole objects and ranges, to and from a buffer |
+//! | [`get`] | an object as a stream of pieces |
+//! | [`put`] | an object whose bytes come one after the other, in parts where it is long |
+//! | [`bucket`] | buckets, lists, deletion of many |
+//! | [`tool`] | `basin cp`, `ls`, `cat`, `rm`, `stat`, `mb`, `rb` |
+
+pub mod backoff;
+pub mod bucket;
+pub mod call;
+pub mod failure;
+pub mod get;
+pub mod lane;
+pub mod object;
+pub mod options;
+pub mod pool;
+pub mod put;
+pub mod tool;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::base::{Error, Nanos, Result, Rng};
+use crate::device::rdma::{Hca, HcaEnv};
+use crate::mem::{Ledger, Region, RegionConfig, Run, Slab};
+use crate::reactor::{Core, CoreConfig};
+use crate::s3::auth::Secret;
+use crate::s3::auth::sign::Signer;
+use crate::s3::client::native::Ground;
+
+pub use failure::Failure;
+use lane::Lane;
+pub use options::{Credentials, Endpoint, Options, Scheme};
+use pool::Pool;
+
+/// The most bytes of a buffer, which are the most that go by RDMA in one request: a run.
+pub const BUFFER_MAX: u32 = crate::base::limits::IO_MAX_BYTES;
+/// How long to wait for memory that others have, and how often to look.
+const MEMORY_PATIENCE: Nanos = Nanos::from_secs(30);
+const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
+
+/// By which way a request went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// RDMA, by this wire: `soft:shm`.
+    Rdma(String),
+    /// HTTP.
+    Http,
+    /// HTTP behind TLS.
+    Https,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Way::Rdma(wire) => write!(f, "rdma {wire}"),
+            Way::Http => f.write_str("http"),
+            Way::Https => f.write_str("https"),
+        }
+    }
+}
+
+/// What is known of the bytes that came or went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// They have the CRC64NVME that the other end told.
+    Verified,
+    /// The other end told none.
+    NotTold,
+}
+
+/// What a client has done.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Requests that were answered over RDMA.
+    pub by_rdma: u64,
+    /// Requests that were answered over HTTP or HTTPS.
+    pub by_http: u64,
+    /// Requests that were begun over RDMA, failed there and were done again over HTTP.
+    pub fallbacks: u64,
+    /// Requests that were sent again.
+    pub retries: u64,
+    /// The wire of RDMA that was used last.
+    pub wire: Option<String>,
+}
+
+/// A client. Clones are the same.
+#[derive(Clone)]
+pub struct Client {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: Core,
+    slab: Slab,
+    ledger: Ledger,
+    signer: Rc<Signer>,
+    options: Options,
+    lanes: Vec<Rc<Lane>>,
+    pools: Vec<Pool>,
+    /// The pool to begin with: the one that answered last.
+    favourite: Cell<usize>,
+    rng: RefCell<Rng>,
+    stats: RefCell<Stats>,
+}
+
+/// Registered memory. What is in it after a request that failed has no meaning. Dropped, it goes back to its client.
+#[derive(Debug)]
+pub struct Buffer {
+    /// Away while a request has it, and for good if that was dropped half-way.
+    run: Option<Run>,
+}
+
+impl Buffer {
+    /// Its bytes: as many as were asked for, or as came last.
+    pub fn as_slice(&self) -> &[u8] {
+        self.run.as_ref().map_or(&[], |run| run.as_slice())
+    }
+
+    /// The same, to change.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.run.as_mut().map_or(&mut [], |run| run.as_mut_slice())
+    }
+
+    /// How many bytes there is room for.
+    pub fn capacity(&self) -> u32 {
+        self.run.as_ref().map_or(0, |run| run.capacity())
+    }
+
+    /// Says how many of its bytes count.
+    ///
+    /// # Panics
+    /// With more than there is room for.
+    pub fn set_len(&mut self, bytes: u32) {
+        match &mut self.run {
+            Some(run) => run.set_len(bytes),
+            None => assert_eq!(bytes, 0, "a buffer whose memory a dropped request has"),
+        }
+    }
+
+    /// Gives the memory back, as dropping it does.
+    pub fn release(self) {}
+}
+
+impl Client {
+    /// A client on this core. RDMA is connected where an endpoint has it; a server that is not there is an error of the first request.
+    ///
+    /// # Errors
+    /// Options that make no sense, a name that has no address, no memory, no certificates to believe.
+    pub async fn connect(core: &Core, options: Options) -> Result<Client> {
+        options.check()?;
+        let region = Region::map(&RegionConfig::new(options.memory_bytes.next_multiple_of(2 << 20)))?;
+        let slab = Slab::new(&region, region.undealt())?;
+        core.adopt_slab(&slab);
+        let ledger = Ledger::new();
+        let Credentials { access_key, secret_key } = options.credentials.clone();
+        let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));
+        let mut rng = core.rng().fork();
+        let mut lanes = Vec::new();
+        for endpoint in options.endpoints.iter().filter(|endpoint| endpoint.scheme == Scheme::Rdma) {
+            let address = endpoint.address()?;
+            let env = HcaEnv { address: lane::own_address(address), ..HcaEnv::new(core.ops().clone(), region.clone(), rng.fork()) };
+            let hca = Hca::open(env, &options.rdma.parse()?)?;
+            core.attach(hca.queue());
+            let ground = Ground { core: core.clone(), hca, slab: slab.clone(), ledger: ledger.clone() };
+            lanes.push(Lane::new(endpoint, address, ground, &signer, options.rdma_patience));
+        }
+        let pools = pool::all(core, &slab, &options)?;
+        let client = Client {
+            inner: Rc::new(Inner {
+                core: core.clone(),
+                slab,
+                ledger,
+                signer,
+                options,
+                lanes,
+                pools,
+                favourite: Cell::new(0),
+                rng: RefCell::new(rng),
+                stats: RefCell::default(),
+            }),
+        };
+        for lane in &client.inner.lanes {
+            lane.connect().await;
+        }
+        Ok(client)
+    }
+
+    /// Memory of so many bytes, at most [`BUFFER_MAX`]. Waits a while for what others have.
+    ///
+    /// # Errors
+    /// More than that; or all of it stays in use.
+    pub async fn allocate(&self, bytes: u32) -> Result<Buffer> {
+        if bytes > BUFFER_MAX {
+            let what = format!("a buffer of {bytes} bytes: {BUFFER_MAX} at most");
+            return Err(Error::new(crate::base::error::ErrorKind::Usage, what).remedy("use get and upload for longer objects"));
+        }
+        let until = self.inner.core.now().saturating_add(MEMORY_PATIENCE);
+        loop {
+            match self.inner.slab.run(bytes) {
+                Ok(run) => return Ok(Buffer { run: Some(run) }),
+                Err(_) if self.inner.core.now() < until => self.inner.core.sleep(MEMORY_LOOK).await,
+                Err(exhausted) => {
+                    let error = Error::from(exhausted);
+                    return Err(error.remedy("release buffers, or give the client more memory: Options::memory_bytes"));
+                }
+            }
+        }
+    }
+
+    /// The core it lives on.
+    pub fn core(&self) -> &Core {
+        &self.inner.core
+    }
+
+    /// Bytes of registered memory that it has.
+    pub fn memory_bytes(&self) -> u64 {
+        self.inner.options.memory_bytes
+    }
+
+    /// Whether what does not go by RDMA is encrypted, by one endpoint at least.
+    pub fn speaks_tls(&self) -> bool {
+        self.inner.pools.iter().any(|pool| pool.way() == Way::Https)
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        self.inner.stats.borrow().clone()
+    }
+
+    /// Bytes that were copied in user space.
+    pub fn copied_bytes(&self) -> u64 {
+        self.inner.ledger.copied_bytes()
+    }
+
+    /// Why RDMA is not used now, of each endpoint where it is not.
+    pub fn rdma_troubles(&self) -> Vec<String> {
+        self.inner.lanes.iter().filter_map(|lane| lane.trouble()).collect()
+    }
+}
+
+/// Runs a client on a core of its own that this thread drives, until `main` is done: for programs without a reactor.
+///
+/// # Errors
+/// As for [`Client::connect`]; what `main` fails with.
+pub fn run<T: 'static>(options: Options, main: impl AsyncFnOnce(Client) -> Result<T> + 'static) -> Result<T> {
+    let core = Core::new(CoreConfig::default())?;
+    core.clone().run(async move {
+        let client = Client::connect(&core, options).await?;
+        main(client).await
+    })?
+}

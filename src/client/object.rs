@@ -1,0 +1,296 @@
+//! Whole objects and ranges of them, to and from a buffer.
+
+use std::ops::Range;
+
+use super::call::{CRC64NVME, Call, Load, crc_of, parse_crc, shown_crc};
+use super::{Buffer, Check, Client, Failure, Way};
+use crate::base::Error;
+use crate::base::error::ErrorKind;
+use crate::mem::Run;
+use crate::s3::xml::failure::ErrorDocument;
+use crate::s3::xml::multipart::CopyResult;
+use crate::wire::http::uri::encode_path;
+use crate::wire::s3::frame::Method;
+
+/// What was got.
+#[derive(Clone, Debug)]
+pub struct Got {
+    /// Bytes in the buffer.
+    pub bytes: u32,
+    /// Bytes of the object.
+    pub size: u64,
+    /// Its ETag, with its quotes.
+    pub etag: String,
+    /// Whether the bytes were compared with a checksum. Ranges over HTTP have none.
+    pub check: Check,
+    /// How they came.
+    pub way: Way,
+}
+
+/// What was put.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// Its ETag, with its quotes.
+    pub etag: String,
+    /// Whether the server told the checksum of what it has stored.
+    pub check: Check,
+    /// How it went.
+    pub way: Way,
+}
+
+/// What is known of an object.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// Its bytes.
+    pub size: u64,
+    /// Its ETag, with its quotes.
+    pub etag: String,
+    /// When it was put: as HTTP has it.
+    pub modified: String,
+    /// Its content type.
+    pub content_type: String,
+    /// What was told of it when it was put.
+    pub metadata: Vec<(String, String)>,
+    /// Its version, in a bucket that has them.
+    pub version: Option<String>,
+    /// The CRC64NVME of all its bytes, if the server has one.
+    pub crc: Option<u64>,
+    /// How it was asked.
+    pub way: Way,
+}
+
+/// What is told of an object that is put.
+#[derive(Clone, Debug, Default)]
+pub struct PutOptions {
+    /// Its content type.
+    pub content_type: Option<String>,
+    /// Names, without `x-amz-meta-`, and values.
+    pub metadata: Vec<(String, String)>,
+    /// Only where there is none of that name.
+    pub if_none_match: bool,
+    /// Only in the place of the one with this ETag.
+    pub if_match: Option<String>,
+}
+
+/// What stands in front of the names of metadata.
+const META: &str = "x-amz-meta-";
+
+impl PutOptions {
+    /// Whether a second time would not be as good as the first.
+    pub(super) fn has_condition(&self) -> bool {
+        self.if_none_match || self.if_match.is_some()
+    }
+
+    pub(super) fn describe(&self, call: &mut Call<'_>) {
+        if let Some(kind) = &self.content_type {
+            call.fields.push(("content-type".into(), kind.clone()));
+        }
+        call.fields.extend(self.metadata.iter().map(|(name, value)| (format!("{META}{name}").into(), value.clone())));
+    }
+
+    pub(super) fn conditions(&self, call: &mut Call<'_>) {
+        if self.if_none_match {
+            call.fields.push(("if-none-match".into(), "*".to_owned()));
+        }
+        if let Some(etag) = &self.if_match {
+            call.fields.push(("if-match".into(), etag.clone()));
+        }
+        call.is_once = self.has_condition();
+    }
+}
+
+impl Client {
+    /// Gets an object, or a range of it, into a buffer: as many bytes as that has room for now ([`Buffer::set_len`]). With RDMA the server
+    /// writes them there.
+    ///
+    /// # Errors
+    /// It is not there, is longer than the buffer, or nobody could say. The buffer's bytes have no meaning then.
+    pub async fn get_into(&self, bucket: &str, key: &str, range: Option<Range<u64>>, buffer: &mut Buffer) -> Result<Got, Failure> {
+        let whole = buffer.capacity();
+        if let Some(run) = &mut buffer.run {
+            run.set_len(whole);
+        }
+        self.get_range(bucket, key, range, None, &mut buffer.run).await
+    }
+
+    /// The same of the version with that ETag, if it is still there.
+    pub(super) async fn get_range(
+        &self,
+        bucket: &str,
+        key: &str,
+        range: Option<Range<u64>>,
+        etag: Option<&str>,
+        run: &mut Option<Run>,
+    ) -> Result<Got, Failure> {
+        let mut call = Call::new(Method::Get, bucket, key).field("x-amz-checksum-mode", "ENABLED");
+        if run.is_none() {
+            let what = format!("{}: into a buffer whose memory a request has that was given up", call.shown());
+            return Err(Error::new(ErrorKind::Usage, what).remedy("allocate another").into());
+        }
+        if let Some(range) = &range {
+            if range.is_empty() {
+                let what = format!("{}: a range of no bytes, {}..{}", call.shown(), range.start, range.end);
+                return Err(Error::new(ErrorKind::Usage, what).remedy("ask for one byte at least").into());
+            }
+            call = call.field("range", format!("bytes={}-{}", range.start, range.end - 1));
+        }
+        if let Some(etag) = etag {
+            call = call.field("if-match", etag);
+        }
+        let shown = call.shown();
+        let reply = self.call(&call, Load::Into(run)).await?;
+        let bytes = run.as_ref().map_or(0, |run| run.len());
+        let wrong = |what: String| Failure::from(Error::new(ErrorKind::Protocol, format!("{shown}: {what}")));
+        let size = match &range {
+            None if reply.status == 200 => u64::from(bytes),
+            None => return Err(wrong(format!("status {} and not all of it", reply.status))),
+            Some(range) => {
+                let told = reply.field("content-range").and_then(parse_content_range);
+                let told = told.filter(|(found, _)| reply.status == 206 && found.start == range.start && found.end <= range.end);
+                let (found, size) = told.ok_or_else(|| wrong(format!("status {}, and not the range that was asked for", reply.status)))?;
+                if found.end - found.start != u64::from(bytes) || (found.end < range.end && found.end != size) {
+                    return Err(wrong(format!("{bytes} bytes of the range {}..{}", range.start, range.end)));
+                }
+                size
+            }
+        };
+        if etag.is_some_and(|etag| reply.etag() != etag) {
+            return Err(wrong("another version than was asked for".to_owned()));
+        }
+        Ok(Got { bytes, size, etag: reply.etag(), check: reply.check, way: reply.way })
+    }
+
+    /// Puts what is in a buffer. With RDMA the server reads it there. The buffer is as it was afterwards.
+    ///
+    /// # Errors
+    /// It was not stored, as far as anybody could say.
+    pub async fn put_from(&self, bucket: &str, key: &str, buffer: &mut Buffer, options: &PutOptions) -> Result<Put, Failure> {
+        let Some(run) = buffer.run.take() else {
+            let what = format!("PUT s3://{bucket}/{key}: from a buffer whose memory a request has that was given up");
+            return Err(Error::new(ErrorKind::Usage, what).remedy("allocate another").into());
+        };
+        let mut runs = vec![run];
+        let done = self.put_runs(bucket, key, &mut runs, options).await;
+        buffer.run = runs.pop();
+        done
+    }
+
+    /// Puts an object of these bytes in one request.
+    pub(super) async fn put_runs(&self, bucket: &str, key: &str, runs: &mut Vec<Run>, options: &PutOptions) -> Result<Put, Failure> {
+        let crc = crc_of(runs);
+        let bytes = runs.iter().map(|run| u64::from(run.len())).sum();
+        let mut call = Call::new(Method::Put, bucket, key).field(CRC64NVME, shown_crc(crc));
+        options.describe(&mut call);
+        options.conditions(&mut call);
+        let mut is_second = false;
+        loop {
+            let failure = match self.call(&call, Load::Runs(runs)).await {
+                Ok(reply) => return stored(&call, &reply, crc),
+                Err(failure) => failure,
+            };
+            // Nobody said whether it was done the first time; then the condition may not hold because of ourselves.
+            if !call.is_once || !(failure.is_unknown() || is_second && failure.is_precondition()) {
+                return Err(failure);
+            }
+            if let Some(put) = self.was_put(bucket, key, bytes, crc).await? {
+                return Ok(put);
+            }
+            if is_second {
+                return Err(failure);
+            }
+            is_second = true;
+        }
+    }
+
+    /// What is there, if it is of these bytes.
+    pub(super) async fn was_put(&self, bucket: &str, key: &str, bytes: u64, crc: u64) -> Result<Option<Put>, Failure> {
+        match self.head(bucket, key).await {
+            Ok(head) if head.size == bytes && head.crc == Some(crc) => {
+                Ok(Some(Put { etag: head.etag, check: Check::Verified, way: head.way }))
+            }
+            Ok(_) => Ok(None),
+            Err(failure) if failure.is_not_found() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// What is known of an object.
+    ///
+    /// # Errors
+    /// It is not there, or nobody could say.
+    pub async fn head(&self, bucket: &str, key: &str) -> Result<Head, Failure> {
+        let call = Call::new(Method::Head, bucket, key).field("x-amz-checksum-mode", "ENABLED");
+        let reply = self.call(&call, Load::None).await?;
+        let text = |name: &str| reply.field(name).unwrap_or_default().to_owned();
+        let front = META.len();
+        let is_meta = |name: &str| name.len() > front && name[..front].eq_ignore_ascii_case(META);
+        let metadata = reply.fields.iter().filter(|(name, _)| name.is_char_boundary(front) && is_meta(name));
+        Ok(Head {
+            size: reply.bytes,
+            etag: reply.etag(),
+            modified: text("last-modified"),
+            content_type: text("content-type"),
+            metadata: metadata.map(|(name, value)| (name[front..].to_ascii_lowercase(), value.clone())).collect(),
+            version: reply.field("x-amz-version-id").map(str::to_owned),
+            crc: reply.crc(),
+            way: reply.way,
+        })
+    }
+
+    /// Removes an object; one that is not there is as good.
+    ///
+    /// # Errors
+    /// It may still be there.
+    pub async fn delete(&self, bucket: &str, key: &str) -> Result<(), Failure> {
+        self.call(&Call::new(Method::Delete, bucket, key), Load::None).await.map(drop)
+    }
+
+    /// Copies an object where it is, by the server. At most 5 GiB.
+    ///
+    /// # Errors
+    /// It is not there, or was not copied.
+    pub async fn copy(&self, from: (&str, &str), to: (&str, &str)) -> Result<Put, Failure> {
+        let source = format!("/{}/{}", encode_path(from.0.as_bytes()), encode_path(from.1.as_bytes()));
+        let call = Call::new(Method::Put, to.0, to.1).field("x-amz-copy-source", source);
+        let reply = self.call(&call, Load::None).await?;
+        // The head of the answer comes before the copy is done.
+        if ErrorDocument::parse(&reply.document).is_ok() {
+            return Err(Failure::answered(&call.shown(), "the server", 500, &reply.document));
+        }
+        let copied = CopyResult::parse(&reply.document)
+            .map_err(|_| Error::new(ErrorKind::Protocol, format!("{}: an answer that is no CopyObjectResult", call.shown())))?;
+        Ok(Put { etag: format!("\"{}\"", copied.etag), check: Check::NotTold, way: reply.way })
+    }
+}
+
+/// What was stored is what was sent, where the server tells.
+fn stored(call: &Call<'_>, reply: &super::call::Reply, crc: u64) -> Result<Put, Failure> {
+    let told = reply.field(CRC64NVME).and_then(parse_crc);
+    if let Some(told) = told.filter(|told| *told != crc) {
+        let what = format!("{}: the server has stored bytes with the checksum {told:016x}, and {crc:016x} were sent", call.shown());
+        return Err(Error::new(ErrorKind::Protocol, what).remedy("put it again").into());
+    }
+    let check = if told.is_some() { Check::Verified } else { reply.check };
+    Ok(Put { etag: reply.etag(), check, way: reply.way.clone() })
+}
+
+/// `bytes 0-9/100`.
+fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last, size): (u64, u64, u64) = (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
+    (first <= last && last < size).then(|| (first..last + 1, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(parse_content_range("bytes 0-9/100"), Some((0..10, 100)));
+        for text in ["", "bytes 0-9", "bytes 5-4/10", "bytes 0-10/10", "bytes */10", "bytes 0-18446744073709551615/3"] {
+            assert_eq!(parse_content_range(text), None, "{text}");
+        }
+    }
+}

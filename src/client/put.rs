@@ -1,0 +1,297 @@
+//! An object whose bytes come one after the other: in one request where it is short, in parts where it is long.
+//!
+//! Bytes are written into registered memory ([`Upload::room`]) and sent from there. What fits a run goes in one request, by RDMA where that
+//! is up. What is longer goes over HTTP, in one request up to a part and in several parts at once beyond: S3's parts have 5 MiB at least,
+//! and RDMA takes a run. The server compares each part, and then the whole, with the CRC64NVME that was computed here.
+
+use std::collections::VecDeque;
+
+use crc_fast::CrcAlgorithm::Crc64Nvme;
+
+use super::call::{CRC64NVME, Call, Load, crc_of, shown_crc};
+use super::object::{Put, PutOptions};
+use super::{BUFFER_MAX, Check, Client, Failure};
+use crate::base::Error;
+use crate::base::error::ErrorKind;
+use crate::mem::Run;
+use crate::reactor::Task;
+use crate::s3::checksum::Algorithm;
+use crate::s3::xml::checksums::Checksums;
+use crate::s3::xml::failure::ErrorDocument;
+use crate::s3::xml::multipart::{CompleteMultipartUpload, CompleteMultipartUploadResult, CompletedPart, InitiateMultipartUploadResult};
+use crate::wire::http::uri::encode_query;
+use crate::wire::s3::frame::Method;
+
+/// Bytes of a part, where the object is not so long that they must be more.
+const PART: u64 = 8 << 20;
+/// The most parts of an object.
+const PARTS_MAX: u64 = 10_000;
+/// Parts under way at a time.
+const AT_ONCE: usize = 2;
+
+/// An object that is being put.
+pub struct Upload {
+    client: Client,
+    bucket: String,
+    key: String,
+    options: PutOptions,
+    /// Runs of a part.
+    part_runs: usize,
+    runs: Vec<Run>,
+    /// Bytes in the last of them.
+    filled: u32,
+    /// The upload in parts, once it has begun.
+    id: Option<String>,
+    under_way: VecDeque<Task<Result<CompletedPart, Failure>>>,
+    parts: Vec<CompletedPart>,
+    begun: u16,
+    bytes: u64,
+    crc: u64,
+}
+
+impl Client {
+    /// Begins an object. `size_hint` is how long it will be, if that is known.
+    ///
+    /// # Errors
+    /// It is longer than the client's memory allows parts for.
+    pub fn upload(&self, bucket: &str, key: &str, size_hint: Option<u64>, options: PutOptions) -> Result<Upload, Failure> {
+        let part = size_hint.unwrap_or(0).div_ceil(PARTS_MAX).next_multiple_of(u64::from(BUFFER_MAX)).max(PART);
+        let memory = self.inner.options.memory_bytes;
+        // The parts under way, the one that is filled, and as much again for everybody else; with little memory, smaller parts.
+        let most = (memory / 2 / (AT_ONCE as u64 + 1)) / u64::from(BUFFER_MAX) * u64::from(BUFFER_MAX);
+        let part = if part == PART { part.min(most.max(5 << 20)) } else { part };
+        if part > most.max(5 << 20) {
+            let what = format!("PUT s3://{bucket}/{key}: parts of {part} bytes, and the client has {memory} bytes of memory");
+            return Err(Error::new(ErrorKind::Usage, what).remedy("give the client more: Options::memory_bytes, or --memory").into());
+        }
+        Ok(Upload {
+            client: self.clone(),
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+            options,
+            part_runs: (part / u64::from(BUFFER_MAX)) as usize,
+            runs: Vec::new(),
+            filled: 0,
+            id: None,
+            under_way: VecDeque::new(),
+            parts: Vec::new(),
+            begun: 0,
+            bytes: 0,
+            crc: crc_fast::checksum(Crc64Nvme, b""),
+        })
+    }
+}
+
+impl Upload {
+    /// Memory for the next bytes: one at least. How many were written there [`Upload::advance`] is told.
+    ///
+    /// # Errors
+    /// A part could not be put, or there is no memory.
+    pub async fn room(&mut self) -> Result<&mut [u8], Failure> {
+        if self.runs.is_empty() || self.filled == BUFFER_MAX {
+            if self.runs.len() == self.part_runs {
+                self.send_part().await?;
+            }
+            let mut buffer = self.client.allocate(BUFFER_MAX).await?;
+            self.runs.extend(buffer.run.take());
+            self.filled = 0;
+        }
+        let last = self.runs.last_mut().expect("a run was added");
+        last.set_len(BUFFER_MAX);
+        Ok(&mut last.as_mut_slice()[self.filled as usize..])
+    }
+
+    /// So many bytes were written to what [`Upload::room`] gave.
+    ///
+    /// # Panics
+    /// With more than there was room for.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= (BUFFER_MAX - self.filled) as usize, "more bytes than there was room for");
+        self.filled += count as u32;
+    }
+
+    /// Adds bytes, which are copied.
+    ///
+    /// # Errors
+    /// As for [`Upload::room`].
+    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Failure> {
+        let ledger = self.client.inner.ledger.clone();
+        while !bytes.is_empty() {
+            let room = self.room().await?;
+            let count = room.len().min(bytes.len());
+            ledger.copy(&mut room[..count], &bytes[..count]);
+            bytes = &bytes[count..];
+            self.advance(count);
+        }
+        Ok(())
+    }
+
+    /// Bytes that were added so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes + self.runs.len().saturating_sub(1) as u64 * u64::from(BUFFER_MAX) + u64::from(self.filled)
+    }
+
+    /// Puts what is not put yet, and the whole. Before that there is no object.
+    ///
+    /// # Errors
+    /// It was not stored; what was put of it is removed.
+    pub async fn finish(mut self) -> Result<Put, Failure> {
+        let done = self.complete().await;
+        if done.is_err() {
+            self.abort().await;
+        }
+        self.id = None;
+        done
+    }
+
+    async fn complete(&mut self) -> Result<Put, Failure> {
+        if self.id.is_none() {
+            self.trim();
+            if self.runs.is_empty() {
+                let mut buffer = self.client.allocate(0).await?;
+                self.runs.extend(buffer.run.take());
+            }
+            let mut runs = std::mem::take(&mut self.runs);
+            return self.client.put_runs(&self.bucket, &self.key, &mut runs, &self.options).await;
+        }
+        self.send_part().await?;
+        while !self.under_way.is_empty() {
+            self.reap().await?;
+        }
+        let id = self.id.clone().expect("it has begun");
+        let document = CompleteMultipartUpload { parts: std::mem::take(&mut self.parts) }.to_xml();
+        let mut call = Call::new(Method::Post, &self.bucket, &self.key)
+            .field(CRC64NVME, shown_crc(self.crc))
+            .field("x-amz-checksum-type", "FULL_OBJECT")
+            .field("x-amz-mp-object-size", self.bytes.to_string());
+        self.options.conditions(&mut call);
+        call.is_once = true;
+        call.query = format!("uploadId={}", encode_query(id.as_bytes()));
+        for _ in 0..self.client.inner.options.tries {
+            let failure = match self.client.call(&call, Load::Document(document.as_bytes())).await {
+                Ok(reply) => match CompleteMultipartUploadResult::parse(&reply.document) {
+                    Ok(told) => {
+                        let check = if told.checksums.get(Algorithm::Crc64Nvme) == Some(&shown_crc(self.crc)) {
+                            Check::Verified
+                        } else {
+                            Check::NotTold
+                        };
+                        return Ok(Put { etag: format!("\"{}\"", told.etag), check, way: reply.way });
+                    }
+                    // The head of the answer comes before it is done.
+                    Err(_) if ErrorDocument::parse(&reply.document).is_ok() => {
+                        return Err(Failure::answered(&call.shown(), "the server", 500, &reply.document));
+                    }
+                    Err(_) => Failure::lost(&call.shown(), &Error::new(ErrorKind::Protocol, "an answer that says nothing")),
+                },
+                Err(failure) => failure,
+            };
+            // Nobody said whether it was done; and one that was done is no upload any more.
+            if !failure.is_unknown() && failure.code() != Some("NoSuchUpload") {
+                return Err(failure);
+            }
+            if let Some(put) = self.client.was_put(&self.bucket, &self.key, self.bytes, self.crc).await? {
+                return Ok(put);
+            }
+            if !failure.is_unknown() {
+                return Err(failure);
+            }
+        }
+        let what = format!("{}: nobody says whether it was done", call.shown());
+        Err(Failure::lost(&what, &Error::new(ErrorKind::Failed, "no answer").remedy("look whether it is there, and put it again")))
+    }
+
+    /// The last run ends where its bytes do.
+    fn trim(&mut self) {
+        if let Some(last) = self.runs.last_mut() {
+            last.set_len(self.filled);
+        }
+        if self.runs.len() > 1 && self.filled == 0 {
+            self.runs.pop();
+        }
+    }
+
+    /// Begins to put what was filled as a part.
+    async fn send_part(&mut self) -> Result<(), Failure> {
+        self.trim();
+        let mut runs = std::mem::take(&mut self.runs);
+        self.filled = 0;
+        let bytes: u64 = runs.iter().map(|run| u64::from(run.len())).sum();
+        if bytes == 0 && self.begun > 0 {
+            return Ok(());
+        }
+        let id = match &self.id {
+            Some(id) => id.clone(),
+            None => self.begin().await?,
+        };
+        if self.under_way.len() >= AT_ONCE {
+            self.reap().await?;
+        }
+        if u64::from(self.begun) == PARTS_MAX {
+            let what = format!("PUT s3://{}/{}: it is longer than {PARTS_MAX} parts of {bytes} bytes", self.bucket, self.key);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("say how long it is when it is begun: upload's size_hint").into());
+        }
+        let crc = crc_of(&runs);
+        self.crc = crc_fast::checksum_combine(Crc64Nvme, self.crc, crc, bytes);
+        self.bytes += bytes;
+        self.begun += 1;
+        let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);
+        self.under_way.push_back(self.client.inner.core.spawn(async move {
+            let mut call = Call::new(Method::Put, &bucket, &key).field(CRC64NVME, shown_crc(crc));
+            call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
+            let reply = client.call(&call, Load::Runs(&mut runs)).await?;
+            let etag = reply.etag().trim_matches('"').to_owned();
+            Ok(CompletedPart { number, etag, checksums: Checksums(vec![(Algorithm::Crc64Nvme, shown_crc(crc))]) })
+        }));
+        Ok(())
+    }
+
+    async fn reap(&mut self) -> Result<(), Failure> {
+        let Some(first) = self.under_way.pop_front() else { return Ok(()) };
+        let part = first.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))??;
+        self.parts.push(part);
+        Ok(())
+    }
+
+    async fn begin(&mut self) -> Result<String, Failure> {
+        let mut call = Call::new(Method::Post, &self.bucket, &self.key)
+            .field("x-amz-checksum-algorithm", "CRC64NVME")
+            .field("x-amz-checksum-type", "FULL_OBJECT");
+        self.options.describe(&mut call);
+        call.query = "uploads=".to_owned();
+        let reply = self.client.call(&call, Load::Document(b"")).await?;
+        let told = InitiateMultipartUploadResult::parse(&reply.document)
+            .map_err(|_| Error::new(ErrorKind::Protocol, format!("{}: an answer that names no upload", call.shown())))?;
+        self.id = Some(told.upload_id.clone());
+        Ok(told.upload_id)
+    }
+
+    /// Gives up: what was put of it is removed.
+    pub async fn abort(&mut self) {
+        for part in self.under_way.drain(..) {
+            // A part that arrives after the end would stay.
+            let _ = part.await;
+        }
+        if let Some(id) = self.id.take() {
+            let mut call = Call::new(Method::Delete, &self.bucket, &self.key);
+            call.query = format!("uploadId={}", encode_query(id.as_bytes()));
+            if let Err(failure) = self.client.call(&call, Load::None).await {
+                tracing::warn!("parts of s3://{}/{} stay: {failure:#}", self.bucket, self.key);
+            }
+        }
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        // Given up half-way: the parts are removed as soon as somebody has time for it, if the core goes on.
+        self.under_way.iter().for_each(Task::abort);
+        let (client, bucket, key) = (self.client.clone(), self.bucket.clone(), self.key.clone());
+        drop(self.client.inner.core.try_spawn(async move {
+            let mut call = Call::new(Method::Delete, &bucket, &key);
+            call.query = format!("uploadId={}", encode_query(id.as_bytes()));
+            drop(client.call(&call, Load::None).await);
+        }));
+    }
+}

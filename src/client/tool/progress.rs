@@ -1,0 +1,65 @@
+//! How far a copy is, and what it came to.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::super::Client;
+use crate::base::Nanos;
+use crate::base::units::human_bytes;
+
+/// A bar on a terminal, and the numbers of the last line.
+#[derive(Clone)]
+pub struct Progress {
+    bar: ProgressBar,
+    begun: Nanos,
+}
+
+impl Progress {
+    /// Begins; `bytes` are all of them, where that is known.
+    pub fn begin(client: &Client, bytes: Option<u64>, is_quiet: bool) -> Progress {
+        let bar = match bytes {
+            Some(bytes) => ProgressBar::new(bytes),
+            None => ProgressBar::no_length(),
+        };
+        let form =
+            if bytes.is_some() { "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}" } else { "{spinner} {bytes} {bytes_per_sec}" };
+        bar.set_style(ProgressStyle::with_template(form).expect("the template is ours"));
+        if is_quiet || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Progress { bar, begun: client.core().now() }
+    }
+
+    /// So many bytes more.
+    pub fn add(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    /// So many more are to come.
+    pub fn expect(&self, bytes: u64) {
+        self.bar.inc_length(bytes);
+    }
+
+    /// The last line: `3 objects, 1.0 GiB in 0.50 s, 2.0 GiB/s, by rdma soft:shm`.
+    pub fn end(&self, client: &Client, objects: u64) -> String {
+        let bytes = self.bar.position();
+        self.bar.finish_and_clear();
+        let seconds = client.core().now().since(self.begun).as_secs_f64();
+        let rate = human_bytes((bytes as f64 / seconds.max(1e-9)) as u64);
+        let noun = if objects == 1 { "object" } else { "objects" };
+        format!("{objects} {noun}, {} in {seconds:.2} s, {rate}/s, by {}\n", human_bytes(bytes), ways(client))
+    }
+}
+
+/// By which ways requests went: with both, how many by each.
+fn ways(client: &Client) -> String {
+    let stats = client.stats();
+    let rdma = format!("rdma {}", stats.wire.unwrap_or_default());
+    let http = if client.speaks_tls() { "https" } else { "http" };
+    match (stats.by_rdma, stats.by_http) {
+        (1.., 0) => rdma,
+        (0, _) => http.to_owned(),
+        (some, others) => format!("{rdma} ({some} requests) and {http} ({others})"),
+    }
+}

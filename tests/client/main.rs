@@ -1,0 +1,243 @@
+//! The client and its tool beside curl, which has nothing of our code: objects by every way, servers and proxies that fail.
+
+#[path = "../s3/server.rs"]
+#[allow(dead_code, reason = "tests/s3 does more with it")]
+mod server;
+
+mod failing;
+mod proxy;
+mod tool;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use basin::base::{Nanos, Rng};
+use basin::client::object::PutOptions;
+use basin::client::{BUFFER_MAX, Check, Client, Credentials, Options, Way, run};
+
+use server::Server;
+
+const KEY: &str = "KEYOFMAIN";
+const SECRET: &str = "the secret of main/+=";
+/// What is put in parts is not, below this.
+const PART: usize = 8 << 20;
+
+/// What makes random ETags, not MD5s: without optimization those take seconds for a hundred megabytes.
+const QUICK: (&str, &str) = ("BASIN_STORE_ETAG", "opaque");
+
+fn server() -> Server {
+    Server::start_at(1, "1G", "soft", &[QUICK])
+}
+
+fn options(endpoints: &[String]) -> Options {
+    let endpoints = endpoints.iter().map(|text| text.parse().unwrap()).collect();
+    let credentials = Credentials { access_key: KEY.to_owned(), secret_key: SECRET.to_owned() };
+    // Machines that are tested on have other things to do.
+    Options { tries: 10, rdma_patience: Nanos::from_secs(4), ..Options::new(endpoints, credentials) }
+}
+
+/// A server's endpoints: RDMA, and HTTP beside it.
+fn both(server: &Server) -> Vec<String> {
+    vec![format!("rdma://{}", server.address), format!("http://{}", server.address)]
+}
+
+fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut all = vec![0; bytes];
+    Rng::seeded(seed).fill(&mut all);
+    all
+}
+
+/// A request of curl's, signed by curl.
+fn curl(server: &Server, more: &[&str], path: &str) -> Output {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--fail-with-body", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &format!("{KEY}:{SECRET}")]);
+    command.args(["-m", "120", "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]).args(more);
+    command.arg(format!("http://{}{path}", server.address)).output().unwrap()
+}
+
+fn curl_gets(server: &Server, path: &str) -> Vec<u8> {
+    let output = curl(server, &[], path);
+    assert!(output.status.success(), "curl {path}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn curl_puts(server: &Server, path: &str, content: &[u8]) {
+    let file = server.place.path().join("body");
+    std::fs::write(&file, content).unwrap();
+    let output = curl(server, &["-T", file.to_str().unwrap()], path);
+    assert!(output.status.success(), "curl {path}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+async fn get(client: &Client, bucket: &str, key: &str) -> (Vec<u8>, Check) {
+    let (mut download, mut all) = (client.get(bucket, key).await.unwrap(), Vec::new());
+    while let Some(piece) = download.next().await.unwrap() {
+        all.extend_from_slice(piece.as_slice());
+    }
+    (all, download.check())
+}
+
+async fn put(client: &Client, bucket: &str, key: &str, content: &[u8]) -> (Check, Way) {
+    let mut upload = client.upload(bucket, key, Some(content.len() as u64), PutOptions::default()).unwrap();
+    upload.write(content).await.unwrap();
+    assert_eq!(upload.bytes(), content.len() as u64);
+    let put = upload.finish().await.unwrap();
+    (put.check, put.way)
+}
+
+const SIZES: [usize; 9] = [0, 1, 4095, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 17 << 20, 100 << 20];
+
+/// Objects of all sizes, each put by one and got by the other.
+fn every_size(server: &Server, options: Options, way: &Way) {
+    let bucket = "sizes";
+    // What is there already, by curl.
+    let made = curl(server, &["-X", "PUT"], &format!("/{bucket}"));
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    for size in SIZES {
+        curl_puts(server, &format!("/{bucket}/curl-{size}"), &pattern(size, size as u64));
+    }
+    let expected = way.clone();
+    let stats = run(options, async move |client| {
+        for size in SIZES {
+            let content = pattern(size, size as u64);
+            let (got, check) = get(&client, bucket, &format!("curl-{size}")).await;
+            assert!(got == content, "{size} bytes of curl's");
+            assert!(size == 0 || check == Check::Verified, "{size}");
+            let (check, way) = put(&client, bucket, &format!("own-{size}"), &content).await;
+            assert_eq!(check, Check::Verified);
+            // What is longer than a run goes over HTTP.
+            assert!(way == expected || (size > 1 << 20 && way == Way::Http), "{size} bytes by {way}");
+            if size > BUFFER_MAX as usize {
+                continue;
+            }
+            let mut buffer = client.allocate(size as u32).await.unwrap();
+            buffer.as_mut_slice().copy_from_slice(&content);
+            let put = client.put_from(bucket, &format!("whole-{size}"), &mut buffer, &PutOptions::default()).await.unwrap();
+            assert!(put.way == expected && put.check == Check::Verified, "{put:?}");
+            assert!(buffer.as_slice() == content, "it is as it was");
+            buffer.as_mut_slice().fill(7);
+            let got = client.get_into(bucket, &format!("own-{size}"), None, &mut buffer).await.unwrap();
+            assert!(got.bytes as usize == size && got.way == expected && buffer.as_slice() == content, "{got:?}");
+            assert_eq!(got.check, Check::Verified);
+            if size > 100 {
+                let got = client.get_into(bucket, &format!("own-{size}"), Some(10..20), &mut buffer).await.unwrap();
+                assert!(got.size == size as u64 && buffer.as_slice() == &content[10..20], "{got:?}");
+            }
+        }
+        Ok(client.stats())
+    });
+    let stats = stats.unwrap();
+    assert!(stats.fallbacks == 0, "{stats:?}");
+    for size in SIZES {
+        let content = pattern(size, size as u64);
+        assert!(curl_gets(server, &format!("/{bucket}/own-{size}")) == content, "{size} bytes put in a stream");
+        if size <= BUFFER_MAX as usize {
+            assert!(curl_gets(server, &format!("/{bucket}/whole-{size}")) == content, "{size} bytes put at once");
+        }
+    }
+}
+
+#[test]
+fn objects_of_all_sizes_by_shared_memory() {
+    let server = server();
+    every_size(&server, options(&both(&server)), &Way::Rdma("soft:shm".into()));
+}
+
+#[test]
+fn objects_of_all_sizes_by_udp() {
+    let server = server();
+    let options = Options { rdma: "soft:udp".into(), ..options(&both(&server)) };
+    every_size(&server, options, &Way::Rdma("soft:udp".into()));
+}
+
+#[test]
+fn objects_of_all_sizes_by_http() {
+    let server = server();
+    every_size(&server, options(&both(&server)[1..]), &Way::Http);
+}
+
+fn testdata(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/s3/http/tls/testdata").join(name)
+}
+
+#[test]
+fn objects_of_all_sizes_by_https_and_strangers_are_not_believed() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let (listen, certificate, key) = (format!("127.0.0.1:{port}"), testdata("one.pem"), testdata("one.key"));
+    let https = [
+        QUICK,
+        ("BASIN_HTTPS_LISTEN", listen.as_str()),
+        ("BASIN_HTTPS_CERTIFICATE", certificate.to_str().unwrap()),
+        ("BASIN_HTTPS_KEY", key.to_str().unwrap()),
+    ];
+    let server = Server::start_at(1, "1G", "soft", &https);
+    let with = |host: &str, ca: PathBuf| Options { ca: Some(ca), tries: 1, ..options(&[format!("https://{host}:{port}")]) };
+    every_size(&server, Options { tries: 5, ..with("localhost", testdata("ca.pem")) }, &Way::Https);
+    let refused = |options: Options| {
+        let listed = run(options, async |client: Client| Ok(client.list_buckets().await.map(drop).map_err(|failure| failure.to_string())));
+        listed.unwrap().unwrap_err()
+    };
+    let text = refused(with("localhost", testdata("other.pem")));
+    assert!(text.contains("invalid peer certificate"), "{text}");
+    let text = refused(with("127.0.0.1", testdata("ca.pem")));
+    assert!(text.contains("invalid peer certificate"), "{text}");
+}
+
+#[test]
+fn lists_and_deletions() {
+    let server = server();
+    let stats = run(options(&both(&server)), async |client| {
+        client.create_bucket("first").await?;
+        client.create_bucket("first").await?;
+        client.create_bucket("second").await?;
+        let names: Vec<_> = client.list_buckets().await?.into_iter().map(|bucket| bucket.name).collect();
+        assert_eq!(names, ["first", "second"]);
+        let mut wanted = Vec::new();
+        for number in 0..1100 {
+            let key = format!("a b/+ü&<{}/{number:04}", number % 3);
+            put(&client, "first", &key, key.as_bytes()).await;
+            wanted.push(key);
+        }
+        wanted.sort();
+        let collect = async |prefix: &str, delimiter: &str| {
+            let (mut listing, mut names) = (client.list("first", prefix, delimiter), Vec::new());
+            while let Some(entry) = listing.next().await.unwrap() {
+                names.push(entry.name().to_owned());
+            }
+            names
+        };
+        assert_eq!(collect("", "").await, wanted);
+        assert_eq!(collect("a b/", "/").await, ["a b/+ü&<0/", "a b/+ü&<1/", "a b/+ü&<2/"]);
+        assert_eq!(collect("none", "").await.len(), 0);
+        let failure = client.delete_bucket("first").await.unwrap_err();
+        assert_eq!(failure.code(), Some("BucketNotEmpty"));
+        client.copy(("first", &wanted[3]), ("second", "x ü")).await?;
+        assert_eq!(get(&client, "second", "x ü").await.0, wanted[3].as_bytes());
+        assert!(client.copy(("first", "none"), ("second", "y")).await.unwrap_err().is_not_found());
+        assert_eq!(client.delete_many("first", &wanted).await?.len(), 0);
+        assert_eq!(collect("", "").await.len(), 0);
+        client.delete("second", "x ü").await?;
+        assert!(client.head("second", "x ü").await.unwrap_err().is_not_found());
+        client.delete_bucket("first").await?;
+        assert_eq!(client.delete_bucket("first").await.unwrap_err().code(), Some("NoSuchBucket"));
+        let about =
+            PutOptions { content_type: Some("image/x".into()), metadata: vec![("colour".into(), "green".into())], ..PutOptions::default() };
+        let mut upload = client.upload("second", "told", None, about)?;
+        upload.write(&pattern(PART + 1, 1)).await?;
+        upload.finish().await?;
+        let head = client.head("second", "told").await?;
+        assert_eq!(
+            (head.size, head.content_type.as_str(), head.metadata),
+            (PART as u64 + 1, "image/x", vec![("colour".into(), "green".into())])
+        );
+        let mut buffer = client.allocate(10).await?;
+        let failure = client.get_into("second", "told", None, &mut buffer).await.unwrap_err();
+        assert!(failure.to_string().contains("8388609 bytes, and the buffer has"), "{failure}");
+        assert!(client.allocate(BUFFER_MAX + 1).await.is_err());
+        // A name or value that would be another line.
+        let bad = PutOptions { content_type: Some("a\r\nx: y".into()), ..PutOptions::default() };
+        assert!(client.put_from("second", "bad", &mut buffer, &bad).await.unwrap_err().to_string().contains("control characters"));
+        Ok(client.stats())
+    });
+    assert!(stats.unwrap().by_rdma > 1000);
+}
