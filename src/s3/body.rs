@@ -19,11 +19,11 @@ use crate::wire::http::aws_chunked::{Found, Mode, Signature};
 use crate::wire::http::body::{BadBody, Body as Decoder, Wants};
 use crate::wire::http::head::Framing;
 
-/// The most bytes of one piece. Several make an extent of the store; while one is hashed the next one comes, and what was received is still
-/// in the processor's cache when it is summed.
+/// The most bytes of one piece. Several make an extent of the store; while one is hashed the next one comes, and what was received is
+/// still in the processor's cache when it is summed.
 const PIECE: u32 = 256 << 10;
-/// What a body must bring a second, over all the time in which it was waited for, beyond a while that everyone has. Who brings less keeps memory
-/// from others (which is what he may want), and is sent away.
+/// What a body must bring a second, over all the time in which it was waited for, beyond a while that everyone has. Who brings less keeps
+/// memory from others (which is what he may want), and is sent away.
 const SLOWEST: Pace = Pace { bytes_per_second: 1 << 10, grace: Nanos::from_secs(30) };
 /// And while there is little memory.
 const SLOWEST_IF_SHORT: Pace = Pace { bytes_per_second: 64 << 10, grace: Nanos::from_secs(5) };

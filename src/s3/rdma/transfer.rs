@@ -1,8 +1,8 @@
 //! Bytes between a client's memory and the store: a body is READ into runs that are then written, an object is WRITTEN from the chunks
 //! it was read into.
 //!
-//! A few pieces are under way at a time. Whoever begins must end: from the answer on a client's memory is its own. So an answer waits until no READ
-//! and no WRITE is under way any more, or it is a SEND behind the WRITEs on the same queue pair, which comes when they are done.
+//! A few pieces are under way at a time. Whoever begins must end: from the answer on a client's memory is its own. So an answer waits until
+//! no READ and no WRITE is under way any more, or it is a SEND behind the WRITEs on the same queue pair, which comes when they are done.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -220,7 +220,8 @@ impl<'a> Push<'a> {
         tail.end().await
     }
 
-    /// Brings all of a get as far as the queue pair, and gives the CRC64NVME of it: what is sent on the queue pair from now on comes behind it.
+    /// Brings all of a get as far as the queue pair, and gives the CRC64NVME of it: what is sent on the queue pair from now on comes
+    /// behind it.
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's; nothing is under way then.

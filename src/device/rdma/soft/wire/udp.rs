@@ -29,8 +29,8 @@ const BUFFER_BYTES: usize = (4096 + frame::OVERHEAD_MAX).next_multiple_of(64);
 const SOCKET_BYTES: usize = 4 << 20;
 /// The pause after an empty look at the socket, at least: a tenth of what a loopback round trip takes.
 const IDLE_PAUSE: Nanos = Nanos::from_micros(2);
-/// And at most. In between it is this share of the time since the last packet, so that a socket that nobody uses costs nothing beside another
-/// wire, and one that is used is late by that share.
+/// And at most. In between it is this share of the time since the last packet, so that a socket that nobody uses costs nothing beside
+/// another wire, and one that is used is late by that share.
 const IDLE_PAUSE_MAX: Nanos = Nanos::from_micros(50);
 const IDLE_SHARE: u64 = 8;
 
