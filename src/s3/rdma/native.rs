@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::connect::Terms;
 use super::session::{Rdma, Session};
-use super::transfer::{Pull, Push, lease};
+use super::transfer::{Pull, Push, Writes, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
 use crate::device::Op;
@@ -206,7 +206,7 @@ impl Reply<'_> {
 enum ReplyBody<'a> {
     None,
     /// In the window, once these WRITEs are done.
-    Window(Push<'a>),
+    Window(Writes<'a>),
     /// In the message, from these pieces.
     Pieces(Vec<Shared>),
     Document(Vec<u8>),
@@ -231,7 +231,7 @@ impl Exchange {
         // The answer is behind the WRITEs on the same queue pair, and comes when they are done.
         let mut sent = self.send(id, &reply).await;
         if let ReplyBody::Window(writing) = reply.body {
-            sent = sent.and(writing.end().await.map(drop));
+            sent = sent.and(writing.end().await);
         }
         if let Err(error) = sent {
             tracing::debug!("an answer over RDMA: {error}");
@@ -383,9 +383,8 @@ impl Exchange {
         let mut run = lease(self.rdma.core(), self.rdma.slab(), bytes as u32).await?;
         run.set_len(bytes as u32);
         self.ledger.copy(run.as_mut_slice(), &document);
-        let mut push = Push::new(self.rdma.core(), &self.session, window);
-        push.piece(run.freeze()).await?;
-        Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window(push) })
+        let writing = Push::new(self.rdma.core(), &self.session, window).begin_with(run.freeze()).await?;
+        Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window(writing) })
     }
 
     /// An error's document, where it fits.

@@ -128,12 +128,43 @@ impl Pull {
     }
 }
 
-/// Brings pieces into a client's memory, one behind the other.
-pub struct Push<'a> {
+/// WRITEs that are under way.
+pub struct Writes<'a> {
     core: &'a Core,
     session: &'a Rc<Session>,
-    left: Memory,
     writing: VecDeque<Op<Shared>>,
+}
+
+impl Writes<'_> {
+    /// Waits for the oldest.
+    async fn reap(&mut self) -> Result<(), S3Error> {
+        let Some(writing) = self.writing.pop_front() else { return Ok(()) };
+        match self.core.timeout(PATIENCE, writing).await {
+            Ok(completed) => completed.into_result().map(drop).map_err(|_| failed(self.session)),
+            Err(_) => {
+                self.session.qp.force_error();
+                Err(failed(self.session))
+            }
+        }
+    }
+
+    /// Waits until none is under way any more.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`.
+    pub async fn end(mut self) -> Result<(), S3Error> {
+        let mut outcome = Ok(());
+        while !self.writing.is_empty() {
+            outcome = outcome.and(self.reap().await);
+        }
+        outcome
+    }
+}
+
+/// Brings pieces into a client's memory, one behind the other.
+pub struct Push<'a> {
+    writes: Writes<'a>,
+    left: Memory,
     /// What the last piece tells the client.
     immediate: Option<u32>,
     crc: crc_fast::Digest,
@@ -143,7 +174,7 @@ impl<'a> Push<'a> {
     /// Into `memory`, behind a session's queue pair.
     pub fn new(core: &'a Core, session: &'a Rc<Session>, memory: Memory) -> Push<'a> {
         let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
-        Push { core, session, left: memory, writing: VecDeque::new(), immediate: None, crc }
+        Push { writes: Writes { core, session, writing: VecDeque::new() }, left: memory, immediate: None, crc }
     }
 
     /// The piece that fills the memory tells the client so, with this value.
@@ -157,85 +188,68 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// `RDMATransferFailed`.
-    pub async fn piece(&mut self, piece: Shared) -> Result<(), S3Error> {
+    async fn piece(&mut self, piece: Shared) -> Result<(), S3Error> {
         let bytes = piece.len();
         assert!(u64::from(bytes) <= self.left.bytes, "what does not fit is not begun");
         self.crc.update(piece.as_slice());
-        if self.writing.len() == AHEAD {
-            self.reap().await?;
+        if self.writes.writing.len() == AHEAD {
+            self.writes.reap().await?;
         }
         let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: bytes };
         let immediate = self.immediate.filter(|_| u64::from(bytes) == self.left.bytes);
         let mut piece = piece;
         let op = loop {
-            match self.session.qp.submit_write(piece, remote, immediate) {
+            match self.writes.session.qp.submit_write(piece, remote, immediate) {
                 Ok(op) => break op,
                 // Others have all of the send queue.
-                Err(refused) if self.writing.is_empty() => {
+                Err(refused) if self.writes.writing.is_empty() => {
                     piece = refused.lease;
-                    self.core.sleep(QUEUE_LOOK).await;
+                    self.writes.core.sleep(QUEUE_LOOK).await;
                 }
                 Err(refused) => {
                     piece = refused.lease;
-                    self.reap().await?;
+                    self.writes.reap().await?;
                 }
             }
         };
-        self.writing.push_back(op);
+        self.writes.writing.push_back(op);
         self.left.address = self.left.address.wrapping_add(u64::from(bytes));
         self.left.bytes -= u64::from(bytes);
         Ok(())
     }
 
-    /// Waits for the oldest.
-    async fn reap(&mut self) -> Result<(), S3Error> {
-        let Some(writing) = self.writing.pop_front() else { return Ok(()) };
-        match self.core.timeout(PATIENCE, writing).await {
-            Ok(completed) => completed.into_result().map(drop).map_err(|_| failed(self.session)),
-            Err(_) => {
-                self.session.qp.force_error();
-                Err(failed(self.session))
-            }
-        }
-    }
-
-    /// Waits until nothing is under way any more, and gives the CRC64NVME of all that was brought.
-    ///
-    /// # Errors
-    /// `RDMATransferFailed`.
-    pub async fn end(mut self) -> Result<u64, S3Error> {
-        let mut outcome = Ok(());
-        while !self.writing.is_empty() {
-            outcome = outcome.and(self.reap().await);
-        }
-        outcome.map(|()| self.crc.finalize())
-    }
-
-    /// Brings all of a get, and gives the CRC64NVME of it. When this returns nothing is under way.
+    /// Brings all of a get. When this returns nothing is under way.
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's.
-    pub async fn get(self, get: &mut Get) -> Result<u64, S3Error> {
-        let (_, tail) = self.begin(get).await?;
-        tail.end().await
+    pub async fn get(self, get: &mut Get) -> Result<(), S3Error> {
+        self.begin(get).await?.1.end().await
     }
 
-    /// Brings all of a get as far as the queue pair, and gives the CRC64NVME of it: what is sent on the queue pair from now on comes
-    /// behind it.
+    /// Brings all of a get as far as the queue pair, and gives its CRC64NVME: what is sent on the queue pair from now on comes behind it.
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's; nothing is under way then.
-    pub async fn begin(mut self, get: &mut Get) -> Result<(u64, Push<'a>), S3Error> {
+    pub async fn begin(mut self, get: &mut Get) -> Result<(u64, Writes<'a>), S3Error> {
         loop {
             let outcome = match get.next().await {
                 Ok(Some(piece)) => self.piece(piece).await,
-                Ok(None) => return Ok((self.crc.finalize(), self)),
+                Ok(None) => return Ok((self.crc.finalize(), self.writes)),
                 Err(failure) => Err(failure.into()),
             };
             if let Err(error) = outcome {
-                let _ = self.end().await;
+                let _ = self.writes.end().await;
                 return Err(error);
             }
         }
+    }
+
+    /// The same for a document.
+    ///
+    /// # Errors
+    /// `RDMATransferFailed`.
+    pub async fn begin_with(mut self, document: Shared) -> Result<Writes<'a>, S3Error> {
+        self.piece(document).await?;
+        Ok(self.writes)
     }
 }
