@@ -213,6 +213,30 @@ mod tests {
         }
     }
 
+    /// A queue pair fails at its first wrong guess; this is what as many queue pairs would get, with a thousand windows open to others whose
+    /// addresses are known.
+    #[test]
+    fn a_million_guesses_get_nothing() {
+        let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(3));
+        let both = Access::READ | Access::WRITE;
+        let keys: Vec<Rkey> = (0..1000).map(|at| grants.grant(&mut rng, at << 20, 1 << 20, both, Qpn(7)).unwrap()).collect();
+        let own = grants.grant(&mut rng, 0, 1 << 20, both, Qpn(8)).unwrap();
+        let mut guesser = Rng::seeded(4);
+        for turn in 0..1_000_000u32 {
+            // At random, beside a key that is known, and one that is right for somebody else.
+            let guess = match turn % 4 {
+                0 | 1 => Rkey(guesser.u32()),
+                2 => Rkey(own.0.wrapping_add(1 + turn)),
+                _ => keys[turn as usize % keys.len()],
+            };
+            let va = u64::from(turn % 1000) << 20;
+            let access = if turn % 8 < 4 { rc::Access::Read } else { rc::Access::Write };
+            let got = Reach::new(&grants, Qpn(8), &ledger).check(guess, va, 64, access);
+            assert!(got.is_err() || guess == own, "{guess} got {got:?}");
+        }
+        assert_ne!(own.0.abs_diff(keys[0].0), 1, "keys are not counted up");
+    }
+
     #[test]
     fn a_grant_holds_for_its_range_access_and_queue_pair_only() {
         let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(1));
