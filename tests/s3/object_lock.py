@@ -199,8 +199,8 @@ def test_compliance(t):
     name = locked(t)
     version = t.put(name, "k", b"x")["VersionId"]
     retain(t, name, when=later(hours=1))
-    retain(t, name, "COMPLIANCE", later(seconds=2), **BYPASS)
-    end = later(seconds=4)
+    retain(t, name, "COMPLIANCE", later(seconds=4), **BYPASS)
+    end = later(seconds=7)
     retain(t, name, "COMPLIANCE", end)
     for parameters in ({}, BYPASS):
         refused(*DENIED, retain, t, name, "COMPLIANCE", end - datetime.timedelta(seconds=1), **parameters)
