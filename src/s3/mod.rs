@@ -16,6 +16,7 @@
 //! | [`client`] | the other end |
 //! | [`checksum`], [`hasher`] | checksums, and MD5 of all bodies at one time |
 //! | [`lifecycle`] | what ends by itself |
+//! | [`lock`] | what is held against that |
 //! | [`serve`], [`config`] | a server of it all |
 //! | [`fuzz`] | what fuzzers are given |
 //! | [`serve`] | a server of it all |
@@ -41,6 +42,7 @@ pub mod hasher;
 pub mod http;
 pub mod labels;
 pub mod lifecycle;
+pub mod lock;
 pub mod log;
 pub mod meta;
 pub mod metrics;

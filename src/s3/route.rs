@@ -33,11 +33,11 @@ operations! {
     DeleteBucketTagging, DeleteObject, DeleteObjectTagging, DeleteObjects, DeletePublicAccessBlock, GetBucketAcl, GetBucketCors,
     GetBucketEncryption, GetBucketLifecycleConfiguration, GetBucketLocation, GetBucketLogging, GetBucketNotificationConfiguration,
     GetBucketOwnershipControls, GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning,
-    GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLockConfiguration, GetObjectTagging, GetPublicAccessBlock, HeadBucket,
-    HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2, ListParts,
-    PostObject, PutBucketAcl, PutBucketCors, PutBucketLifecycleConfiguration, PutBucketOwnershipControls, PutBucketPolicy,
-    PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart,
-    UploadPartCopy,
+    GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLegalHold, GetObjectLockConfiguration, GetObjectRetention, GetObjectTagging,
+    GetPublicAccessBlock, HeadBucket, HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions,
+    ListObjects, ListObjectsV2, ListParts, PostObject, PutBucketAcl, PutBucketCors, PutBucketLifecycleConfiguration,
+    PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectLegalHold,
+    PutObjectLockConfiguration, PutObjectRetention, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart, UploadPartCopy,
 }
 
 use Operation as Op;
@@ -51,7 +51,7 @@ const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("location", [Some(Op::GetBucketLocation), None, None]),
     ("logging", [Some(Op::GetBucketLogging), None, None]),
     ("notification", [Some(Op::GetBucketNotificationConfiguration), None, None]),
-    ("object-lock", [Some(Op::GetObjectLockConfiguration), None, None]),
+    ("object-lock", [Some(Op::GetObjectLockConfiguration), Some(Op::PutObjectLockConfiguration), None]),
     (
         "ownershipControls",
         [Some(Op::GetBucketOwnershipControls), Some(Op::PutBucketOwnershipControls), Some(Op::DeleteBucketOwnershipControls)],
@@ -84,10 +84,10 @@ const OF_OBJECTS: &[(&str, [Option<Op>; 3])] = &[
     ("acl", [Some(Op::GetObjectAcl), Some(Op::PutObjectAcl), None]),
     ("attributes", [Some(Op::GetObjectAttributes), None, None]),
     ("tagging", [Some(Op::GetObjectTagging), Some(Op::PutObjectTagging), Some(Op::DeleteObjectTagging)]),
-    ("legal-hold", [None; 3]),
+    ("legal-hold", [Some(Op::GetObjectLegalHold), Some(Op::PutObjectLegalHold), None]),
     ("renameObject", [None, Some(Op::RenameObject), None]),
     ("encryption", [None; 3]),
-    ("retention", [None; 3]),
+    ("retention", [Some(Op::GetObjectRetention), Some(Op::PutObjectRetention), None]),
     ("torrent", [None; 3]),
 ];
 

@@ -53,11 +53,14 @@ impl UploadMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s3::lock::Lock;
+    use crate::s3::xml::lock::{HoldStatus, Mode};
 
     #[test]
     fn it_is_read_as_it_was_written() {
         let meta = Meta { content_type: Some("text/plain".into()), ..Meta::default() };
-        let labels = Labels { tags: vec![("a".into(), "b".into())], acl: None };
+        let lock = Lock { retention: Some((Mode::Compliance, 5)), legal_hold: Some(HoldStatus::On) };
+        let labels = Labels { tags: vec![("a".into(), "b".into())], acl: None, lock };
         let both = UploadMeta { initiator: Some(CanonicalId::from_bytes([3; 32])), meta, labels };
         assert_eq!(UploadMeta::parse(&both.to_bytes()), Ok(both));
     }

@@ -511,11 +511,16 @@ impl Engine {
             let _lock = engine.lock(bucket, &name).await;
             let _entered = engine.judge(bucket, &name, which, expect)?;
             let Some(version) = engine.version(bucket, &name, which) else { return Ok(None) };
-            let number = if version.is_null { 0 } else { version.sequence };
-            engine.end(Class::Object, bucket, name, number, time_ms).await?;
-            Ok(Some(version))
+            engine.end_version(bucket, name, version, time_ms).await
         })
         .await
+    }
+
+    /// Ends a version that is there, under the lock of its name, and gives what it was.
+    pub(super) async fn end_version(&self, bucket: u32, name: Box<[u8]>, version: Version, time_ms: u64) -> Outcome<Option<Version>> {
+        let number = if version.is_null { 0 } else { version.sequence };
+        self.end(Class::Object, bucket, name, number, time_ms).await?;
+        Ok(Some(version))
     }
 
     /// Puts a delete marker: the name has no object any more, and its versions stay.

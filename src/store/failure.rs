@@ -36,6 +36,9 @@ pub enum Failure {
     /// The condition did not hold when it was judged.
     #[error("the condition on '{0}' does not hold")]
     Precondition(String),
+    /// Whoever asked for the change does not want it of a version with these tags: why.
+    #[error("{0}")]
+    Refused(String),
     /// A name, its properties or a number of parts that no item holds.
     #[error("{0}")]
     TooLong(String),

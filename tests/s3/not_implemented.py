@@ -23,7 +23,6 @@ def test_settings_of_buckets(t):
         ("logging", b"<BucketLoggingStatus/>"),
         ("accelerate", b"<AccelerateConfiguration><Status>Enabled</Status></AccelerateConfiguration>"),
         ("notification", b"<NotificationConfiguration/>"),
-        ("object-lock", b"<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled></ObjectLockConfiguration>"),
         ("requestPayment", b"<RequestPaymentConfiguration><Payer>Requester</Payer></RequestPaymentConfiguration>"),
         ("analytics", b"<AnalyticsConfiguration/>"),
         ("inventory", b"<InventoryConfiguration/>"),
@@ -49,31 +48,6 @@ def test_settings_of_buckets_that_are_removed(t):
         answer = t.request("DELETE", f"/{name}", {setting: None}, user=t.main_user)
         check(answer.status in (204, 404, 501), f"DELETE ?{setting}: status {answer.status}")
         t.main.head_bucket(Bucket=name)
-
-
-def test_lock_of_buckets(t):
-    """A bucket with object lock is not made."""
-    name = t.name()
-    says_no(t, "PUT", f"/{name}", None, {"x-amz-bucket-object-lock-enabled": "true"})
-    refused(404, "404", t.main.head_bucket, Bucket=name)
-    t.request("PUT", f"/{name}", headers={"x-amz-bucket-object-lock-enabled": "false"}, user=t.main_user).expect(200)
-
-
-def test_lock_of_objects(t):
-    """Retention and legal hold, as settings and as headers."""
-    name = t.versioned()
-    t.put(name, "k")
-    retention = b"<Retention><Mode>GOVERNANCE</Mode><RetainUntilDate>2040-01-01T00:00:00Z</RetainUntilDate></Retention>"
-    says_no(t, "PUT", f"/{name}/k", {"retention": None}, None, retention, ("InvalidRequest",))
-    says_no(t, "PUT", f"/{name}/k", {"legal-hold": None}, None, b"<LegalHold><Status>ON</Status></LegalHold>", ("InvalidRequest",))
-    for what in ("retention", "legal-hold"):
-        says_no(t, "GET", f"/{name}/k", {what: None}, codes=("InvalidRequest",))
-    date = {"x-amz-object-lock-mode": "GOVERNANCE", "x-amz-object-lock-retain-until-date": "2040-01-01T00:00:00Z"}
-    for headers in (date, {"x-amz-object-lock-legal-hold": "ON"}):
-        says_no(t, "PUT", f"/{name}/l", None, headers, codes=("InvalidRequest",))
-        says_no(t, "POST", f"/{name}/l", {"uploads": None}, headers, codes=("InvalidRequest",))
-        says_no(t, "PUT", f"/{name}/l", None, {**headers, "x-amz-copy-source": f"{name}/k"}, codes=("InvalidRequest",))
-    refused(404, "404", t.main.head_object, Bucket=name, Key="l")
 
 
 ENCRYPTION = (

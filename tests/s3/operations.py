@@ -10,11 +10,11 @@ import urllib.parse
 LINES = """
 AbortMultipartUpload DELETE /b/k?uploadId multipart
 CompleteMultipartUpload POST /b/k?uploadId multipart,conditional,checksums
-CopyObject PUT /b/k+x-amz-copy-source copying,conditional
-CreateBucket PUT /b buckets,hosts
+CopyObject PUT /b/k+x-amz-copy-source copying,conditional,object_lock
+CreateBucket PUT /b buckets,hosts,object_lock
 CreateBucketMetadataConfiguration POST /b?metadataConfiguration -
 CreateBucketMetadataTableConfiguration POST /b?metadataTable -
-CreateMultipartUpload POST /b/k?uploads multipart
+CreateMultipartUpload POST /b/k?uploads multipart,object_lock
 CreateSession GET /b?session directory
 DeleteBucket DELETE /b buckets
 DeleteBucketAnalyticsConfiguration DELETE /b?analytics&id -
@@ -31,9 +31,9 @@ DeleteBucketPolicy DELETE /b?policy policy
 DeleteBucketReplication DELETE /b?replication -
 DeleteBucketTagging DELETE /b?tagging tagging
 DeleteBucketWebsite DELETE /b?website -
-DeleteObject DELETE /b/k objects,versioning,conditional
+DeleteObject DELETE /b/k objects,versioning,conditional,object_lock
 DeleteObjectTagging DELETE /b/k?tagging tagging
-DeleteObjects POST /b?delete delete
+DeleteObjects POST /b?delete delete,object_lock
 DeletePublicAccessBlock DELETE /b?publicAccessBlock public_access
 GetBucketAbac GET /b?abac -
 GetBucketAccelerateConfiguration GET /b?accelerate -
@@ -61,9 +61,9 @@ GetBucketWebsite GET /b?website -
 GetObject GET /b/k objects,ranges,conditional,checksums
 GetObjectAcl GET /b/k?acl acl
 GetObjectAttributes GET /b/k?attributes attributes
-GetObjectLegalHold GET /b/k?legal-hold -
-GetObjectLockConfiguration GET /b?object-lock buckets
-GetObjectRetention GET /b/k?retention -
+GetObjectLegalHold GET /b/k?legal-hold object_lock
+GetObjectLockConfiguration GET /b?object-lock buckets,object_lock
+GetObjectRetention GET /b/k?retention object_lock
 GetObjectTagging GET /b/k?tagging tagging
 GetObjectTorrent GET /b/k?torrent -
 GetPublicAccessBlock GET /b?publicAccessBlock public_access
@@ -99,11 +99,11 @@ PutBucketRequestPayment PUT /b?requestPayment -
 PutBucketTagging PUT /b?tagging tagging
 PutBucketVersioning PUT /b?versioning versioning
 PutBucketWebsite PUT /b?website -
-PutObject PUT /b/k objects,headers,conditional,checksums,chunked,appending
+PutObject PUT /b/k objects,headers,conditional,checksums,chunked,appending,object_lock
 PutObjectAcl PUT /b/k?acl acl
-PutObjectLegalHold PUT /b/k?legal-hold -
-PutObjectLockConfiguration PUT /b?object-lock -
-PutObjectRetention PUT /b/k?retention -
+PutObjectLegalHold PUT /b/k?legal-hold object_lock
+PutObjectLockConfiguration PUT /b?object-lock object_lock
+PutObjectRetention PUT /b/k?retention object_lock
 PutObjectTagging PUT /b/k?tagging tagging
 PutPublicAccessBlock PUT /b?publicAccessBlock public_access
 RenameObject PUT /b/k?renameObject+x-amz-rename-source renaming
@@ -115,7 +115,7 @@ UpdateObjectEncryption PUT /b/k?encryption -
 UploadPart PUT /b/k?partNumber&uploadId multipart,checksums,chunked
 UploadPartCopy PUT /b/k?partNumber&uploadId+x-amz-copy-source multipart
 WriteGetObjectResponse POST /b+x-amz-request-route -
-PostObject POST /b post
+PostObject POST /b post,object_lock
 OptionsObject OPTIONS /b/k cors
 """
 
@@ -126,13 +126,9 @@ BESIDE = {"PostObject": "POST Object (forms of browsers)", "OptionsObject": "OPT
 LACKS = {
     "CopyObject": [
         ("no encryption", "not_implemented.encryption"),
-        ("no Object Lock", "not_implemented.lock_of_objects"),
         ("no archives as storage class", "not_implemented.storage_classes"),
     ],
-    "CreateBucket": [
-        ("no Object Lock", "not_implemented.lock_of_buckets"),
-    ],
-    "CreateMultipartUpload": [("no encryption", "not_implemented.encryption"), ("no Object Lock", "not_implemented.lock_of_objects")],
+    "CreateMultipartUpload": [("no encryption", "not_implemented.encryption")],
     "DeleteBucketEncryption": [("there is never one to remove", "buckets.nothing_to_remove")],
     "GetBucketEncryption": [("there is never one", "buckets.versioning_is_off")],
     "PutBucketLifecycleConfiguration": [("no rules that move objects to another storage class", "lifecycle.no_transitions")],
@@ -140,13 +136,11 @@ LACKS = {
     "GetBucketNotificationConfiguration": [("it is always empty", "buckets.versioning_is_off")],
     "GetBucketRequestPayment": [("it is always the owner's", "buckets.versioning_is_off")],
     "GetObject": [("no encryption", "not_implemented.encryption_of_reads")],
-    "GetObjectLockConfiguration": [("there is never one", "buckets.versioning_is_off")],
     "HeadObject": [("no encryption", "not_implemented.encryption_of_reads")],
     "PostObject": [("no encryption", "not_implemented.encryption_of_forms")],
     "PutBucketVersioning": [("no MFA Delete", "versioning.mfa_delete")],
     "PutObject": [
         ("no encryption", "not_implemented.encryption"),
-        ("no Object Lock", "not_implemented.lock_of_objects"),
         ("no archives as storage class", "not_implemented.storage_classes"),
     ],
 }

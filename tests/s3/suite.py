@@ -41,6 +41,7 @@ AREAS = [
     "public_access",
     "ownership",
     "versioning",
+    "object_lock",
     "cors",
     "post",
     "anonymous",

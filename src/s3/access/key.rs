@@ -8,6 +8,10 @@ use jiff::Timestamp;
 
 use super::canonical::CanonicalId;
 use super::users::User;
+use crate::wire::http::date;
+
+/// A day, in milliseconds.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Who sends a request.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +47,18 @@ pub type Tags<'a> = &'a [(Box<str>, Box<str>)];
 pub trait Headers {
     /// The value of one, by its name in lower case, if it is there and is text.
     fn get(&self, name: &str) -> Option<&str>;
+}
+
+/// Headers, but for these names, which have other values or none.
+pub struct Instead<'a>(pub &'a dyn Headers, pub &'a [(&'static str, Option<String>)]);
+
+impl Headers for Instead<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        match self.1.iter().find(|(own, _)| *own == name) {
+            Some((_, value)) => value.as_deref(),
+            None => self.0.get(name),
+        }
+    }
 }
 
 /// No headers.
@@ -181,6 +197,8 @@ pub(super) enum Plain {
     Location,
     SessionMode,
     RequestTagKeys,
+    /// How long a version is to be held.
+    RetentionDays,
     /// A header or a field of a form.
     Header(&'static str),
     /// AWS has it, no request here does.
@@ -214,6 +232,7 @@ const NAMES: &[(&str, Plain)] = &[
     ("s3:max-keys", Plain::MaxKeys),
     ("s3:object-lock-legal-hold", Plain::Header("x-amz-object-lock-legal-hold")),
     ("s3:object-lock-mode", Plain::Header("x-amz-object-lock-mode")),
+    ("s3:object-lock-remaining-retention-days", Plain::RetentionDays),
     ("s3:object-lock-retain-until-date", Plain::Header("x-amz-object-lock-retain-until-date")),
     ("s3:prefix", Plain::Prefix),
     ("s3:requestobjecttagkeys", Plain::RequestTagKeys),
@@ -262,7 +281,6 @@ const NAMES: &[(&str, Plain)] = &[
     ("s3:allaccessrestrictedtolocalzonegroup", Plain::Absent),
     ("s3:inventoryaccessibleoptionalfields", Plain::Absent),
     ("s3:locationname", Plain::Absent),
-    ("s3:object-lock-remaining-retention-days", Plain::Absent),
     ("s3:objectcreationoperation", Plain::Absent),
     ("aws:principalorgid", Plain::AbsentOrigin),
     ("aws:principalorgpaths", Plain::AbsentOrigin),
@@ -428,6 +446,12 @@ impl<'a> Scope<'a> {
             Plain::TlsVersion => context.tls_version.map(Value::Text),
             Plain::Location => context.location.map(Value::Text),
             Plain::SessionMode => context.session_mode.map(Value::Text),
+            Plain::RetentionDays => {
+                let until = context.headers.get("x-amz-object-lock-retain-until-date").and_then(date::parse_iso8601)?;
+                // A day that has begun counts.
+                let days = until.saturating_sub(now_ms).max(0).unsigned_abs().div_ceil(DAY_MS);
+                Some(Value::Number(i64::try_from(days).unwrap_or(i64::MAX)))
+            }
             Plain::Header(name) => context.headers.get(name).map(Value::Text),
             Plain::RequestTagKeys | Plain::Absent | Plain::AbsentOrigin => None,
         }

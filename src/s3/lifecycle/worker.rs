@@ -1,8 +1,8 @@
 //! Who goes through the buckets and does what their rules say: one task of core 0, for all cores.
 //!
 //! Buckets are read page by page with a pause behind each, so that requests always have their turn. What is done with a version is done
-//! only if it is still what was looked at, and still stands behind the same newest version: what was put over meanwhile stays. What cannot
-//! be done is told and left for the next round.
+//! only if it is still what was looked at, and still stands behind the same newest version: what was put over meanwhile stays. What is held
+//! by Object Lock stays too. What cannot be done is told and left for the next round.
 
 use super::rules::{Days, Rules, Seen, Standing, Verdict};
 use super::walk::Walk;
@@ -13,6 +13,7 @@ use crate::s3::access::canonical::CanonicalId;
 use crate::s3::bucket::{BucketMeta, Versioning};
 use crate::s3::config::Lifecycle;
 use crate::s3::labels::Labels;
+use crate::s3::lock::Challenge;
 use crate::s3::meta::Meta;
 use crate::store::engine::{Attributes, Expect, Which};
 use crate::store::failure::{Failure, Outcome};
@@ -58,6 +59,8 @@ pub struct Done {
     pub uploads: u64,
     /// What was to end and was changed before it did.
     pub changed: u64,
+    /// What was to end and is held by Object Lock.
+    pub held: u64,
     /// What was to end and could not.
     pub failed: u64,
 }
@@ -137,7 +140,7 @@ impl<C: Fn() -> u64> Worker<C> {
             let Ok(meta) = BucketMeta::parse(&bucket.properties) else { continue };
             let Some(target) = Target::of(id, &bucket.name, &meta) else { continue };
             let (done, left) = self.bucket(&target, bucket.at.sequence).await;
-            let Done { seen, expired, versions, markers, uploads, changed, failed } = done;
+            let Done { seen, expired, versions, markers, uploads, changed, held, failed } = done;
             let name = String::from_utf8_lossy(&target.name);
             match &left {
                 Some(Left::Failing(why)) => {
@@ -149,7 +152,7 @@ impl<C: Fn() -> u64> Worker<C> {
             if done == (Done { seen, ..Done::default() }) {
                 tracing::debug!(bucket = %name, seen, "lifecycle: nothing to do");
             } else {
-                tracing::info!(bucket = %name, seen, expired, versions, markers, uploads, changed, failed, "lifecycle");
+                tracing::info!(bucket = %name, seen, expired, versions, markers, uploads, changed, held, failed, "lifecycle");
             }
             if matches!(left, Some(Left::Stopping)) {
                 return;
@@ -180,7 +183,12 @@ async fn end(store: Store, of: Kind, ending: Ending, time_ms: u64) -> Outcome<()
         return store.mark_deleted(of.bucket, name, attributes).await.map(drop);
     }
     let which = if is_null { Which::Null } else { Which::Sequence(sequence) };
-    store.delete(of.bucket, name, which, expect, time_ms).await.map(drop)
+    if of.versioning == Versioning::Never {
+        return store.delete(of.bucket, name, which, expect, time_ms).await.map(drop);
+    }
+    // Nobody lets go of what is held for the sake of a rule.
+    let by = Challenge { now_ms: time_ms, bypasses: false };
+    store.delete_judged(of.bucket, name, which, expect, time_ms, move |labels| by.judge(labels)).await.map(drop)
 }
 
 /// A bucket that is being gone through.
@@ -360,6 +368,7 @@ impl<C: Fn() -> u64> Visit<'_, C> {
                 }
             }
             Err(Failure::Precondition(_) | Failure::NoSuchObject(_) | Failure::NoSuchUpload { .. }) => done.changed += 1,
+            Err(Failure::Refused(_)) => done.held += 1,
             Err(failure @ Failure::NoSuchBucket(_)) => return Err(failure.into()),
             Err(failure) => self.fail(&ending.name, &failure.to_string()),
         }

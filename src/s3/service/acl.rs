@@ -1,7 +1,7 @@
 //! Lists of access: of buckets and of objects.
 
 use super::permit::acl_of;
-use super::tagging::found;
+use super::tagging::{change, found};
 use super::version::{version_id, which_of};
 use super::{Call, settings};
 use crate::s3::access::acl::{Acl, AclRef, Grantee, Permission};
@@ -11,7 +11,6 @@ use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::{Document, Versioning};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::labels::Labels;
 use crate::s3::route::Operation;
 use crate::s3::xml::Name;
 use crate::s3::xml::acl as xml;
@@ -64,9 +63,12 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
             let acl = requested(call, body).await?.acl(Of::Object, owner, bucket.meta.owner, call.users())?;
             bucket.ownership().check_put_acl()?;
             bucket.public_block().check_acl(acl.view())?;
-            let labels = Labels { acl: (acl != Acl::private(owner)).then(|| acl.to_bytes()), ..labels };
-            let name = call.request.key.as_bytes();
-            call.store().set_tags(bucket.id, name, which, &labels.to_bytes(), call.request.now_ms).await?;
+            let acl = (acl != Acl::private(owner)).then(|| acl.to_bytes());
+            change(call, &bucket, &version, move |labels| {
+                labels.acl = acl;
+                Ok(())
+            })
+            .await?;
             Answer::new(200)
         }
     };

@@ -4,11 +4,12 @@ use super::{Bucket, Call, readable};
 use crate::s3::access::{Acl, Action, CanonicalId, Of, Ownership, Requested};
 use crate::s3::answer::Answer;
 use crate::s3::body::Body;
-use crate::s3::bucket::{BucketMeta, Document, Etags};
+use crate::s3::bucket::{BucketMeta, Document, Etags, Versioning};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::request::{is_bucket_name, zone_of};
 use crate::s3::xml::Name;
 use crate::s3::xml::buckets::{self, CreateBucketConfiguration, DataRedundancy, ListAllMyBucketsResult, LocationConstraint, LocationType};
+use crate::s3::xml::lock::ObjectLockConfiguration;
 use crate::s3::xml::owner::Owner;
 use crate::store::failure::Failure;
 
@@ -35,10 +36,17 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
         false => CreateBucketConfiguration::parse(&document)?,
     };
     let is_local = check_zone(name, zone, &configuration)?;
-    if request.text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        return Err(S3Error::with(Code::NotImplemented, "Object Lock is not implemented"));
-    }
     let mut meta = BucketMeta::new(user.id, request.now_ms);
+    let is_locked = request.text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if is_locked {
+        if zone.is_some() {
+            return Err(S3Error::with(Code::InvalidRequest, "A directory bucket does not have Object Lock").field("BucketName", name));
+        }
+        call.permit_service(Action::PutBucketObjectLockConfiguration)?;
+        call.permit_service(Action::PutBucketVersioning)?;
+        meta.versioning = Versioning::Enabled;
+        meta.set_document(Document::ObjectLock, Some(ObjectLockConfiguration::default().to_xml().as_bytes()));
+    }
     meta.location = configuration.location_constraint.as_deref().filter(|text| !text.is_empty()).map(Box::from);
     let asked_etags = etags_of(call)?;
     meta.etags = asked_etags.unwrap_or(call.service().etags());
@@ -66,7 +74,7 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     }
     match call.store().create_bucket(name.as_bytes(), &meta.to_bytes(), request.now_ms).await {
         Ok(_) => {}
-        Err(Failure::BucketExists(_)) => again(call, user.id, &acl, asked_etags)?,
+        Err(Failure::BucketExists(_)) => again(call, user.id, &acl, (asked_etags, is_locked))?,
         Err(failure) => return Err(failure.into()),
     }
     Ok(Answer::new(200).header("location", format!("/{name}")))
@@ -117,10 +125,13 @@ fn etags_of(call: &Call<'_>) -> Result<Option<Etags>, S3Error> {
 }
 
 /// Whether a bucket that is there is what is to be made: who has it makes it again, and nothing changes.
-fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl, etags: Option<Etags>) -> Result<(), S3Error> {
+fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl, (etags, is_locked): (Option<Etags>, bool)) -> Result<(), S3Error> {
     let taken = || S3Error::new(Code::BucketAlreadyExists).field("BucketName", &*call.request.bucket);
     let bucket = call.service().find(&call.request.bucket)?.ok_or_else(taken)?;
-    let is_that = bucket.meta.owner == user && bucket.acl()?.to_owned() == *acl && etags.is_none_or(|etags| etags == bucket.meta.etags);
+    let is_that = bucket.meta.owner == user
+        && bucket.acl()?.to_owned() == *acl
+        && etags.is_none_or(|etags| etags == bucket.meta.etags)
+        && (bucket.lock.is_some() || !is_locked);
     if is_that { Ok(()) } else { Err(taken()) }
 }
 

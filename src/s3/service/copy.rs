@@ -131,10 +131,13 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     let new_tags = tags_of(request.text("x-amz-tagging"))?;
     call.permit_put(&bucket, &new_tags).await?;
+    let said = Said::of(request);
+    // What holds the source does not hold the copy.
+    let lock = call.lock_asked(&bucket, &request.key, &said)?;
     let replaces_meta = replaces(request.text("x-amz-metadata-directive"), "x-amz-metadata-directive")?;
     let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
     let found = find(call).await?;
-    let mut asked = meta_of(&Said::of(request))?;
+    let mut asked = meta_of(&said)?;
     check_object(&bucket, request, &mut asked)?;
     let is_itself = found.source.bucket == *request.bucket && found.source.key == *request.key && found.source.which == Which::Newest;
     let changes = replaces_meta || asked.storage_class.is_some() || asked.redirect.is_some();
@@ -170,9 +173,9 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     };
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     let whole = 0..found.version.size;
-    let (mut attributes, labels) = (
+    let (mut attributes, mut labels) = (
         Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() },
-        Labels { tags, acl },
+        Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) },
     );
     attributes.tags = labels.to_bytes();
     let store = call.store();
@@ -205,6 +208,11 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
             meta.checksum = Some(checksum.clone());
             attributes.properties = meta.to_bytes();
             attributes.etag = md5;
+            // As it is now: it may have got versions, or a lock, while the bytes were read.
+            let bucket = call.bucket()?;
+            attributes.is_version = bucket.meta.versioning == Versioning::Enabled;
+            labels.lock = lock.or_default(bucket.lock.as_ref(), request.now_ms);
+            attributes.tags = labels.to_bytes();
             (put.finish(attributes).await.map_err(|failure| refused(failure, expect))?, Some(checksum))
         }
     };

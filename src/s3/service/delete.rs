@@ -12,12 +12,17 @@ use crate::store::engine::{Expect, Which};
 
 /// DeleteObjects.
 pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
-    let bucket = call.bucket()?;
+    call.bucket()?;
     let document = body.document(LIMITS.bytes).await?;
     let asked = Delete::parse(&document)?;
     let mut result = DeleteResult::default();
     for object in asked.objects {
-        match one(call, &bucket, &object).await {
+        // As it is now: it may have got versions, or a lock, since the first of them.
+        let deleted = match call.bucket() {
+            Ok(bucket) => one(call, &bucket, &object).await,
+            Err(error) => Err(error),
+        };
+        match deleted {
             Ok(deleted) if !asked.is_quiet => result.deleted.push(deleted),
             Ok(_) => {}
             Err(error) => result.errors.push(NotDeleted {

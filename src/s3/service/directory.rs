@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_session_is_of_the_bucket_it_was_begun_in_and_of_no_later_one() {
         let meta = BucketMeta::new(CanonicalId::ANONYMOUS, 77);
-        let bucket = Bucket { id: 3, since: 1, name: "b--z--x-s3".into(), meta, policy: None, lifecycle: None };
+        let bucket = Bucket { id: 3, since: 1, name: "b--z--x-s3".into(), meta, policy: None, lifecycle: None, lock: None };
         let session = |bucket, created_ms| Session { bucket, created_ms, mode: Mode::ReadOnly, expires_ms: 1, access_key: "key".into() };
         assert!(session(3, 77).is_of(&bucket));
         assert!(!session(4, 77).is_of(&bucket) && !session(3, 78).is_of(&bucket));

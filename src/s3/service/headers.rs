@@ -30,9 +30,6 @@ const NOT_THERE: &[&str] = &[
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-context",
     "x-amz-copy-source-server-side-encryption-customer-algorithm",
-    "x-amz-object-lock-mode",
-    "x-amz-object-lock-retain-until-date",
-    "x-amz-object-lock-legal-hold",
 ];
 
 /// What is said of an object: by the header of a request, or by the fields of a form.

@@ -13,6 +13,7 @@
 //! | [`settings`] | what belongs to a bucket |
 //! | [`lifecycle`] | what ends by itself, as clients are told |
 //! | [`tagging`], [`acl`], [`attributes`] | what belongs to an object |
+//! | [`lock`] | what holds an object |
 //! | [`post`] | forms that browsers send |
 //! | [`cors`] | what browsers may do from elsewhere |
 
@@ -27,6 +28,7 @@ pub mod directory;
 pub mod headers;
 pub mod lifecycle;
 pub mod list;
+pub mod lock;
 pub mod multipart;
 mod permit;
 pub mod post;
@@ -58,6 +60,7 @@ use super::rdma;
 use super::request::Request;
 use super::route::{Operation, route};
 use super::session::{Seal, Session};
+use super::xml::lock::ObjectLockConfiguration;
 use crate::base::error::ErrorKind;
 use crate::mem::Ledger;
 use crate::reactor::Core;
@@ -105,6 +108,8 @@ pub struct Bucket {
     pub policy: Option<Policy>,
     /// When its objects end, if it has rules for that.
     pub lifecycle: Option<Rules>,
+    /// How its objects are held, if they can be. Once it has this it has it for good.
+    pub lock: Option<ObjectLockConfiguration>,
 }
 
 /// How it is known who sends a request.
@@ -307,7 +312,11 @@ impl Service {
             None => None,
         };
         let lifecycle = Rules::of(&meta);
-        let bucket = Rc::new(Bucket { id, since: found.at.sequence, name: name.into(), meta, policy, lifecycle });
+        let lock = match meta.document(super::bucket::Document::ObjectLock) {
+            Some(document) => Some(ObjectLockConfiguration::parse(document).map_err(|_| readable(Unreadable))?),
+            None => None,
+        };
+        let bucket = Rc::new(Bucket { id, since: found.at.sequence, name: name.into(), meta, policy, lifecycle, lock });
         let mut remembered = self.inner.buckets.borrow_mut();
         if remembered.len() >= BUCKETS_REMEMBERED {
             remembered.clear();
@@ -426,6 +435,9 @@ impl<'a> Call<'a> {
             Op::GetBucketLocation => bucket::location(self),
             Op::PostObject => post::post_object(self, body).await,
             Op::GetObjectTagging | Op::PutObjectTagging | Op::DeleteObjectTagging => tagging::object(self, operation, body).await,
+            Op::GetObjectRetention | Op::PutObjectRetention | Op::GetObjectLegalHold | Op::PutObjectLegalHold => {
+                lock::object(self, operation, body).await
+            }
             Op::GetObjectAcl | Op::PutObjectAcl => acl::object(self, operation, body).await,
             Op::GetBucketAcl | Op::PutBucketAcl => acl::bucket(self, operation, body).await,
             Op::GetObjectAttributes => attributes::get(self).await,
@@ -466,6 +478,7 @@ impl From<Failure> for S3Error {
             Failure::NoSuchUpload { .. } => Code::NoSuchUpload,
             Failure::InvalidPart(_) => Code::InvalidPart,
             Failure::Precondition(_) => Code::PreconditionFailed,
+            Failure::Refused(why) => return S3Error::with(Code::AccessDenied, why.clone()),
             Failure::TooLong(what) => return S3Error::with(Code::InvalidRequest, what.clone()),
             Failure::Corrupt(what) => {
                 tracing::error!(what, "an object is damaged");

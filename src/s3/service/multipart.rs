@@ -47,13 +47,15 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     let tags = tags_of(request.text("x-amz-tagging"))?;
     call.permit_put(&bucket, &tags).await?;
-    let mut meta = meta_of(&Said::of(request))?;
+    let said = Said::of(request);
+    let lock = call.lock_asked(&bucket, &request.key, &said)?;
+    let mut meta = meta_of(&said)?;
     check_object(&bucket, request, &mut meta)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
     meta.checksum = checksum_asked(call)?;
     let asked = meta.checksum.clone();
-    let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl } }.to_bytes();
+    let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl, lock } }.to_bytes();
     let upload = call.store().begin_upload(bucket.id, request.key.as_bytes(), &properties, request.now_ms).await?;
     let document = InitiateMultipartUploadResult {
         bucket: bucket.name.to_string(),
@@ -190,6 +192,8 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     // What the header says of a checksum is of the object.
     body.forget_checksum();
     let document = body.document(COMPLETE_LIMITS.bytes).await?;
+    // As it is now: it may have got versions, or a lock, while the document came.
+    let bucket = call.bucket()?;
     let (id, name) = (upload_of(call)?, request.key.as_bytes());
     let wanted = in_order(CompleteMultipartUpload::parse(&document)?.parts)?;
     if bucket.meta.is_directory && wanted.iter().zip(1..).any(|(part, number)| part.number != number) {
@@ -216,7 +220,8 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     let mut known = None;
     let checksum = match store.upload(bucket.id, name, id).await {
         Ok(upload) => {
-            let UploadMeta { mut meta, labels, .. } = upload_meta(call, &bucket, id).await?;
+            let UploadMeta { mut meta, mut labels, .. } = upload_meta(call, &bucket, id).await?;
+            labels.lock = labels.lock.or_default(bucket.lock.as_ref(), request.now_ms);
             check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
             join(call, &bucket, id, (&upload, &wanted), &mut meta).await?;
             let mut md5 = Md5::new();

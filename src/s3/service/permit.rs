@@ -1,8 +1,8 @@
 //! Whether who sends a request may do what it asks for: what the access layer is to be told, put together.
 
-use super::{Bucket, Call, readable};
+use super::{Bucket, Call, lock, readable};
 use crate::s3::access::decide::{self, Denied, Target, decide, may_know_absent};
-use crate::s3::access::key::{AuthType, Context, Requester, Tags};
+use crate::s3::access::key::{AuthType, Context, Instead, Requester, Tags};
 use crate::s3::access::requested::Requested;
 use crate::s3::access::users::{User, Users};
 use crate::s3::access::{Acl, AclRef, Action, CanonicalId, Of};
@@ -11,8 +11,11 @@ use crate::s3::bucket::Document;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::fields::Unreadable;
 use crate::s3::labels::Labels;
+use crate::s3::lock::Lock;
 use crate::s3::meta::Meta;
 use crate::s3::session::Mode;
+use crate::s3::time;
+use crate::s3::xml::Name;
 use crate::s3::xml::owner::Owner;
 use crate::store::failure::Failure;
 
@@ -68,15 +71,16 @@ impl<'a> Call<'a> {
 
     /// Decides, with what the request says.
     fn decide<T>(&self, action: Action, target: Target<'_>, tags: (Tags<'_>, Tags<'_>), judge: impl Fn(&decide::Request<'_>) -> T) -> T {
-        self.decide_for(None, (action, target), tags, judge)
+        self.decide_for(None, (action, target), tags, &[], judge)
     }
 
-    /// The same, for a session of this mode.
+    /// The same, for a session of this mode, and with these headers instead of the request's.
     fn decide_for<T>(
         &self,
         mode: Option<Mode>,
         (action, target): (Action, Target<'_>),
         (existing, requested): (Tags<'_>, Tags<'_>),
+        instead: &[(&'static str, Option<String>)],
         judge: impl Fn(&decide::Request<'_>) -> T,
     ) -> T {
         let request = self.request;
@@ -100,7 +104,7 @@ impl<'a> Call<'a> {
             source_ip: Some(request.peer),
             is_secure: request.is_secure(),
             tls_version: request.tls_version,
-            headers: request,
+            headers: &Instead(request, instead),
             auth,
             signature_version: version,
             signature_age_ms: auth.map(|_| request.now_ms.saturating_sub(self.verified.signed_ms)),
@@ -139,13 +143,13 @@ impl<'a> Call<'a> {
         error
     }
 
-    /// What is done to no bucket.
+    /// What is done to no bucket, or to one that is to be made.
     ///
     /// # Errors
     /// `AccessDenied`.
     pub fn permit_service(&self, action: Action) -> Result<(), S3Error> {
         let target = match action {
-            Action::CreateBucket | Action::ExpressCreateBucket => {
+            Action::CreateBucket | Action::ExpressCreateBucket | Action::PutBucketObjectLockConfiguration | Action::PutBucketVersioning => {
                 Target::NewBucket { name: &self.request.bucket, is_directory: action == Action::ExpressCreateBucket }
             }
             _ => Target::Service,
@@ -158,7 +162,8 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`.
     pub fn permit_express(&self, bucket: &Bucket, action: Action, mode: Option<Mode>) -> Result<(), S3Error> {
-        let decided = self.of_bucket(bucket, |of_bucket| self.decide_for(mode, (action, Target::Bucket(of_bucket)), (&[], &[]), decide));
+        let decided =
+            self.of_bucket(bucket, |of_bucket| self.decide_for(mode, (action, Target::Bucket(of_bucket)), (&[], &[]), &[], decide));
         decided?.map_err(|denied| self.denied(denied))
     }
 
@@ -249,6 +254,52 @@ impl<'a> Call<'a> {
             self.decide(action, target, (&labels.tags, tags), decide)
         });
         decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// What a key is to be held by, where an object is there or is put. What is asked for may be said by a document or a form: policies see
+    /// it as if the header did.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub fn permit_lock(
+        &self,
+        bucket: &Bucket,
+        action: Action,
+        key: &str,
+        what: Option<(&Meta, &Labels)>,
+        lock: &Lock,
+    ) -> Result<(), S3Error> {
+        if let Some(permitted) = self.permit_directory(bucket, action) {
+            return permitted;
+        }
+        let acl = match what {
+            Some((meta, labels)) => Some(acl_of(meta.owner.unwrap_or(bucket.meta.owner), labels.acl.as_deref())?),
+            None => None,
+        };
+        let tags = what.map_or(&[][..], |(_, labels)| &labels.tags);
+        let instead = [
+            (lock::MODE, lock.retention.map(|(mode, _)| mode.name().into())),
+            (lock::UNTIL, lock.retention.map(|(_, until_ms)| time::iso(until_ms))),
+            (lock::LEGAL_HOLD, lock.legal_hold.map(|status| status.name().into())),
+        ];
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let target = Target::Object { bucket: of_bucket, key: key.as_bytes(), acl };
+            self.decide_for(None, (action, target), (tags, &[]), &instead, decide)
+        });
+        decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// Whether this may be done to an object that is there, too, without which the request is answered all the same.
+    pub fn may(&self, bucket: &Bucket, action: Action, key: &str, (meta, labels): (&Meta, &Labels)) -> Result<bool, S3Error> {
+        if bucket.meta.is_directory || self.session.is_some() {
+            return Ok(false);
+        }
+        let acl = acl_of(meta.owner.unwrap_or(bucket.meta.owner), labels.acl.as_deref())?;
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let target = Target::Object { bucket: of_bucket, key: key.as_bytes(), acl: Some(acl) };
+            self.decide(action, target, (&labels.tags, &[]), decide)
+        });
+        Ok(decided?.is_ok())
     }
 
     /// What is changed of the request's object, which is there, to have these tags.

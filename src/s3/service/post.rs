@@ -56,6 +56,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     }
     let tags = tags_of(said.text("tagging"))?;
     call.permit_key(&bucket, Action::PutObject, key, (&[], &tags))?;
+    let lock = call.lock_asked(&bucket, key, &said)?;
     let mut meta = meta_of(&said)?;
     meta.content_type = meta.content_type.or_else(|| form.file_content_type().map(Box::from)).or(Some(CONTENT_TYPE.into()));
     let requested = match said.text("acl") {
@@ -90,7 +91,9 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         return Err(S3Error::with(Code::BadDigest, what));
     }
     meta.checksum = Some(checksum);
-    let labels = Labels { tags, acl };
+    // As it is now: it may have got versions, or a lock, while the form came.
+    let bucket = call.bucket()?;
+    let labels = Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) };
     let attributes = Attributes {
         properties: meta.to_bytes(),
         tags: labels.to_bytes(),

@@ -3,6 +3,7 @@
 use super::directory::check_object;
 use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
 use super::lifecycle::with_expiration;
+use super::lock::check_digest;
 use super::multipart::upload_meta;
 use super::version::{etag_of, expect_of, version_id, which_of};
 use super::{Bucket, Call, append};
@@ -28,11 +29,14 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     let bucket = call.bucket()?;
     let tags = tags_of(request.text("x-amz-tagging"))?;
     call.permit_put(&bucket, &tags).await?;
+    let said = Said::of(request);
+    let lock = call.lock_asked(&bucket, &request.key, &said)?;
     if let Some(offset) = request.text(append::OFFSET) {
         return append::append(call, &bucket, offset, body).await;
     }
-    let mut meta = meta_of(&Said::of(request))?;
+    let mut meta = meta_of(&said)?;
     check_object(&bucket, request, &mut meta)?;
+    check_digest(&lock, &bucket, &said)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
@@ -41,7 +45,9 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     // Everything has a checksum, and this one costs nothing.
     let (put, digested) = receive(put, body, &bucket, Algorithm::Crc64Nvme).await?;
     meta.checksum = digested.checksum.clone();
-    let labels = Labels { tags, acl };
+    // As it is now: it may have got versions, or a lock, while the body came.
+    let bucket = call.bucket()?;
+    let labels = Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) };
     let attributes = Attributes {
         properties: meta.to_bytes(),
         tags: labels.to_bytes(),
@@ -175,7 +181,14 @@ pub async fn delete(call: &Call<'_>, bucket: &Bucket, key: &str, which: Which, e
         }
     }
     if which != Which::Newest {
-        let ended = settled(store.delete(bucket.id, name, which, expect, now).await, expect)?;
+        let ended = match bucket.lock {
+            None => store.delete(bucket.id, name, which, expect, now).await,
+            Some(_) => {
+                let by = call.challenge(bucket, key)?;
+                store.delete_judged(bucket.id, name, which, expect, now, move |labels| by.judge(labels)).await
+            }
+        };
+        let ended = settled(ended, expect)?;
         return Ok(Deleted { version: named(which), is_marker: ended.is_some_and(|version| version.is_delete_marker) });
     }
     let is_marked = match expect {

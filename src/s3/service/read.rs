@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::headers::{describe, refuse_what_is_not_there};
 use super::lifecycle::with_expiration;
 use super::version::{etag_of, parse_etag, version_id, which_of};
-use super::{Bucket, Call, readable};
+use super::{Bucket, Call, lock, readable};
 use crate::s3::access::Action;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::bucket::{BucketMeta, Versioning};
@@ -74,6 +74,7 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
             None => (200, None),
         };
         let mut answer = describe(Answer::new(status), &bucket.meta, &version, &meta, &labels);
+        answer = lock::describe(call, &bucket, answer, (&meta, &labels))?;
         if bucket.lifecycle.is_some() && is_current(call, &bucket, which, &version).await? {
             answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
         }

@@ -63,7 +63,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         Op::GetBucketEncryption => {
             Err(S3Error::new(Code::ServerSideEncryptionConfigurationNotFoundError).field("BucketName", &*bucket.name))
         }
-        Op::GetObjectLockConfiguration => Err(S3Error::new(Code::ObjectLockConfigurationNotFoundError).field("BucketName", &*bucket.name)),
+        Op::GetObjectLockConfiguration => kept(&bucket, Document::ObjectLock, Code::ObjectLockConfigurationNotFoundError),
         Op::GetBucketOwnershipControls => match bucket.meta.document(Document::Ownership) {
             Some(_) => Ok(Answer::xml(OwnershipControls(told(bucket.ownership())).to_xml())),
             None => Err(S3Error::new(Code::OwnershipControlsNotFoundError).field("BucketName", &*bucket.name)),
@@ -82,6 +82,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
             keep(call, Document::Cors, Some(CorsConfiguration::parse(&document)?.to_xml().as_bytes()), 200).await
         }
         Op::PutBucketLifecycleConfiguration => super::lifecycle::put(call, body).await,
+        Op::PutObjectLockConfiguration => super::lock::configure(call, &body.document(DOCUMENT_MAX).await?).await,
         Op::PutBucketTagging => {
             let document = body.document(DOCUMENT_MAX).await?;
             let mut tagging = Tagging::parse(&document, BUCKET_TAGS_MAX)?;
@@ -134,6 +135,7 @@ fn action(operation: Operation) -> Result<Action, S3Error> {
         Op::GetBucketEncryption => Action::GetEncryptionConfiguration,
         Op::DeleteBucketEncryption => Action::PutEncryptionConfiguration,
         Op::GetObjectLockConfiguration => Action::GetBucketObjectLockConfiguration,
+        Op::PutObjectLockConfiguration => Action::PutBucketObjectLockConfiguration,
         Op::GetBucketOwnershipControls => Action::GetBucketOwnershipControls,
         Op::PutBucketOwnershipControls | Op::DeleteBucketOwnershipControls => Action::PutBucketOwnershipControls,
         Op::GetPublicAccessBlock => Action::GetBucketPublicAccessBlock,
@@ -196,6 +198,10 @@ async fn put_versioning(call: &Call<'_>, document: &[u8]) -> Result<Answer, S3Er
         Status::Suspended => Versioning::Suspended,
     };
     change(call, |meta| {
+        if versioning == Versioning::Suspended && meta.document(Document::ObjectLock).is_some() {
+            let what = "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.";
+            return Err(S3Error::with(Code::InvalidBucketState, what));
+        }
         meta.versioning = versioning;
         Ok(())
     })

@@ -8,6 +8,7 @@ use crate::s3::body::Body;
 use crate::s3::bucket::Versioning;
 use crate::s3::error::S3Error;
 use crate::s3::labels::{Labels, Tags};
+use crate::s3::lock::Held;
 use crate::s3::meta::Meta;
 use crate::s3::route::Operation;
 use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tag, Tagging};
@@ -34,6 +35,21 @@ pub async fn found(call: &Call<'_>, bucket: &Bucket, which: Which, action: Actio
         }
         Err(failure) => Err(failure.into()),
     }
+}
+
+/// Changes the labels of the request's object, of the version that was found: those it has then, whoever changed them meanwhile.
+pub async fn change<F>(call: &Call<'_>, bucket: &Bucket, found: &Version, change: F) -> Result<(), S3Error>
+where
+    F: FnOnce(&mut Labels) -> Result<(), Held> + Send + 'static,
+{
+    let which = if found.is_null { Which::Null } else { Which::Sequence(found.sequence) };
+    let change = move |kept: &[u8]| {
+        let mut labels = Labels::kept(kept)?;
+        change(&mut labels)?;
+        Ok(labels.to_bytes())
+    };
+    call.store().change_tags(bucket.id, call.request.key.as_bytes(), which, call.request.now_ms, change).await?;
+    Ok(())
 }
 
 /// GetObjectTagging, PutObjectTagging, DeleteObjectTagging.
@@ -73,9 +89,11 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
             Answer::xml(Tagging { tags }.to_xml())
         }
         _ => {
-            let labels = Labels { tags: requested, ..labels };
-            let name = call.request.key.as_bytes();
-            call.store().set_tags(bucket.id, name, which, &labels.to_bytes(), call.request.now_ms).await?;
+            change(call, &bucket, &version, move |labels| {
+                labels.tags = requested;
+                Ok(())
+            })
+            .await?;
             Answer::new(if asked.is_some() { 200 } else { 204 })
         }
     };

@@ -68,6 +68,8 @@ const LINES: &[Line] = &[
     ("DateGreaterThanEquals", "aws:EpochTime", &["1688212800"], true),
     ("DateGreaterThanEquals", "aws:CurrentTime", &["2024-01-01"], false),
     ("DateLessThan", "s3:object-lock-retain-until-date", &["2031-01-01"], true),
+    ("NumericEquals", "s3:object-lock-remaining-retention-days", &["2376"], true),
+    ("NumericLessThan", "s3:object-lock-remaining-retention-days", &["2376"], false),
     ("DateLessThan", "s3:prefix", &["2031-01-01"], false),
     ("Bool", "aws:SecureTransport", &["true"], true),
     ("Bool", "aws:SecureTransport", &["FALSE"], false),

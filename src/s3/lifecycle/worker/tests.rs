@@ -9,6 +9,8 @@ use crate::base::Rng;
 use crate::device::sim::disk::Image;
 use crate::mem::Ledger;
 use crate::s3::bucket::Document;
+use crate::s3::lock::Lock;
+use crate::s3::xml::lock::{HoldStatus, Mode};
 use crate::store::format::{FormatConfig, format};
 use crate::store::handle::Get;
 use crate::store::open::Place;
@@ -87,10 +89,14 @@ impl Bench {
 
     async fn put_tagged(&self, bucket: u32, name: &str, days: i64, is_version: bool, tags: &[(&str, &str)]) -> Version {
         let tags = tags.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        self.put_with(bucket, name, days, is_version, Labels { tags, ..Labels::default() }).await
+    }
+
+    async fn put_with(&self, bucket: u32, name: &str, days: i64, is_version: bool, labels: Labels) -> Version {
         let mut put = self.store().put(bucket, name.as_bytes()).unwrap();
         let run = self.store().slab().run(512).unwrap();
         put.write(run).await.unwrap();
-        let attributes = Attributes { tags: Labels { tags, acl: None }.to_bytes(), is_version, time_ms: at(days), ..Attributes::default() };
+        let attributes = Attributes { tags: labels.to_bytes(), is_version, time_ms: at(days), ..Attributes::default() };
         put.finish(attributes).await.unwrap()
     }
 
@@ -276,13 +282,47 @@ fn tags_are_those_that_the_version_has() {
             bench.put_tagged(id, name, -9, false, if name < "c" { &[("x", "y"), ("keep", "no")] } else { &[("keep", "yes")] }).await;
         }
         let retag = async |name: &[u8], value: &str| {
-            let labels = Labels { tags: vec![("keep".into(), value.into())], acl: None };
+            let labels = Labels { tags: vec![("keep".into(), value.into())], ..Labels::default() };
             bench.store().set_tags(id, name, Which::Newest, &labels.to_bytes(), TODAY).await.unwrap();
         };
         retag(b"b", "yes").await;
         retag(b"d", "no").await;
         assert_eq!(bench.round("bucket", 0).await, Done { seen: 4, expired: 2, ..Done::default() });
         assert_eq!(bench.names(id).await, ["b", "c"]);
+    });
+}
+
+#[test]
+fn what_is_held_stays_and_the_others_end() {
+    on_store(2, |bench| async move {
+        let rules = "<Rule><Filter/><NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration></Rule>";
+        let id = bench.bucket("bucket", Versioning::Enabled, rules).await;
+        let mut lasting = Vec::new();
+        for (number, (retention, legal_hold)) in [
+            (None, None),
+            (Some((Mode::Governance, at(1))), None),
+            (None, Some(HoldStatus::On)),
+            (Some((Mode::Compliance, at(2))), Some(HoldStatus::Off)),
+            (Some((Mode::Compliance, at(-1))), None),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let name = format!("{number}");
+            let lock = Lock { retention, legal_hold };
+            let put = bench.put_with(id, &name, -9, true, Labels { lock, ..Labels::default() }).await;
+            let newest = bench.put(id, &name, -5, true).await;
+            lasting.push((of(&put), of(&newest)));
+        }
+        let held = [lasting[1].0, lasting[2].0, lasting[3].0];
+        assert_eq!(bench.round("bucket", 0).await, Done { seen: 10, versions: 2, held: 3, ..Done::default() });
+        let left: Vec<i64> = bench.all(id).await.into_iter().map(|(_, sequence)| sequence).collect();
+        assert!(held.iter().all(|sequence| left.contains(sequence)) && left.len() == 8, "{left:?}");
+        // When its time is over.
+        assert_eq!(bench.round("bucket", 1).await, Done { seen: 8, versions: 1, held: 2, ..Done::default() });
+        assert_eq!(bench.round("bucket", 2).await, Done { seen: 7, versions: 1, held: 1, ..Done::default() });
+        let left: Vec<i64> = bench.all(id).await.into_iter().map(|(_, sequence)| sequence).collect();
+        assert!(left.contains(&lasting[2].0) && left.len() == 6, "{left:?}");
     });
 }
 
