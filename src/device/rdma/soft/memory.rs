@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    /// A queue pair fails at its first wrong guess; this is what as many queue pairs would get, with a thousand windows open to others whose
-    /// addresses are known.
+    /// A queue pair fails at its first wrong guess; this is what as many queue pairs would get, with a thousand windows open to others
+    /// whose addresses are known.
     #[test]
     fn a_million_guesses_get_nothing() {
         let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(3));
