@@ -9,7 +9,7 @@ use super::error::{Code, S3Error};
 use super::hasher::{self, Hasher};
 use super::http::stream::Stream;
 use super::meta::Checksum;
-use super::rdma::transfer::{Pull, lease};
+use super::rdma::transfer::{Pull, lease, lease_first};
 use super::request::Request;
 use super::service::headers::{Said, checksum_of};
 use crate::base::Nanos;
@@ -278,7 +278,11 @@ impl<'a> Body<'a> {
             self.take(None, 0, 0).await?;
             return Ok(None);
         }
-        let mut run = lease(&self.core, &self.slab, size).await?;
+        let mut run = match taken {
+            0 => lease_first(&self.core, &self.slab, size).await?,
+            // It has memory already, which comes back once it goes on.
+            _ => lease(&self.core, &self.slab, size).await?,
+        };
         let filled = self.take(Some(&mut run), 0, size).await?;
         if filled == 0 {
             return Ok(None);

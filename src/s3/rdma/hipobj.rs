@@ -238,7 +238,7 @@ async fn find(rdma: &Rdma, service: &Service, inner: &Request, access_key: &str,
 
 /// Memory that the client alone may write to. It is empty: what the client leaves out is nobody else's.
 async fn open_window(rdma: &Rdma, used: &Use, size: u32) -> Result<Window, Bare> {
-    let mut run = super::transfer::lease(rdma.core(), rdma.slab(), size).await.map_err(|_| Bare(503))?;
+    let mut run = super::transfer::lease_first(rdma.core(), rdma.slab(), size).await.map_err(|_| Bare(503))?;
     run.set_len(size);
     run.as_mut_slice().fill(0);
     used.session().qp.grant(run, Access::WRITE).await.map_err(|_| Bare(503))

@@ -37,15 +37,26 @@ fn failed(session: &Session) -> S3Error {
     }
 }
 
-/// A run of memory, waiting a while for it.
+/// A run of memory for somebody who begins, waiting a while for it: the last of it is for those who have begun.
+///
+/// # Errors
+/// `SlowDown`: there is none.
+pub async fn lease_first(core: &Core, slab: &Slab, bytes: u32) -> Result<Run, S3Error> {
+    waited(core, || if slab.census().is_short() { None } else { slab.run(bytes).ok() }).await
+}
+
+/// A run of memory for somebody who goes on, waiting a while for it.
 ///
 /// # Errors
 /// `SlowDown`: there is none.
 pub async fn lease(core: &Core, slab: &Slab, bytes: u32) -> Result<Run, S3Error> {
+    waited(core, || slab.run(bytes).ok()).await
+}
+
+async fn waited(core: &Core, leased: impl Fn() -> Option<Run>) -> Result<Run, S3Error> {
     let until = core.now().saturating_add(MEMORY_PATIENCE);
     loop {
-        let leased = if slab.census().is_short() { None } else { slab.run(bytes).ok() };
-        match leased {
+        match leased() {
             Some(run) => return Ok(run),
             None if core.now() < until => core.sleep(MEMORY_LOOK).await,
             None => return Err(Code::SlowDown.into()),
