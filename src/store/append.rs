@@ -4,6 +4,7 @@
 //! The commit is one item, as every put's, which names all extents. So that it does not grow with each append, extents are put into lists
 //! as soon as there are some hundred of them.
 
+use super::draft::Data;
 use super::engine::{Attributes, Engine, Which, ended};
 use super::failure::{Failure, Outcome};
 use super::index::Version;
@@ -36,7 +37,7 @@ impl Engine {
             let (found, read) = self.item(&self.inner.reader, bucket, &name, Which::Newest, 0..inline).await?;
             assert_eq!(found.sequence, version.sequence, "nobody else changes a name that is locked");
             if inline > 0 {
-                ended(whole.write(bucket, shard, inline.into(), read.runs, None).await).await?;
+                ended(whole.write(bucket, shard, inline.into(), read.runs.into(), None).await).await?;
             }
             let too_many = || Failure::TooLong("an object of more parts than can be counted".into());
             fields.size = version.size + added.size;
@@ -45,7 +46,7 @@ impl Engine {
         }
         whole.join(&held.extents());
         let whole = whole.fold_tail(bucket, shard).await?;
-        let committed = self.commit_locked(bucket, name, attributes, fields, whole.extents(), Vec::new()).await;
+        let committed = self.commit_locked(bucket, name, attributes, fields, whole.extents(), Data::default()).await;
         whole.end(&committed);
         committed.map(|(version, _)| version)
     }

@@ -1,5 +1,6 @@
 //! An item before it is written.
 
+use crate::mem::Run;
 use crate::wire::store::item::{Class, ExtentRef, Fields, Item, Object, What};
 
 /// The kind of an item, with its fields.
@@ -39,6 +40,21 @@ pub struct Draft {
     pub name: Box<[u8]>,
     /// What belongs to it, in the words of the layer above, and behind that the tags an object is put with: at most 65,535 bytes.
     pub properties: Box<[u8]>,
+}
+
+/// The data of an item.
+#[derive(Debug, Default)]
+pub struct Data {
+    /// In order.
+    pub runs: Vec<Run>,
+    /// Its checksums, where they are known already: one for each of its blocks.
+    pub sums: Option<Vec<u64>>,
+}
+
+impl From<Vec<Run>> for Data {
+    fn from(runs: Vec<Run>) -> Data {
+        Data { runs, sums: None }
+    }
 }
 
 impl Draft {

@@ -13,7 +13,7 @@ use super::cache::Cache;
 use super::catalog::{Bucket, Catalog, Gone};
 use super::compact::{Compacted, may_discard};
 use super::crew::Crew;
-use super::draft::{Draft, Kind};
+use super::draft::{Data, Draft, Kind};
 use super::failure::{Failure, OPEN_ANEW, Outcome, shown};
 use super::index::{Line, Query, Version, VersionLine, VersionQuery};
 use super::locks::{Guard, Locks};
@@ -453,7 +453,7 @@ impl Engine {
         attributes: Attributes,
         fields: Fields,
         extents: Box<[ExtentRef]>,
-        data: Vec<Run>,
+        data: Data,
     ) -> Outcome<(Version, Vec<Run>)> {
         let _lock = self.lock(bucket, &name).await;
         self.commit_locked(bucket, name, attributes, fields, extents, data).await
@@ -467,7 +467,7 @@ impl Engine {
         attributes: Attributes,
         fields: Fields,
         extents: Box<[ExtentRef]>,
-        data: Vec<Run>,
+        data: Data,
     ) -> Outcome<(Version, Vec<Run>)> {
         attributes.check_lengths(&name)?;
         let _entered = self.judge(bucket, &name, Which::Newest, attributes.expect)?;
@@ -530,7 +530,7 @@ impl Engine {
     pub async fn mark_deleted(&self, bucket: u32, name: &[u8], attributes: Attributes) -> Outcome<Version> {
         let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
         let fields = Fields { is_delete_marker: true, ..Fields::default() };
-        self.change(async move { engine.commit(bucket, name, attributes, fields, Box::default(), Vec::new()).await })
+        self.change(async move { engine.commit(bucket, name, attributes, fields, Box::default(), Data::default()).await })
             .await
             .map(|(version, _)| version)
     }

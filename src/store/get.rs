@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::cache::{Cache, CacheStats, Hot, PIECES_MAX};
 use super::catalog::Catalog;
+use super::draft::Data;
 use super::engine::{Attributes, Engine, Which, corrupt, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
@@ -247,7 +248,7 @@ impl Get {
         let fields = Fields { upload: 0, ..self.fields };
         let attributes = Attributes { etag: attributes.etag.or(Some(fields.etag)), ..attributes };
         let commit = self.engine.change(async move {
-            let committed = engine.commit(bucket, name, attributes, fields, held.extents(), Vec::new()).await;
+            let committed = engine.commit(bucket, name, attributes, fields, held.extents(), Data::default()).await;
             held.end(&committed);
             committed.map(|(version, _)| Some(version))
         });

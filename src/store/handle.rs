@@ -701,6 +701,11 @@ struct FarGet {
 }
 
 impl Get {
+    /// The CRC64NVME of the bytes that are given, where it is known: of a whole object.
+    pub fn crc64nvme(&self) -> Option<u64> {
+        (self.range == (0..self.version.size)).then_some(self.fields.crc)
+    }
+
     /// The next bytes; nothing at the end.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::draft::{Draft, Kind};
+use super::draft::{Data, Draft, Kind};
 use super::engine::{Attributes, Engine, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
@@ -19,6 +19,7 @@ use crate::base::error::ErrorKind;
 use crate::mem::Run;
 use crate::reactor::Task;
 use crate::wire::store::item::{EXTENTS_MAX, ExtentRef, Fields, HEAD_MAX};
+use crate::wire::store::sums::Sums;
 use crate::wire::store::{DATA_MAX, shard};
 
 /// Extents that an item names; of more it names lists. With the longest name and properties they fit into a head.
@@ -80,7 +81,7 @@ impl Held {
     }
 
     /// Writes an extent behind those that are there. `lists` are what its data lists.
-    pub async fn write(&self, bucket: u32, shard: u8, bytes: u64, data: Vec<Run>, lists: Option<Box<[ExtentRef]>>) -> Task<Outcome<()>> {
+    pub async fn write(&self, bucket: u32, shard: u8, bytes: u64, data: Data, lists: Option<Box<[ExtentRef]>>) -> Task<Outcome<()>> {
         let permit = self.engine.inner.write_permits.lock(0).await;
         let (engine, inner) = (self.engine.clone(), self.inner.clone());
         let place = {
@@ -136,7 +137,7 @@ impl Held {
             let mut run = self.engine.slab().run(bytes.len() as u32)?;
             self.engine.inner.env.ledger.copy(run.as_mut_slice(), bytes);
             let all = part.iter().map(ExtentRef::bytes).sum();
-            writes.push(folded.write(bucket, shard, all, vec![run], Some(part.into())).await);
+            writes.push(folded.write(bucket, shard, all, vec![run].into(), Some(part.into())).await);
         }
         for write in writes {
             ended(write).await?;
@@ -205,7 +206,7 @@ pub struct Put {
     data: Vec<Run>,
     data_bytes: u32,
     size: u64,
-    crc: crc_fast::Digest,
+    sums: Sums,
     /// A piece could not be written, or whoever wrote it gave up: it is not to be finished.
     is_broken: bool,
     /// The name is locked for it.
@@ -231,7 +232,6 @@ impl Engine {
         }
         self.check_writable()?;
         check_lengths(name, b"")?;
-        let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
         let (engine, held) = (self.clone(), Held::new(self));
         let name = name.into();
         Ok(Put {
@@ -244,7 +244,7 @@ impl Engine {
             data: Vec::new(),
             data_bytes: 0,
             size: 0,
-            crc,
+            sums: Sums::default(),
             is_broken: false,
             lock: None,
         })
@@ -259,7 +259,7 @@ impl Put {
 
     /// The CRC64NVME of its bytes so far.
     pub fn crc64nvme(&self) -> u64 {
-        self.crc.finalize()
+        self.sums.of_all()
     }
 
     /// Takes the next piece, at most 1 MiB, and waits while too much is on its way. Runs of whole blocks that begin on one are written from
@@ -278,7 +278,7 @@ impl Put {
         if self.data_bytes + run.len() > DATA_MAX {
             self.spill().await?;
         }
-        self.crc.update(run.as_slice());
+        self.sums.update(run.as_slice());
         self.size += u64::from(run.len());
         self.data_bytes += run.len();
         self.data.push(run);
@@ -293,7 +293,8 @@ impl Put {
 
     async fn spill_to(&mut self, shard: u8) -> Outcome<()> {
         self.is_broken = true;
-        let (bytes, data) = (std::mem::take(&mut self.data_bytes), std::mem::take(&mut self.data));
+        let (bytes, runs) = (std::mem::take(&mut self.data_bytes), std::mem::take(&mut self.data));
+        let data = Data { runs, sums: Some(self.sums.take()) };
         self.writes.push_back(self.held.write(self.bucket, shard, bytes.into(), data, None).await);
         while self.writes.len() > EXTENTS_IN_FLIGHT || self.writes.front().is_some_and(Task::is_done) {
             ended(self.writes.pop_front().expect("it was looked at")).await?;
@@ -360,16 +361,18 @@ impl Put {
         while let Some(write) = self.writes.pop_front() {
             ended(write).await?;
         }
-        let Put { bucket, target, held, data, size, crc, .. } = self;
+        let Put { bucket, target, held, data: runs, size, mut sums, .. } = self;
         let held = if target == Target::More { held } else { held.fold(bucket, shard).await? };
-        Ok(Settled { held, data, fields: Fields { size, crc: crc.finalize(), ..Fields::default() } })
+        let crc = sums.of_all();
+        let data = Data { runs, sums: Some(sums.take()) };
+        Ok(Settled { held, data, fields: Fields { size, crc, ..Fields::default() } })
     }
 }
 
 /// What a put has written, or is to write with its item.
 pub(super) struct Settled {
     pub held: Held,
-    pub data: Vec<Run>,
+    pub data: Data,
     pub fields: Fields,
 }
 

@@ -9,7 +9,7 @@
 //! Permits come before locks, and both in the order of cores: who has a lock waits for nobody who waits for it.
 
 use super::crew::{Remote, Reply};
-use super::draft::{Draft, Kind};
+use super::draft::{Data, Draft, Kind};
 use super::engine::{Attributes, Engine, Expect, Which, ended};
 use super::failure::Outcome;
 use super::index::Version;
@@ -74,7 +74,7 @@ impl Engine {
         let (held, data) = if shard(bucket, &from) == to_shard && version.has_extents {
             let held = Held::new(self);
             held.join(&get.extents());
-            (held, Vec::new())
+            (held, Data::default())
         } else {
             let mut put = self.put_to(bucket, &to, put::Target::Object)?;
             while let Some(part) = get.next().await? {

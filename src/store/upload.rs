@@ -1,7 +1,7 @@
 //! Uploads in parts: begun, given parts in any order and side by side, then completed at once, or aborted.
 
 use super::catalog::{Part, Upload, UploadKey};
-use super::draft::{Draft, Kind};
+use super::draft::{Data, Draft, Kind};
 use super::engine::{Attributes, Engine, Which};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
@@ -144,7 +144,7 @@ impl Engine {
         };
         let fields = Fields { size, crc: crc.map_or(0, |fields| fields.crc), part: parts.len() as u16, upload: id, ..Fields::default() };
         let (time_ms, attributes) = (attributes.time_ms, Attributes { properties, ..attributes });
-        let committed = self.commit_locked(bucket, name.clone(), attributes, fields, held.extents(), Vec::new()).await;
+        let committed = self.commit_locked(bucket, name.clone(), attributes, fields, held.extents(), Data::default()).await;
         held.end(&committed);
         let (version, _) = committed?;
         // The object's item may go one day, and must not be what the upload's end hangs on.

@@ -178,14 +178,14 @@ pub struct Push<'a> {
     left: Memory,
     /// What the last piece tells the client.
     immediate: Option<u32>,
-    crc: crc_fast::Digest,
+    /// Of all pieces, where somebody asks for it.
+    crc: Option<crc_fast::Digest>,
 }
 
 impl<'a> Push<'a> {
     /// Into `memory`, behind a session's queue pair.
     pub fn new(core: &'a Core, session: &'a Rc<Session>, memory: Memory) -> Push<'a> {
-        let crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
-        Push { writes: Writes { core, session, writing: VecDeque::new() }, left: memory, immediate: None, crc }
+        Push { writes: Writes { core, session, writing: VecDeque::new() }, left: memory, immediate: None, crc: None }
     }
 
     /// The piece that fills the memory tells the client so, with this value.
@@ -202,7 +202,9 @@ impl<'a> Push<'a> {
     async fn piece(&mut self, piece: Shared) -> Result<(), S3Error> {
         let bytes = piece.len();
         assert!(u64::from(bytes) <= self.left.bytes, "what does not fit is not begun");
-        self.crc.update(piece.as_slice());
+        if let Some(crc) = &mut self.crc {
+            crc.update(piece.as_slice());
+        }
         if self.writes.writing.len() == AHEAD {
             self.writes.reap().await?;
         }
@@ -234,18 +236,28 @@ impl<'a> Push<'a> {
     /// # Errors
     /// `RDMATransferFailed`, or the store's.
     pub async fn get(self, get: &mut Get) -> Result<(), S3Error> {
-        self.begin(get).await?.1.end().await
+        self.all(get).await?.0.end().await
     }
 
-    /// Brings all of a get as far as the queue pair, and gives its CRC64NVME: what is sent on the queue pair from now on comes behind it.
+    /// Brings all of a get as far as the queue pair, and gives its CRC64NVME: what is sent on the queue pair from now on comes behind it. Of a
+    /// whole object that is the sum it was put with, which so holds from one end to the other.
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's; nothing is under way then.
     pub async fn begin(mut self, get: &mut Get) -> Result<(u64, Writes<'a>), S3Error> {
+        let known = get.crc64nvme();
+        if known.is_none() {
+            self.crc = Some(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme));
+        }
+        let (writes, crc) = self.all(get).await?;
+        Ok((known.or(crc.map(|crc| crc.finalize())).expect("what is not known is summed"), writes))
+    }
+
+    async fn all(mut self, get: &mut Get) -> Result<(Writes<'a>, Option<crc_fast::Digest>), S3Error> {
         loop {
             let outcome = match get.next().await {
                 Ok(Some(piece)) => self.piece(piece).await,
-                Ok(None) => return Ok((self.crc.finalize(), self.writes)),
+                Ok(None) => return Ok((self.writes, self.crc)),
                 Err(failure) => Err(failure.into()),
             };
             if let Err(error) = outcome {

@@ -9,6 +9,7 @@
 //! Segments are kept free for those who make room: what is put never goes into one that was taken for tombstones or copies, and while it
 //! waits for room those pass it by. It waits until compaction has freed a segment, or says that there is nothing to gain.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,7 +22,7 @@ use crate::base::{Error, Lba, Result, Rng, limits};
 use crate::device::block::{Disk, Durability};
 use crate::device::{Ops, Signal};
 use crate::mem::{Gather, Ledger, Run, Slab};
-use crate::store::draft::Draft;
+use crate::store::draft::{Data, Draft};
 use crate::store::layout::{Ask, Layout, Spot, Stretch};
 use crate::store::segments::{Purpose, Segments};
 use crate::wire::store::checksums_of_parts;
@@ -108,7 +109,7 @@ struct Copy {
 struct Pending {
     draft: Draft,
     /// Its data, in order; all but the last in whole blocks, or it is copied.
-    data: Vec<Run>,
+    data: Data,
     /// Of a copy what it is a copy of.
     copy: Option<Copy>,
     ticket: Rc<Ticket>,
@@ -259,8 +260,8 @@ impl Log {
     ///
     /// # Panics
     /// With more data or a longer name than an item holds: a bug of the caller's.
-    pub async fn append(&self, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Appended> {
-        let appended = self.append_with(None, purpose, draft, data).await?;
+    pub async fn append(&self, purpose: Purpose, draft: Draft, data: impl Into<Data>) -> Result<Appended> {
+        let appended = self.append_with(None, purpose, draft, data.into()).await?;
         Ok(appended.expect("only copies are left out"))
     }
 
@@ -276,13 +277,14 @@ impl Log {
         data: Vec<Run>,
         holds: impl Fn(&Draft) -> bool + 'static,
     ) -> Result<Option<Appended>> {
-        self.append_with(Some(Copy { sequence, holds: Box::new(holds) }), Purpose::Compact, draft, data).await
+        self.append_with(Some(Copy { sequence, holds: Box::new(holds) }), Purpose::Compact, draft, data.into()).await
     }
 
-    async fn append_with(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Option<Appended>> {
-        if data_bytes(&data) <= COPIED_MAX || self.inner.is_aligned(&data) {
+    async fn append_with(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Data) -> Result<Option<Appended>> {
+        if data_bytes(&data.runs) <= COPIED_MAX || self.inner.is_aligned(&data.runs) {
             return self.append_as_it_lies(copy, purpose, draft, data).await;
         }
+        let Data { runs: data, sums } = data;
         let mut whole = self.inner.env.slab.run(data_bytes(&data))?;
         let mut to = whole.as_mut_slice();
         for run in &data {
@@ -290,11 +292,11 @@ impl Log {
             self.inner.env.ledger.copy(part, run.as_slice());
             to = rest;
         }
-        let appended = self.append_as_it_lies(copy, purpose, draft, vec![whole]).await?;
+        let appended = self.append_as_it_lies(copy, purpose, draft, Data { runs: vec![whole], sums }).await?;
         Ok(appended.map(|appended| Appended { data, ..appended }))
     }
 
-    async fn append_as_it_lies(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Vec<Run>) -> Result<Option<Appended>> {
+    async fn append_as_it_lies(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Data) -> Result<Option<Appended>> {
         let inner = &self.inner;
         if inner.is_closed.get() {
             let path = inner.env.disk.info().path.display();
@@ -522,9 +524,9 @@ impl Inner {
                 pending.pop_front().expect("it was looked at").ticket.settle(Ok(None));
                 continue;
             }
-            let data = data_bytes(&next.data);
+            let data = data_bytes(&next.data.runs);
             let head_bytes = next.draft.item(0).head_bytes(data);
-            let is_aligned = self.is_aligned(&next.data);
+            let is_aligned = self.is_aligned(&next.data.runs);
             let Some(Spot { at, place, .. }) = layout.push(Ask { head_bytes, data_bytes: data, is_aligned }) else { break };
             let sequence = next.copy.as_ref().map_or_else(|| self.next_sequence(), |copy| copy.sequence);
             let written = Written { sequence, address: base + u64::from(at), item_bytes: place.item_bytes, head_bytes };
@@ -575,7 +577,7 @@ impl Inner {
         }
         for (pending, written) in batch.items {
             match &outcome {
-                Ok(()) => pending.ticket.settle(Ok(Some(Appended { at: written, draft: pending.draft, data: pending.data }))),
+                Ok(()) => pending.ticket.settle(Ok(Some(Appended { at: written, draft: pending.draft, data: pending.data.runs }))),
                 Err(error) => {
                     self.env.segments.drop_need(written.address, written.item_bytes);
                     pending.ticket.settle(Err(error.clone()));
@@ -593,7 +595,7 @@ impl Inner {
             match stretch {
                 Stretch::Staged { .. } => order.push_back((None, runs.pop_front().expect("a run for each staged stretch"))),
                 Stretch::Data { item, .. } => {
-                    for mut run in std::mem::take(&mut batch.items[item].0.data) {
+                    for mut run in std::mem::take(&mut batch.items[item].0.data.runs) {
                         let len = run.len();
                         pad(&mut run, self.block());
                         order.push_back((Some((item, len)), run));
@@ -625,7 +627,7 @@ impl Inner {
                     for (owner, mut run) in whose.into_iter().zip(gather.drain()) {
                         if let Some((item, len)) = owner {
                             run.set_len(len);
-                            batch.items[item].0.data.push(run);
+                            batch.items[item].0.data.runs.push(run);
                         }
                     }
                 }
@@ -664,9 +666,9 @@ impl Inner {
             }
             let at = (spot.at - from) as usize;
             let item = pending.draft.item(written.sequence);
-            let parts: Vec<&[u8]> = pending.data.iter().map(Run::as_slice).collect();
-            let sums = checksums_of_parts(&parts);
-            item.emit(spot.place, sums.into_iter(), batch.salt, written.address, &mut bytes[at..]);
+            let parts: Vec<&[u8]> = pending.data.runs.iter().map(Run::as_slice).collect();
+            let sums = pending.data.sums.as_ref().map_or_else(|| checksums_of_parts(&parts).into(), Cow::from);
+            item.emit(spot.place, sums.iter().copied(), batch.salt, written.address, &mut bytes[at..]);
             let mut end = at + spot.place.data_offset as usize;
             if spot.is_copied {
                 for part in parts {

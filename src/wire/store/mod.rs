@@ -10,6 +10,7 @@
 pub mod entry;
 pub mod item;
 pub mod segment;
+pub mod sums;
 pub mod superblock;
 
 /// What addresses and lengths on the device are multiples of, in bytes.
@@ -53,29 +54,9 @@ pub fn checksums(data: &[u8]) -> impl Iterator<Item = u64> + '_ {
 
 /// The same of data in parts: a block may begin in one and end in another.
 pub fn checksums_of_parts(parts: &[&[u8]]) -> Vec<u64> {
-    let mut sums = Vec::new();
-    let (mut digest, mut filled) = (crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme), 0);
-    for part in parts {
-        let mut rest = *part;
-        while !rest.is_empty() {
-            let (taken, behind) = rest.split_at(rest.len().min(DATA_BLOCK as usize - filled));
-            if taken.len() == DATA_BLOCK as usize {
-                sums.push(crc64(taken));
-            } else {
-                digest.update(taken);
-                filled += taken.len();
-                if filled == DATA_BLOCK as usize {
-                    sums.push(digest.finalize_reset());
-                    filled = 0;
-                }
-            }
-            rest = behind;
-        }
-    }
-    if filled > 0 {
-        sums.push(digest.finalize());
-    }
-    sums
+    let mut blocks = sums::Blocks::default();
+    parts.iter().for_each(|part| blocks.update(part));
+    blocks.take()
 }
 
 /// How many checksums so much data has.

@@ -1,7 +1,8 @@
 //! `basin serve` beside s3s-fs, a server of S3 on tokio and hyper that keeps objects in files: both on processor 0, and `basin bench s3` as
-//! the client of both on processor 1.
+//! the client of both on processor 1. And beside a server that only receives and sends (`floor.c`): what the kernel takes for the same bytes
+//! on this machine, which no server of HTTP goes below.
 //!
-//! Both servers run all the time, and one of them has something to do. A put of ours is answered when it is stable, one of s3s-fs when the
+//! All servers run all the time, and one of them has something to do. A put of ours is answered when it is stable, one of s3s-fs when the
 //! kernel's cache has it. s3s-fs does not set TCP_NODELAY, without which its answers wait 40 ms for an acknowledgement: it is given that by
 //! a library that is loaded before its own (`nodelay.c`).
 
@@ -30,7 +31,10 @@ pub const SLACK: Duration = Duration::from_secs(120);
 const STARTED: Duration = Duration::from_secs(120);
 
 /// Gives every connection TCP_NODELAY.
+const LIBRARY: &str = "nodelay.so";
 const NODELAY: &str = include_str!("nodelay.c");
+/// The server that only receives and sends.
+const FLOOR: &str = include_str!("floor.c");
 
 /// What the median of our server's processor time per request must be at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,6 +122,13 @@ const fn told(name: &'static str, digits: usize) -> Metric {
     Metric { name, digits, wanted: Wanted::Nothing }
 }
 
+/// What is compared.
+struct Servers {
+    ours: Server,
+    theirs: Server,
+    floor: Server,
+}
+
 /// A server, which ends with this.
 pub struct Server {
     group: Group,
@@ -135,13 +146,23 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     let _undo = Undo::with(move || ["store.img", "files"].iter().for_each(|name| remove(&gone.join(name))));
     let ours = Server::start(&mut our_server(&basin, &place), free_port()?)?;
     let theirs = Server::start(&mut peer_server(&peer, &place)?, free_port()?)?;
+    let floor = compiled(&place, "floor", FLOOR, &[])?;
+    let floor = Server::start(
+        &mut |address| {
+            let mut command = on_first(&floor);
+            command.arg(address.port().to_string());
+            command
+        },
+        free_port()?,
+    )?;
+    let servers = Servers { ours, theirs, floor };
     let md5_us = md5_alone_us();
     println!("An MD5 of 1 MiB alone takes {} here (openssl speed).\n", md5_us.map_or("?".into(), |us| format!("{us:.0} µs")));
     let mut met = true;
     for case in chosen {
-        met &= compare(case, &basin, (&ours, &theirs), options, md5_us)?;
+        met &= compare(case, &basin, &servers, options, md5_us)?;
         if options.instructions {
-            count(case, &basin, (&ours, &theirs), options)?;
+            count(case, &basin, (&servers.ours, &servers.theirs), options)?;
         }
     }
     Ok(met)
@@ -172,14 +193,16 @@ fn peer(root: &Path, place: &Path) -> Result<PathBuf, String> {
         install.args(["install", "s3s-fs", "--version", PEER_VERSION, "--features", "binary", "--locked", "--root"]).arg(&installed);
         measure::run(&mut install, Duration::from_secs(1800))?;
     }
-    let (source, library) = (place.join("nodelay.c"), library(place));
-    fs::write(&source, NODELAY).map_err(|error| format!("{}: {error}", source.display()))?;
-    output(Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library).arg(&source).arg("-ldl"))?;
+    compiled(place, LIBRARY, NODELAY, &["-shared", "-fPIC", "-ldl"])?;
     Ok(program)
 }
 
-fn library(place: &Path) -> PathBuf {
-    place.join("nodelay.so")
+/// A program or library of C below `place`.
+fn compiled(place: &Path, name: &str, text: &str, options: &[&str]) -> Result<PathBuf, String> {
+    let (source, made) = (place.join(name).with_extension("c"), place.join(name));
+    fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    output(Command::new("cc").args(["-O2", "-o"]).arg(&made).arg(&source).args(options))?;
+    Ok(made)
 }
 
 pub fn free_port() -> Result<SocketAddr, String> {
@@ -207,7 +230,7 @@ fn our_server(basin: &Path, place: &Path) -> impl FnMut(SocketAddr) -> Command {
 }
 
 fn peer_server(peer: &Path, place: &Path) -> Result<impl FnMut(SocketAddr) -> Command, String> {
-    let (peer, files, library) = (peer.to_owned(), place.join("files"), library(place));
+    let (peer, files, library) = (peer.to_owned(), place.join("files"), place.join(LIBRARY));
     remove(&files);
     fs::create_dir_all(&files).map_err(|error| format!("{}: {error}", files.display()))?;
     Ok(move |address: SocketAddr| {
@@ -269,14 +292,18 @@ fn figures(report: &Value) -> Result<Vec<f64>, String> {
     Ok(vec![number(report, "/operations_per_second")?, server_us, number(report, "/latency_us/p50")?, number(report, "/latency_us/p99")?])
 }
 
-fn compare(case: &Case, basin: &Path, (ours, theirs): (&Server, &Server), options: &Options, md5_us: Option<f64>) -> Result<bool, String> {
+/// Sides of a comparison; ours is the first.
+const FLOOR_SIDE: usize = 1;
+const PEER: usize = 2;
+
+fn compare(case: &Case, basin: &Path, servers: &Servers, options: &Options, md5_us: Option<f64>) -> Result<bool, String> {
     let seconds = options.seconds.unwrap_or(3);
     let limit = Duration::from_secs(seconds.into()) + SLACK;
     println!("### {}: {}, {} pairs of {seconds} s\n", case.name, case.about, options.pairs);
     let of = |server| figures(&measure::json(&measure::run(&mut case.client(basin, server, seconds), limit)?)?);
-    let (our_side, peer_side) = (|| of(ours), || of(theirs));
-    let sides: [Side; 2] = [&our_side, &peer_side];
-    let sides = if case.with_peer { &sides[..] } else { &sides[..1] };
+    let (our_side, floor_side, peer_side) = (|| of(&servers.ours), || of(&servers.floor), || of(&servers.theirs));
+    let sides: [Side; 3] = [&our_side, &floor_side, &peer_side];
+    let sides = if case.with_peer { &sides[..] } else { &sides[..PEER] };
     // Unrecorded: buckets, page tables, processor clock.
     sides.iter().try_for_each(|side| side().map(drop))?;
     let rounds = rounds(options.pairs, sides)?;
@@ -284,7 +311,7 @@ fn compare(case: &Case, basin: &Path, (ours, theirs): (&Server, &Server), option
     let metrics = [rate, told("server's CPU per request (µs)", 1), told("p50 (µs)", 0), told("p99 (µs)", 0)];
     let mut met = true;
     if case.with_peer {
-        let (text, all) = table(("basin", "s3s-fs"), &metrics, &pairs(&rounds, 0, 1));
+        let (text, all) = table(("basin", "s3s-fs"), &metrics, &pairs(&rounds, 0, PEER));
         println!("{text}");
         met = all;
     } else {
@@ -293,8 +320,10 @@ fn compare(case: &Case, basin: &Path, (ours, theirs): (&Server, &Server), option
             println!("{}: {}", metric.name, Spread::of(&ours).show(metric.digits));
         }
     }
+    let cpu_of = |side: usize| Spread::of(&rounds.iter().map(|round| round[side][1]).collect::<Vec<_>>());
+    println!("The CPU per request of a server that only receives and sends: {} µs", cpu_of(FLOOR_SIDE).show(1));
     if let Some(bound) = case.bound_us(md5_us) {
-        let cpu = Spread::of(&rounds.iter().map(|round| round[0][1]).collect::<Vec<_>>());
+        let cpu = cpu_of(0);
         println!("The server's CPU per request: {} µs, wanted ≤ {bound:.0}: {}", cpu.show(1), verdict(cpu.median <= bound));
         met &= cpu.median <= bound;
     }

@@ -4,7 +4,7 @@
 //! random and told in the out-of-band exchange. The hello names both, so that only who was told of this end is let in, and only
 //! as itself; and a link is read only once a queue pair here was connected to the tag it came with. What the other end sends is
 //! judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping, which would be a SIGBUS), its exact
-//! size, and its page size (huge pages could run out at a touch).
+//! size, and its file system (huge pages of hugetlbfs could run out at a touch).
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -20,6 +20,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen,
     recvmsg, sendmsg, socket,
 };
+use nix::sys::statfs::TMPFS_MAGIC;
 
 use super::Tag;
 use super::link::{Parts, Sockets};
@@ -217,8 +218,11 @@ fn is_safe(memfd: &File) -> bool {
         let seals = SealFlag::from_bits_truncate(seals);
         seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
     });
-    let ordinary = memfd.metadata().is_ok_and(|data| data.len() == MAPPING_BYTES as u64 && data.blksize() <= 4096);
-    sealed && ordinary
+    let sized = memfd.metadata().is_ok_and(|data| data.len() == MAPPING_BYTES as u64);
+    // Of hugetlbfs it would be another one. What the kernel says of a block's size is no sign: it is a huge page's, too, where the kernel may
+    // use such for all shared memory, which it does without as soon as there are none.
+    let ordinary = nix::sys::statfs::fstatfs(memfd).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC);
+    sealed && sized && ordinary
 }
 
 fn map(memfd: &File) -> Result<Arc<MmapRaw>> {

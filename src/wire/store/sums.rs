@@ -1,0 +1,147 @@
+//! The checksums of data that comes in pieces: of each of its blocks, and of all of it, for which no byte is summed twice.
+//!
+//! The CRC of two pieces of data, one behind the other, is `M · one ^ other`: M, of 64 × 64 bits, is what as many zeros as the other
+//! piece has bytes do to a CRC. Of CRC-64/NVME nothing is to be added to that, for what it begins with and what is added at its end are one.
+
+use std::sync::LazyLock;
+
+use crc_fast::CrcAlgorithm::Crc64Nvme;
+
+use super::{DATA_BLOCK, crc64};
+
+/// Bits of the length of a block, and of anything shorter.
+const POWERS: usize = DATA_BLOCK.ilog2() as usize + 1;
+
+/// What zeros do to a CRC: for each four of its bits.
+type Zeros = [[u64; 16]; 16];
+
+/// Of 1, 2, 4 … bytes, up to a block's.
+static ZEROS: LazyLock<Box<[Zeros; POWERS]>> = LazyLock::new(|| {
+    let mut zeros = Box::new([[[0; 16]; 16]; POWERS]);
+    zeros[0] = table(|crc| crc_fast::checksum_combine(Crc64Nvme, crc, 0, 1));
+    for power in 1..POWERS {
+        let half = zeros[power - 1];
+        zeros[power] = table(|crc| times(&half, times(&half, crc)));
+    }
+    zeros
+});
+
+/// The table of a map, which is linear.
+fn table(map: impl Fn(u64) -> u64) -> Zeros {
+    std::array::from_fn(|four| std::array::from_fn(|bits| map((bits as u64) << (4 * four))))
+}
+
+fn times(zeros: &Zeros, crc: u64) -> u64 {
+    zeros.iter().enumerate().fold(0, |sum, (four, of_bits)| sum ^ of_bits[(crc >> (4 * four)) as usize & 15])
+}
+
+/// The CRC of what `one` is of, and behind that of what `other` is of: `bytes`, at most a block.
+fn joined(one: u64, other: u64, bytes: usize) -> u64 {
+    if one == 0 {
+        return other;
+    }
+    let moved = (0..POWERS).filter(|power| bytes >> power & 1 == 1).fold(one, |crc, power| times(&ZEROS[power], crc));
+    moved ^ other
+}
+
+/// The checksums of blocks.
+#[derive(Default)]
+pub struct Blocks {
+    /// Of those that are whole.
+    whole: Vec<u64>,
+    /// Of one that is not, and how many bytes it has.
+    begun: Option<(crc_fast::Digest, usize)>,
+}
+
+impl Blocks {
+    /// Takes the next bytes.
+    pub fn update(&mut self, mut data: &[u8]) {
+        let block = DATA_BLOCK as usize;
+        while !data.is_empty() {
+            let filled = self.begun.as_ref().map_or(0, |(_, filled)| *filled);
+            let (taken, behind) = data.split_at(data.len().min(block - filled));
+            data = behind;
+            if taken.len() == block {
+                self.whole.push(crc64(taken));
+                continue;
+            }
+            let (digest, filled) = self.begun.get_or_insert_with(|| (crc_fast::Digest::new(Crc64Nvme), 0));
+            digest.update(taken);
+            *filled += taken.len();
+            if *filled == block {
+                self.whole.push(digest.finalize());
+                self.begun = None;
+            }
+        }
+    }
+
+    /// All of them: what comes next begins with a block of its own.
+    pub fn take(&mut self) -> Vec<u64> {
+        let mut sums = std::mem::take(&mut self.whole);
+        sums.extend(self.begun.take().map(|(digest, _)| digest.finalize()));
+        sums
+    }
+}
+
+/// The checksums of blocks, and of all that came.
+#[derive(Default)]
+pub struct Sums {
+    /// Of what was taken.
+    before: u64,
+    blocks: Blocks,
+}
+
+impl Sums {
+    /// Takes the next bytes.
+    pub fn update(&mut self, data: &[u8]) {
+        self.blocks.update(data);
+    }
+
+    /// The checksum of all bytes so far.
+    pub fn of_all(&self) -> u64 {
+        let whole = self.blocks.whole.iter().fold(self.before, |all, &block| joined(all, block, DATA_BLOCK as usize));
+        self.blocks.begun.as_ref().map_or(whole, |(digest, filled)| joined(whole, digest.finalize(), *filled))
+    }
+
+    /// The checksums of the blocks since the last time: what comes next begins with a block of its own.
+    pub fn take(&mut self) -> Vec<u64> {
+        self.before = self.of_all();
+        self.blocks.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::store::checksums;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn they_are_those_of_the_bytes_however_these_come(
+            pieces in prop::collection::vec((prop::sample::select(vec![0, 1, 7, 4095, 4096, 4097, 8192, 20_000]), 0..100usize, any::<bool>()), 0..8),
+            seed in any::<u8>(),
+        ) {
+            let (mut sums, mut all, mut since) = (Sums::default(), Vec::new(), Vec::new());
+            for (bytes, more, is_taken) in pieces {
+                let data: Vec<u8> = (0..bytes + more).map(|at| (at * 31 + at / 251) as u8 ^ seed).collect();
+                sums.update(&data);
+                all.extend_from_slice(&data);
+                since.extend_from_slice(&data);
+                prop_assert_eq!(sums.of_all(), crc64(&all));
+                if is_taken {
+                    prop_assert_eq!(sums.take(), checksums(&since).collect::<Vec<_>>());
+                    since.clear();
+                    prop_assert_eq!(sums.of_all(), crc64(&all));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_have_no_checksums() {
+        let mut sums = Sums::default();
+        assert_eq!((sums.of_all(), sums.take()), (crc64(b""), Vec::new()));
+        assert_eq!(crc64(b""), 0, "what begins with nothing is as long as what comes");
+    }
+}
