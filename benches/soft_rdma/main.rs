@@ -7,6 +7,8 @@
 //! - 64 KiB WRITE, 16 in flight, against a shared-memory ring of 4 KiB frames with one copy and a CRC-32 on the way in, checked
 //!   on the way out;
 //! - 8-byte SEND, there and back, against one cache line that two cores hand each other;
+//! - what a GET of 4 KiB by requests that are SENDs is at least: a SEND of 192 bytes, and back a WRITE of 4 KiB and a SEND of 448, against
+//!   the same bytes through a ring, copied in and out;
 //! - `-- rc` (root only, by itself): 64 KiB WRITE over AF_XDP by path MTU: bytes, packets, processor time, and what of that the ICRC and
 //!   the copies alone take;
 //! - over AF_XDP (root only): both, with 64 bytes, against two ports that exchange frames of the same length without a protocol, and
@@ -17,6 +19,7 @@ mod touch;
 #[cfg(feature = "xdp")]
 mod veth;
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -68,6 +71,9 @@ fn main() {
         }
         if chosen("latency", wire) {
             compare(pairs, &format!("{wire} 8 B SEND round trip"), "ns", "cache line", cache_line, || soft_send(wire, 8));
+        }
+        if chosen("fetch", wire) {
+            compare(pairs, &format!("{wire} 4 KiB fetched"), "ns", "naive ring", naive_fetch, || soft_fetch(wire));
         }
     }
     #[cfg(feature = "xdp")]
@@ -280,6 +286,72 @@ fn naive_ring() -> f64 {
     moved as f64 * FRAME as f64 / span.as_secs_f64() / 1e9
 }
 
+/// Bytes that are fetched, and of what asks for them and of what tells that they are there: those of S3's native mode.
+const FETCHED: usize = 4096;
+const ASKING: usize = 192;
+const TELLING: usize = 448;
+
+/// A request through one ring, and back what it asks for through another: 64 slots each, copied in and out.
+fn naive_fetch() -> f64 {
+    const SLOTS: usize = 64;
+    const SLOT: usize = FETCHED + TELLING;
+    #[repr(align(128))]
+    struct Count(AtomicU64);
+    struct Ring {
+        produced: Count,
+        memory: memmap2::MmapRaw,
+    }
+    impl Ring {
+        fn new() -> Ring {
+            Ring {
+                produced: Count(AtomicU64::new(0)),
+                memory: memmap2::MmapOptions::new().len(SLOTS * SLOT).map_anon().expect("memory").into(),
+            }
+        }
+
+        fn put(&self, turn: u64, bytes: &[u8]) {
+            // SAFETY: who takes it has taken what was in this slot before, for it has asked, or has been answered, since.
+            let slot = unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().add(turn as usize % SLOTS * SLOT), bytes.len()) };
+            slot.copy_from_slice(bytes);
+            self.produced.0.store(turn + 1, Ordering::Release);
+        }
+
+        fn take(&self, turn: u64, bytes: &mut [u8]) {
+            while self.produced.0.load(Ordering::Acquire) != turn + 1 {
+                std::hint::spin_loop();
+            }
+            // SAFETY: it was put, and nobody writes to this slot before the next turn.
+            bytes.copy_from_slice(unsafe {
+                std::slice::from_raw_parts(self.memory.as_ptr().add(turn as usize % SLOTS * SLOT), bytes.len())
+            });
+        }
+    }
+    let rings = Arc::new((Ring::new(), Ring::new()));
+    let other = {
+        let rings = rings.clone();
+        on_second_core(move |ready| {
+            ready();
+            let (mut asked, told) = ([0; ASKING], [7; SLOT]);
+            for turn in 0..u64::from(ROUND_TRIPS) {
+                rings.0.take(turn, &mut asked);
+                rings.1.put(turn, &told);
+            }
+        })
+    };
+    let (asking, mut came) = ([1; ASKING], [0; SLOT]);
+    let mut started = Instant::now();
+    for turn in 0..u64::from(ROUND_TRIPS) {
+        rings.0.put(turn, &asking);
+        rings.1.take(turn, std::hint::black_box(&mut came));
+        if turn == 0 {
+            started = Instant::now();
+        }
+    }
+    let span = started.elapsed();
+    other.join().expect("the other end");
+    span.as_nanos() as f64 / f64::from(ROUND_TRIPS - 1)
+}
+
 /// One core's devices, driven by hand.
 struct End {
     slab: Slab,
@@ -487,6 +559,63 @@ fn soft_send(wire: &'static str, bytes: u32) -> f64 {
             }
         },
         |end, qp, _| play(end, qp, bytes, true),
+    );
+    span.as_nanos() as f64 / f64::from(ROUND_TRIPS - 1)
+}
+
+/// The far end asks by a SEND, and what it asks for comes as a WRITE to its window with a SEND behind it.
+fn soft_fetch(wire: &'static str) -> f64 {
+    fn receive(end: &End, qp: &Qp, run: Option<basin::mem::Run>) -> Op<basin::mem::Run> {
+        let run = run.unwrap_or_else(|| end.slab.run(FETCHED as u32).expect("a chunk"));
+        qp.submit_recv(run).unwrap_or_else(|_| panic!("the queue has room"))
+    }
+    /// Sends a message; whoever sends waits for the one before it, which has long been acknowledged.
+    fn send(end: &End, qp: &Qp, bytes: usize, before: &mut Option<Op<basin::mem::Run>>) {
+        let mut run = match before.take() {
+            Some(mut op) => end.wait(&mut op).into_result().expect("sent"),
+            None => end.slab.run(bytes as u32).expect("a chunk"),
+        };
+        run.set_len(bytes as u32);
+        *before = Some(qp.submit_send(run, None).unwrap_or_else(|_| panic!("the queue has room")));
+    }
+    let span = connected(
+        wire,
+        None,
+        |end, qp, stop| {
+            let mut receives = VecDeque::from([receive(end, qp, None), receive(end, qp, None)]);
+            let mut sent = None;
+            for _ in 0..ROUND_TRIPS {
+                send(end, qp, ASKING, &mut sent);
+                let told = end.wait(&mut receives[0]).into_result().expect("what was asked for");
+                receives.pop_front();
+                receives.push_back(receive(end, qp, Some(told)));
+            }
+            while !stop.load(Ordering::Relaxed) {
+                end.poll();
+            }
+            sent.iter_mut().for_each(|op| drop(end.wait(op)));
+        },
+        |end, qp, window| {
+            let to = window.expect("a window").part(0, FETCHED as u32).expect("inside the window");
+            let mut receives = VecDeque::from([receive(end, qp, None), receive(end, qp, None)]);
+            let (mut sent, mut object) = (None, Some(end.slab.run(FETCHED as u32).expect("a chunk")));
+            let mut started = Instant::now();
+            for turn in 0..ROUND_TRIPS {
+                let asked = end.wait(&mut receives[0]).into_result().expect("a request");
+                receives.pop_front();
+                if turn == 1 {
+                    started = Instant::now();
+                }
+                let write = qp.submit_write(object.take().expect("it came back"), to, None);
+                let mut writing = write.unwrap_or_else(|_| panic!("the queue has room"));
+                send(end, qp, TELLING, &mut sent);
+                receives.push_back(receive(end, qp, Some(asked)));
+                object = Some(end.wait(&mut writing).into_result().expect("written"));
+            }
+            let span = started.elapsed();
+            sent.iter_mut().for_each(|op| drop(end.wait(op)));
+            span
+        },
     );
     span.as_nanos() as f64 / f64::from(ROUND_TRIPS - 1)
 }

@@ -120,7 +120,11 @@ impl Store {
     /// # Errors
     /// The core that has it has ended.
     pub async fn version(&self, bucket: u32, name: &[u8], which: Which) -> Outcome<Option<Version>> {
-        let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
+        let owner = self.owner(bucket, name);
+        if self.is_here(owner) {
+            return Ok(self.engine.version(bucket, name, which));
+        }
+        let name = Box::<[u8]>::from(name);
         self.engine.at(owner, async move |engine: Engine| Ok(engine.version(bucket, &name, which))).await
     }
 

@@ -239,8 +239,8 @@ impl<'a> Push<'a> {
         self.all(get).await?.0.end().await
     }
 
-    /// Brings all of a get as far as the queue pair, and gives its CRC64NVME: what is sent on the queue pair from now on comes behind it. Of a
-    /// whole object that is the sum it was put with, which so holds from one end to the other.
+    /// Brings all of a get as far as the queue pair, and gives its CRC64NVME: what is sent on the queue pair from now on comes behind it.
+    /// Of a whole object that is the sum it was put with, which so holds from one end to the other.
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's; nothing is under way then.

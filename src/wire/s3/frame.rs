@@ -180,18 +180,19 @@ fn parts(rest: &[u8], header: usize, text: usize, inline: Option<u64>) -> Result
     Ok((text, body))
 }
 
-/// Lines that each end in CR LF, none of them empty: they cannot end a head.
+/// Lines that each end in CR LF, none of them empty: they cannot end a head. Of control characters they have tabs alone.
 fn are_lines(fields: &[u8]) -> bool {
-    let mut rest = fields;
-    while !rest.is_empty() {
-        let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") else { return false };
-        let line = &rest[..end];
-        if line.is_empty() || line.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+    let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
+    let controls = fields.iter().filter(|byte| is_control(**byte)).count();
+    let (mut lines, mut begins) = (0, 0);
+    for end in memchr::memchr_iter(b'\n', fields) {
+        if end < begins + 2 || fields[end - 1] != b'\r' {
             return false;
         }
-        rest = &rest[end + 2..];
+        (lines, begins) = (lines + 1, end + 1);
     }
-    true
+    // Each has two, and so there are no others.
+    begins == fields.len() && controls == 2 * lines
 }
 
 /// A path: no space and no control character.
@@ -451,7 +452,28 @@ mod tests {
         }
     }
 
+    const PIECES: [&[u8]; 9] = [b"\r\n", b"\r", b"\n", b"a", b"\t", b"\x7f", b"\x01", b"\xff", b"a: b\r\n"];
+
+    /// What lines are, byte by byte.
+    fn are_lines_slowly(mut rest: &[u8]) -> bool {
+        while !rest.is_empty() {
+            let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") else { return false };
+            let line = &rest[..end];
+            if line.is_empty() || line.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
+                return false;
+            }
+            rest = &rest[end + 2..];
+        }
+        true
+    }
+
     proptest! {
+        #[test]
+        fn lines_are_lines(pieces in vec(prop::sample::select(PIECES.to_vec()), 0..12)) {
+            let fields = pieces.concat();
+            prop_assert_eq!(are_lines(&fields), are_lines_slowly(&fields));
+        }
+
         #[test]
         fn what_is_taken_is_what_would_be_written(mut bytes in vec(any::<u8>(), 0..160), kind in 1u8..3, length in 4u32..20) {
             if bytes.len() >= 8 {

@@ -1,7 +1,7 @@
 //! The checksums of data that comes in pieces: of each of its blocks, and of all of it, for which no byte is summed twice.
 //!
-//! The CRC of two pieces of data, one behind the other, is `M · one ^ other`: M, of 64 × 64 bits, is what as many zeros as the other
-//! piece has bytes do to a CRC. Of CRC-64/NVME nothing is to be added to that, for what it begins with and what is added at its end are one.
+//! The CRC of two pieces of data, one behind the other, is `M · one ^ other`: M, of 64 × 64 bits, is what as many zeros as the other piece
+//! has bytes do to a CRC. Of CRC-64/NVME nothing is to be added to that, for what it begins with and what is added at its end are one.
 
 use std::sync::LazyLock;
 
@@ -116,10 +116,13 @@ mod tests {
     use crate::wire::store::checksums;
     use proptest::prelude::*;
 
+    /// On both sides of a block's end, and of several.
+    const BYTES: [usize; 8] = [0, 1, 7, 4095, 4096, 4097, 8192, 20_000];
+
     proptest! {
         #[test]
         fn they_are_those_of_the_bytes_however_these_come(
-            pieces in prop::collection::vec((prop::sample::select(vec![0, 1, 7, 4095, 4096, 4097, 8192, 20_000]), 0..100usize, any::<bool>()), 0..8),
+            pieces in prop::collection::vec((prop::sample::select(BYTES.to_vec()), 0..100usize, any::<bool>()), 0..8),
             seed in any::<u8>(),
         ) {
             let (mut sums, mut all, mut since) = (Sums::default(), Vec::new(), Vec::new());

@@ -219,8 +219,8 @@ fn is_safe(memfd: &File) -> bool {
         seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
     });
     let sized = memfd.metadata().is_ok_and(|data| data.len() == MAPPING_BYTES as u64);
-    // Of hugetlbfs it would be another one. What the kernel says of a block's size is no sign: it is a huge page's, too, where the kernel may
-    // use such for all shared memory, which it does without as soon as there are none.
+    // Of hugetlbfs it would be another one. What the kernel says of a block's size is no sign: it is a huge page's, too, where the kernel
+    // may use such for all shared memory, which it does without as soon as there are none.
     let ordinary = nix::sys::statfs::fstatfs(memfd).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC);
     sealed && sized && ordinary
 }
@@ -230,4 +230,26 @@ fn map(memfd: &File) -> Result<Arc<MmapRaw>> {
     // SAFETY: the range is our own fresh mapping. A child must not keep the rings alive.
     unsafe { libc::madvise(map.as_mut_ptr().cast(), map.len(), libc::MADV_DONTFORK) };
     Ok(Arc::new(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_mapped_if_nobody_can_pull_them_away() {
+        let (ours, _map) = make_rings().unwrap();
+        assert!(is_safe(&ours), "sealed, of the right size");
+        let with = |bytes: usize, seals: SealFlag| {
+            let file = File::from(memfd_create(c"other", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap());
+            file.set_len(bytes as u64).unwrap();
+            fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+            file
+        };
+        let (shrink, grow) = (SealFlag::F_SEAL_SHRINK, SealFlag::F_SEAL_GROW);
+        assert!(is_safe(&with(MAPPING_BYTES, shrink | grow)));
+        assert!(!is_safe(&with(MAPPING_BYTES, shrink)) && !is_safe(&with(MAPPING_BYTES, grow)), "it can be cut, or grow");
+        assert!(!is_safe(&with(MAPPING_BYTES + 4096, shrink | grow)) && !is_safe(&with(4096, shrink | grow)), "another size");
+        assert!(!is_safe(&File::open("/proc/self/exe").unwrap()), "a file of a disk");
+    }
 }
