@@ -119,10 +119,7 @@ impl Writer<'_> {
         let env = &self.engine.inner.env;
         self.open = None;
         let salt = self.engine.inner.rng.borrow_mut().u64();
-        let Some(Taken { segment, generation }) = env.segments.take(Purpose::Delete, salt) else {
-            let what = format!("{} has no room for a checkpoint", env.disk.info().path.display());
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy("delete objects").into());
-        };
+        let Taken { segment, generation } = self.engine.inner.log.take(Purpose::Delete, salt).await?;
         env.segments.close_as_checkpoint(segment);
         self.taken.push(segment);
         if self.pieces == 0 {
@@ -335,6 +332,36 @@ mod tests {
             };
             core.run(run).unwrap();
         }
+    }
+
+    #[test]
+    fn one_that_has_no_room_waits_until_some_is_made_or_there_is_none_to_make() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let store = made(&world).await;
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            for _ in 0..8 {
+                put_apart(&engine, bucket, b"overwritten").await;
+            }
+            let use_up = || {
+                while let Some(taken) = engine.segments().take(Purpose::Compact, 1) {
+                    engine.segments().close_as_checkpoint(taken.segment);
+                }
+            };
+            use_up();
+            assert_eq!(engine.compacted().segments, 0, "there is something to gain");
+            engine.checkpoint().await.unwrap();
+            assert!(engine.compacted().segments > 0);
+            let before = store.superblock().checkpoint.expect("it is in force");
+            use_up();
+            let refused = engine.checkpoint().await.unwrap_err().to_string();
+            assert!(refused.contains("is full") && refused.contains("delete objects"), "{refused}");
+            assert_eq!(store.superblock().checkpoint, Some(before));
+            store.close().await.unwrap();
+        };
+        core.run(run).unwrap();
     }
 
     /// A tombstone that had served when the power was cut, and that the checkpoint in force lists where it once was.

@@ -121,6 +121,7 @@ impl Engine {
                 self.tell_all(if has_gained { |log| log.has_room() } else { |log| log.give_up() });
             }
         }
+        self.tell_all(Log::has_no_more_room);
     }
 
     /// Empties segments while there are few free ones, or somebody waits for one. Whether that made room, and whether it ended

@@ -24,7 +24,7 @@ use crate::device::{Ops, Signal};
 use crate::mem::{Gather, Ledger, Run, Slab};
 use crate::store::draft::{Data, Draft};
 use crate::store::layout::{Ask, Layout, Spot, Stretch};
-use crate::store::segments::{Purpose, Segments};
+use crate::store::segments::{Purpose, Segments, Taken};
 use crate::wire::store::checksums_of_parts;
 use crate::wire::store::segment::{self, Header};
 use crate::wire::store::superblock::{Durability as Promise, Superblock};
@@ -140,6 +140,14 @@ impl Ticket {
     }
 }
 
+/// Somebody who waits for a segment of their own.
+struct Seeker {
+    purpose: Purpose,
+    signal: Signal,
+    /// Why there will be none.
+    refusal: RefCell<Option<Error>>,
+}
+
 /// The segment that is written to.
 struct Open {
     salt: u64,
@@ -210,7 +218,8 @@ struct Inner {
     rng: RefCell<Rng>,
     /// By purpose.
     pending: RefCell<[VecDeque<Pending>; Purpose::COUNT]>,
-    /// Some of them wait for a segment.
+    seekers: RefCell<Vec<Rc<Seeker>>>,
+    /// Some of those that are pending wait for a segment, or there are seekers.
     is_starved: Cell<bool>,
     /// Raised when some do, or a segment was taken.
     wants_room: Signal,
@@ -219,6 +228,8 @@ struct Inner {
     idle: RefCell<Vec<Rc<Signal>>>,
     is_closed: Cell<bool>,
     traffic: Cell<Traffic>,
+    /// Nobody makes room any more.
+    is_final: Cell<bool>,
     /// Why there is no room to be made, where the device does not let it.
     no_room: RefCell<Option<Error>>,
 }
@@ -235,10 +246,12 @@ impl Log {
                 taken: RefCell::new(0..0),
                 rng: RefCell::new(rng),
                 pending: RefCell::default(),
+                seekers: RefCell::default(),
                 open: RefCell::default(),
                 idle: RefCell::default(),
                 is_closed: Cell::new(false),
                 traffic: Cell::default(),
+                is_final: Cell::new(false),
                 no_room: RefCell::default(),
             }),
         }
@@ -315,6 +328,29 @@ impl Log {
         }
     }
 
+    /// Takes a segment into use with a salt, for others than the log; while those left are kept for others, it waits as an item does.
+    ///
+    /// # Errors
+    /// `Unavailable`: there is none, nor will there be.
+    pub async fn take(&self, purpose: Purpose, salt: u64) -> Result<Taken> {
+        let inner = &self.inner;
+        loop {
+            if let Some(taken) = inner.env.segments.take(purpose, salt) {
+                return Ok(taken);
+            }
+            if inner.is_final.get() {
+                return Err(full(&inner.env, inner.no_room.borrow().as_ref()));
+            }
+            let seeker = Rc::new(Seeker { purpose, signal: Signal::new(&inner.env.ops), refusal: RefCell::new(None) });
+            inner.seekers.borrow_mut().push(seeker.clone());
+            inner.set_starved(true);
+            seeker.signal.wait().await;
+            if let Some(refusal) = seeker.refusal.take() {
+                return Err(refusal);
+            }
+        }
+    }
+
     /// Writes what is appended, one write at a time, until the log is closed and all is written. As many of these run at once as writes
     /// are to be on their way.
     pub async fn writer(self) {
@@ -388,7 +424,16 @@ impl Log {
                 pending.ticket.settle(Err(full(&self.inner.env, self.inner.no_room.borrow().as_ref())));
             }
         }
+        for seeker in self.inner.seekers.borrow().iter().filter(|seeker| !self.inner.env.segments.may_take(seeker.purpose)) {
+            seeker.refusal.replace(Some(full(&self.inner.env, self.inner.no_room.borrow().as_ref())));
+        }
         self.inner.wake_starved();
+    }
+
+    /// The same, for good: [`Log::take`] does not wait any more.
+    pub fn has_no_more_room(&self) {
+        self.inner.is_final.set(true);
+        self.give_up();
     }
 
     /// Lets the writers end when all that was appended is written.
@@ -422,6 +467,7 @@ impl Inner {
     fn wake_starved(&self) {
         if self.set_starved(false) {
             self.idle.take().iter().for_each(|signal| signal.raise());
+            self.seekers.take().iter().for_each(|seeker| seeker.signal.raise());
         }
     }
 
