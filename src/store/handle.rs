@@ -660,7 +660,7 @@ struct Begun {
 
 impl Begun {
     fn of(get: &mut get::Get, first: Option<Shared>) -> Begun {
-        let has_later_tags = get.tags_at.is_some();
+        let has_later_tags = get.has_later_tags();
         Begun {
             version: get.version,
             properties: std::mem::take(&mut get.properties),
@@ -718,6 +718,14 @@ impl Get {
         match &mut self.way {
             GetWay::Here(get) => get.next().await,
             GetWay::There(far) => far.next().await,
+        }
+    }
+
+    /// Whether the version was given others than the tags it was put with.
+    pub fn has_later_tags(&self) -> bool {
+        match &self.way {
+            GetWay::Here(get) => get.has_later_tags(),
+            GetWay::There(far) => far.tags.is_none(),
         }
     }
 

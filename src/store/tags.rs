@@ -167,6 +167,11 @@ impl Store {
 }
 
 impl Get {
+    /// Whether the version was given others than the tags it was put with.
+    pub fn has_later_tags(&self) -> bool {
+        self.tags_at.is_some()
+    }
+
     /// The tags of the version that is read, as they were when the get began, or are now.
     ///
     /// # Errors

@@ -6,8 +6,8 @@
 mod server;
 
 use std::future::Future;
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 
 use basin::base::Rng;
@@ -224,6 +224,117 @@ async fn objects(ground: &Ground, address: SocketAddr, device: &str) {
     let listed = ask(&native, Method::Get, &format!("{bucket}?list-type=2&prefix=at-once"), "", None).await;
     assert!(!String::from_utf8_lossy(listed.bytes()).contains("<Key>"));
     native.close();
+}
+
+#[test]
+fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
+    if is_lab() {
+        return;
+    }
+    // Of two cores each has half of the names.
+    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let server = Server::start_at(2, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    let address = server.address;
+    client("soft", async move |ground| known_answers(&ground, address, metrics).await);
+}
+
+/// How many answers a server has known.
+fn known(metrics: SocketAddr) -> u64 {
+    let mut stream = TcpStream::connect(metrics).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: basin\r\nconnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix("basin_s3_known_answers_total ")).unwrap();
+    line.parse().unwrap()
+}
+
+async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    const DENIED: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::known/*"}]}"#;
+    const TAGS: &[u8] = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    const ENDS: &[u8] = b"<LifecycleConfiguration><Rule><Filter><Prefix></Prefix></Filter><Status>Enabled</Status><Expiration><Days>9999\
+        </Days></Expiration></Rule></LifecycleConfiguration>";
+    const VERSIONING: &[u8] = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    let other = Native::connect(ground, address, &signer("alt"), TERMS).await.unwrap();
+    let mut change = async |method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]| {
+        let (status, _, body) = http(&mut front, method, path, fields, body).await;
+        assert!(status < 300, "{method} {path}: {status} {}", String::from_utf8_lossy(&body));
+    };
+    // The same twice and, where it is to be known, known the second time: the answer, but for its number.
+    let twice = async |native: &Native, target: &str, is_known: bool| {
+        let before = known(metrics);
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let got = ask(native, Method::Get, target, "x-amz-checksum-mode: enabled\r\n", Some(room(ground, 8192))).await;
+            let (fields, number) = got.fields.rsplit_once("x-amz-request-id: ").expect("the number is the last field");
+            answers.push((got.status, fields.to_owned(), got.bytes().to_vec(), number.to_owned()));
+        }
+        assert!(answers[0].3 != answers[1].3 && answers[1].3 != answers[2].3);
+        let [first, second, third] = &mut answers[..] else { unreachable!() };
+        if first.0 == 200 {
+            (second.3, third.3) = (first.3.clone(), first.3.clone());
+            assert!(first == second && second == third);
+        }
+        assert_eq!(known(metrics) - before, if is_known { 2 } else { 0 }, "{target}: {}", first.0);
+        (first.0, first.1.clone(), first.2.clone())
+    };
+    change("PUT", "/known", &[], b"").await;
+    for name in ["a", "b", "c", "d", "e"] {
+        let path = format!("/known/{name}");
+        let (one, two) = (pattern(4096, 1), pattern(5000, 2));
+        change("PUT", &path, &[("content-type", "text/x-one"), ("x-amz-meta-of", "one")], &one).await;
+        let (status, fields, body) = twice(&native, &path, true).await;
+        assert!(
+            status == 200 && body == one && fields.contains("content-type: text/x-one\r\n") && fields.contains("x-amz-meta-of: one\r\n")
+        );
+        // Somebody else, other words, and the same again.
+        assert_eq!(ask(&other, Method::Get, &path, "x-amz-checksum-mode: enabled\r\n", Some(room(ground, 8192))).await.status, 403);
+        let etag = fields.split_once("etag: ").and_then(|(_, rest)| rest.split_once("\r\n")).unwrap().0.to_owned();
+        for _ in 0..2 {
+            let same = ask(&native, Method::Get, &path, &format!("if-none-match: {etag}\r\n"), Some(room(ground, 8192))).await;
+            let part = ask(&native, Method::Get, &path, "range: bytes=1-2\r\n", Some(room(ground, 8192))).await;
+            assert!(same.status == 304 && part.status == 206 && part.bytes() == &one[1..3]);
+            let short = ask(&native, Method::Get, &path, "x-amz-checksum-mode: enabled\r\n", Some(room(ground, 100))).await;
+            assert_eq!((short.status, short.bytes), (413, 4096));
+        }
+        // The object changes.
+        change("PUT", &path, &[("x-amz-meta-of", "two")], &two).await;
+        let (status, fields, body) = twice(&native, &path, true).await;
+        assert!(status == 200 && body == two && fields.contains("x-amz-meta-of: two\r\n") && !fields.contains("text/x-one"));
+        // What belongs to it changes.
+        change("PUT", &format!("{path}?tagging"), &[], TAGS).await;
+        let (_, fields, _) = twice(&native, &path, false).await;
+        assert!(fields.contains("x-amz-tagging-count: 1\r\n"), "{fields}");
+        change("DELETE", &path, &[], b"").await;
+        assert_eq!(twice(&native, &path, false).await.0, 404);
+        change("PUT", &path, &[], &one).await;
+        assert!(twice(&native, &path, true).await.2 == one);
+    }
+    // The bucket changes.
+    change("PUT", "/known?policy", &[], DENIED.as_bytes()).await;
+    assert_eq!(twice(&native, "/known/a", false).await.0, 403);
+    change("DELETE", "/known?policy", &[], b"").await;
+    assert_eq!(twice(&native, "/known/a", true).await.0, 200);
+    change("PUT", "/known?lifecycle", &[], ENDS).await;
+    assert!(twice(&native, "/known/a", false).await.1.contains("x-amz-expiration: "));
+    change("DELETE", "/known?lifecycle", &[], b"").await;
+    assert!(!twice(&native, "/known/a", true).await.1.contains("x-amz-version-id: "));
+    change("PUT", "/known?versioning", &[], VERSIONING).await;
+    assert!(twice(&native, "/known/a", true).await.1.contains("x-amz-version-id: null\r\n"));
+    change("PUT", "/known/a", &[], b"a version").await;
+    assert_eq!(twice(&native, "/known/a", true).await.2, b"a version");
+    change("DELETE", "/known/a", &[], b"").await;
+    assert_eq!(twice(&native, "/known/a", false).await.0, 404);
+    // Another bucket of that name.
+    change("PUT", "/again", &[], b"").await;
+    change("PUT", "/again/a", &[], b"first").await;
+    assert_eq!(twice(&native, "/again/a", true).await.2, b"first");
+    change("DELETE", "/again/a", &[], b"").await;
+    change("DELETE", "/again", &[], b"").await;
+    assert_eq!(twice(&native, "/again/a", false).await.0, 404);
+    change("PUT", "/again", &[], b"").await;
+    assert_eq!(twice(&native, "/again/a", false).await.0, 404);
 }
 
 #[test]

@@ -20,7 +20,9 @@ pub struct Account<'a> {
     pub peer: SocketAddr,
     /// Bytes of its body.
     pub received: u64,
-    /// What it was; nothing where that could not be read.
+    /// What it was.
+    pub kind: Kind,
+    /// The request; nothing where that could not be read, or was not.
     pub request: Option<&'a Request>,
 }
 
@@ -42,7 +44,7 @@ impl Account<'_> {
     pub fn settle(&self, service: &Service, outgoing: &Outgoing) {
         let counters = service.counters();
         let took = service.core().now().since(self.begun);
-        let kind = self.request.map_or(Kind::Unknown, |request| request.kind.get());
+        let kind = self.kind;
         counters.answered(kind, outgoing.status, took);
         let of_kind = counters.of(kind);
         of_kind.received.add(self.received);

@@ -205,7 +205,8 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
     let mut outgoing = Outgoing { status: answer.status, code: answer.code, sent: 0, is_whole: false };
     let sent = send(shared, stream, answer, (id, now_ms), (is_head, goes_on), &mut outgoing).await;
     outgoing.is_whole = matches!(sent, Ok(true));
-    Account { id, begun, peer, received, request: request.as_ref() }.settle(&shared.service, &outgoing);
+    let kind = request.as_ref().map_or(Kind::Unknown, |request| request.kind.get());
+    Account { id, begun, peer, received, kind, request: request.as_ref() }.settle(&shared.service, &outgoing);
     sent.map(|whole| whole && goes_on)
 }
 

@@ -150,6 +150,8 @@ pub struct Counters {
     pub under_way: Counter,
     /// Answers of which not all could be sent.
     pub broken: Counter,
+    /// Answers over RDMA that were known and not found again.
+    pub known: Counter,
     /// Bytes that the front copied.
     pub copied: Counter,
     /// Bytes that TLS passed over, each time that it did.
@@ -171,6 +173,7 @@ impl Default for Counters {
             failed_handshakes: Counter::default(),
             under_way: Counter::default(),
             broken: Counter::default(),
+            known: Counter::default(),
             copied: Counter::default(),
             tls_copied: Counter::default(),
         }

@@ -46,6 +46,7 @@ families! {
     REFUSED Counter "basin_s3_auth_failures_total" "Requests whose sender could not be verified, or may not do it, by S3's code.";
     UNDER_WAY Gauge "basin_s3_requests_under_way" "Requests whose head has come and whose answer is not sent.";
     BROKEN Counter "basin_s3_broken_answers_total" "Answers of which not all could be sent: the client went, or the object is damaged.";
+    KNOWN Counter "basin_s3_known_answers_total" "Answers over RDMA that were known: the same was asked before, and holds.";
     CONNECTIONS Gauge "basin_http_connections" "Connections that are open.";
     CONNECTIONS_MAX Gauge "basin_http_connections_max" "Connections that there may be.";
     ACCEPTED Counter "basin_http_connections_accepted_total" "Connections that were accepted.";
@@ -174,6 +175,7 @@ impl Sources {
         page.each(&REFUSED, "code", by_code(Counters::refusals_of));
         page.one(&UNDER_WAY, self.sum(|counters| &counters.under_way));
         page.one(&BROKEN, self.sum(|counters| &counters.broken));
+        page.one(&KNOWN, self.sum(|counters| &counters.known));
     }
 
     fn of_connections(&self, page: &mut Page, most: usize) {

@@ -7,6 +7,7 @@
 //! | [`hipobj`] | one object by a queue pair of its own |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
+//! | [`known`] | answers to them that need not be found again |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
@@ -14,6 +15,7 @@
 
 pub mod connect;
 pub mod hipobj;
+pub mod known;
 pub mod native;
 pub mod session;
 pub mod token;

@@ -6,10 +6,12 @@
 
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
+use std::io::Write;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::connect::Terms;
+use super::known::{Candidate, Kept};
 use super::session::{Rdma, Session};
 use super::transfer::{Pull, Push, Writes, lease};
 use crate::base::Nanos;
@@ -19,10 +21,13 @@ use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::http::account::{Account, Outgoing};
+use crate::s3::http::account::{self, Account, Outgoing};
 use crate::s3::http::connection::{Busy, Shared as Front};
+use crate::s3::metrics::counters::Kind;
 use crate::s3::request::{Arrival, Request};
+use crate::s3::route::Operation;
 use crate::s3::service::{Sender, told};
+use crate::store::handle::Get;
 use crate::wire::http::head::Head;
 use crate::wire::http::respond::Respond;
 use crate::wire::s3::frame::{self, ANSWER_BYTES, Method};
@@ -244,29 +249,26 @@ impl Exchange {
     /// A transfer failed.
     async fn answer<'a>(&'a self, asked: &frame::Request<'_>, message: &Shared) -> Result<Reply<'a>, S3Error> {
         let begun = self.rdma.core().now();
-        let now_ms = unix_now_ns() / 1_000_000;
         let id = self.front.take_id();
-        let arrival = Arrival { id, now_ms, peer: self.peer, tls_version: None };
+        if let Some((get, kept)) = self.known(asked).await {
+            self.front.service.counters().known.add(1);
+            let reply = self.object(get, (200, &kept.lines), id, asked).await;
+            self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, &reply, None);
+            return reply;
+        }
+        let arrival = Arrival { id, now_ms: unix_now_ns() / 1_000_000, peer: self.peer, tls_version: None };
         let head = match self.head(asked) {
             Ok(head) => head,
-            Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
+            Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
         };
         let request = match Request::new(head, &[], arrival) {
             Ok(request) => request,
-            Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
+            Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
         };
-        let access_key = self.session.access_key.as_deref().expect("the connect of a native session is signed");
-        let refusal = if self.front.is_draining.get() {
-            Some(Code::ServiceUnavailable)
-        } else if self.session.ends < self.rdma.core().now() {
-            Some(Code::ExpiredToken)
-        } else {
-            None
-        };
-        if let Some(code) = refusal {
-            return Ok(self.document(told(&request, code.into()), asked.method));
+        if let Some(code) = self.refusal() {
+            return Ok(self.document(told(&request, code.into()), id, asked.method));
         }
-        let (core, slab) = (self.rdma.core(), self.rdma.slab());
+        let (core, slab, service) = (self.rdma.core(), self.rdma.slab(), &self.front.service);
         let from = match asked.body {
             frame::Body::None => None,
             frame::Body::Inline(bytes) => {
@@ -276,19 +278,60 @@ impl Exchange {
             frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
         };
         let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
-        let mut body = Body::apart(self.front.service.hasher(), slab, from);
-        let answer = Box::pin(self.front.service.answer(&request, Sender::Session(access_key), &mut body)).await;
-        let answer = answer.header("x-amz-request-id", request.shown_id());
+        let mut body = Body::apart(service.hasher(), slab, from);
+        // As the bucket is now: what is found while it changes is not kept.
+        let candidate = service.users().by_access_key(self.access_key());
+        let candidate = candidate.and_then(|user| Candidate::new(service, user, &request, asked));
+        let answer = Box::pin(service.answer(&request, Sender::Session(self.access_key()), &mut body)).await;
         body.end().await;
         if self.session.qp.fault().is_some() {
             return Err(Code::RdmaTransferFailed.into());
         }
-        let code = answer.code;
-        let reply = self.reply(answer, asked).await;
-        let account = Account { id, begun, peer: (self.peer, 0).into(), received: body.received(), request: Some(&request) };
+        if let Some(candidate) = candidate.filter(|candidate| candidate.holds(service.store()))
+            && let Some(lines) = lines(&answer.headers)
+        {
+            self.rdma.known().keep(candidate, self.access_key(), &request, asked, (&answer, &lines));
+        }
+        let (code, received) = (answer.code, body.received());
+        let reply = self.reply(answer, id, asked).await;
+        self.settle((id, begun, received), request.kind.get(), Some(&request), &reply, code);
+        reply
+    }
+
+    /// The answer to the same request before, with the bytes, if that still holds. Where requests are logged all are looked at.
+    async fn known(&self, asked: &frame::Request<'_>) -> Option<(Get, Rc<Kept>)> {
+        if self.refusal().is_some() || account::is_logged() {
+            return None;
+        }
+        self.rdma.known().get(self.front.service.store(), self.access_key(), asked).await
+    }
+
+    fn access_key(&self) -> &str {
+        self.session.access_key.as_deref().expect("the connect of a native session is signed")
+    }
+
+    /// Why no request is answered any more.
+    fn refusal(&self) -> Option<Code> {
+        if self.front.is_draining.get() {
+            Some(Code::ServiceUnavailable)
+        } else if self.session.ends < self.rdma.core().now() {
+            Some(Code::ExpiredToken)
+        } else {
+            None
+        }
+    }
+
+    fn settle(
+        &self,
+        (id, begun, received): (u64, Nanos, u64),
+        kind: Kind,
+        request: Option<&Request>,
+        reply: &Result<Reply<'_>, S3Error>,
+        code: Option<Code>,
+    ) {
+        let account = Account { id, begun, peer: (self.peer, 0).into(), received, kind, request };
         let (status, sent) = reply.as_ref().map_or((500, 0), |reply| (reply.status, reply.sent()));
         account.settle(&self.front.service, &Outgoing { status, code, sent, is_whole: reply.is_ok() });
-        reply
     }
 
     /// The frame's text as a head of HTTP.
@@ -315,14 +358,24 @@ impl Exchange {
     }
 
     /// Brings the body of an answer to where it is to go.
-    async fn reply<'a>(&'a self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
-        let is_head = asked.method == Method::Head;
-        let mut get = match answer.content {
-            Content::Object(get) if !is_head => get,
-            content => return self.small(Answer { content, ..answer }, asked).await,
+    async fn reply<'a>(&'a self, answer: Answer, id: u64, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
+        let get = match answer.content {
+            Content::Object(get) if asked.method != Method::Head => *get,
+            content => return self.small(Answer { content, ..answer }, id, asked).await,
         };
         let Some(fields) = lines(&answer.headers) else { return Ok(broken()) };
-        let status = answer.status;
+        self.object(get, (answer.status, &fields), id, asked).await
+    }
+
+    /// Brings an object's bytes to where they are to go.
+    async fn object<'a>(
+        &'a self,
+        mut get: Get,
+        (status, lines): (u16, &[u8]),
+        id: u64,
+        asked: &frame::Request<'_>,
+    ) -> Result<Reply<'a>, S3Error> {
+        let fields = with_id(lines, id);
         let bytes = get.range.end - get.range.start;
         let window = asked.window;
         if window.bytes > 0 {
@@ -333,7 +386,7 @@ impl Exchange {
                 Ok(begun) => begun,
                 Err(error) if self.session.qp.fault().is_some() => return Err(error),
                 // The store's: nothing of what was written counts.
-                Err(error) => return Ok(self.document(told_apart(&error), asked.method)),
+                Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
             };
             let (crc, body) = if bytes == 0 { (0, ReplyBody::None) } else { (crc, ReplyBody::Window(writing)) };
             return Ok(Reply { status, fields, bytes, crc, body });
@@ -352,7 +405,7 @@ impl Exchange {
                     pieces.push(piece);
                 }
                 Ok(None) => break,
-                Err(failure) => return Ok(self.document(told_apart(&failure.into()), asked.method)),
+                Err(failure) => return Ok(self.document(told_apart(&failure.into()), id, asked.method)),
             }
         }
         Ok(Reply { status, fields, bytes, crc: known.unwrap_or_else(|| crc.finalize()), body: ReplyBody::Pieces(pieces) })
@@ -364,9 +417,9 @@ impl Exchange {
     }
 
     /// An answer whose body is a document or none.
-    async fn small<'a>(&'a self, answer: Answer, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
+    async fn small<'a>(&'a self, answer: Answer, id: u64, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
         let is_head = asked.method == Method::Head;
-        let Some(fields) = lines(&answer.headers) else { return Ok(broken()) };
+        let Some(fields) = lines(&answer.headers).map(|fields| with_id(&fields, id)) else { return Ok(broken()) };
         let document = match answer.content {
             Content::Document(document) if !is_head => document,
             Content::Told(bytes) => {
@@ -391,8 +444,8 @@ impl Exchange {
     }
 
     /// An error's document, where it fits.
-    fn document(&self, answer: Answer, method: Method) -> Reply<'static> {
-        let Some(fields) = lines(&answer.headers) else { return broken() };
+    fn document(&self, answer: Answer, id: u64, method: Method) -> Reply<'static> {
+        let Some(fields) = lines(&answer.headers).map(|fields| with_id(&fields, id)) else { return broken() };
         let document = match answer.content {
             Content::Document(document) if method != Method::Head && document.len() as u64 <= self.room(fields.len()) => document,
             _ => return Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None },
@@ -454,6 +507,14 @@ fn told_apart(error: &S3Error) -> Answer {
 /// What a client put years ago may be no field any more.
 fn broken() -> Reply<'static> {
     Reply { status: 500, fields: Vec::new(), bytes: 0, crc: 0, body: ReplyBody::None }
+}
+
+/// Lines of an answer's fields, and the one that names the request.
+fn with_id(lines: &[u8], id: u64) -> Vec<u8> {
+    let mut fields = Vec::with_capacity(lines.len() + 64);
+    fields.extend_from_slice(lines);
+    write!(fields, "x-amz-request-id: {id:016X}\r\n").expect("a vector takes all");
+    fields
 }
 
 /// Fields as lines; nothing where one may not be in a line, or they are too many for a frame.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
+use super::known::Known;
 use crate::base::{Nanos, Result};
 use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint};
 use crate::mem::Slab;
@@ -36,6 +37,7 @@ struct Inner {
     /// Requests in a send and in a receive queue, at most.
     depths: (u32, u32),
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
+    known: Known,
 }
 
 /// A queue pair that a client has connected.
@@ -86,7 +88,8 @@ impl Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
         let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most));
-        let inner = Inner { core: core.clone(), hca, slab: slab.clone(), place, depths, sessions: RefCell::default() };
+        let (core, slab, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
+        let inner = Inner { core, hca, slab, place, depths, sessions, known };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -103,6 +106,11 @@ impl Rdma {
     /// Memory for what is moved.
     pub fn slab(&self) -> &Slab {
         &self.inner.slab
+    }
+
+    /// Answers that are known.
+    pub fn known(&self) -> &Known {
+        &self.inner.known
     }
 
     /// Which of the server's cores this is, and how many it has.
