@@ -117,11 +117,17 @@ impl Cache {
 
     /// The item with this sequence number.
     pub fn get(&self, sequence: u64) -> Option<Rc<Hot>> {
-        let mut inner = self.inner.borrow_mut();
-        let Some(place) = inner.places.get_mut(&sequence) else {
+        let hot = self.look(sequence);
+        if hot.is_none() {
             self.misses.update(|misses| misses + 1);
-            return None;
-        };
+        }
+        hot
+    }
+
+    /// The same for who will ask again, some other way, if it is not there: that is no miss yet.
+    pub fn look(&self, sequence: u64) -> Option<Rc<Hot>> {
+        let mut inner = self.inner.borrow_mut();
+        let place = inner.places.get_mut(&sequence)?;
         place.asked = (place.asked + 1).min(ASKED_MAX);
         self.hits.update(|hits| hits + 1);
         Some(place.hot.clone())

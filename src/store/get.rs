@@ -51,6 +51,24 @@ pub struct Get {
     extents: Option<Box<Extents>>,
 }
 
+/// An object that is in memory, whole.
+pub struct Hit {
+    /// The version.
+    pub version: Version,
+    /// What its item says of it.
+    pub fields: Fields,
+    /// The version was given others than the tags it was put with.
+    pub has_later_tags: bool,
+    hot: Rc<Hot>,
+}
+
+impl Hit {
+    /// Its bytes.
+    pub fn pieces(&self) -> impl Iterator<Item = Shared> + '_ {
+        self.hot.part(0..self.version.size as u32)
+    }
+}
+
 /// The extents of an object being read.
 struct Extents {
     bucket: u32,
@@ -98,6 +116,14 @@ impl Engine {
             let (engine, ready) = (self.clone(), hot.part(part).collect());
             return Ok(Get { engine, version, properties, tags_of_put, tags_at, fields, range, ready, extents: None });
         }
+    }
+
+    /// A version that is in memory, whole; `None` where there is none, or something has to be read for it.
+    pub fn hit(&self, bucket: u32, name: &[u8], which: Which) -> Option<Hit> {
+        let version = self.version(bucket, name, which).filter(|version| !version.is_delete_marker && !version.has_extents)?;
+        let hot = self.inner.cache.borrow().as_ref()?.look(version.sequence)?;
+        let has_later_tags = self.inner.catalog.borrow().tags(version.sequence).is_some();
+        Some(Hit { version, fields: hot.fields, has_later_tags, hot })
     }
 
     /// The item of a version with its data, from memory or the device; `None` where it was overwritten meanwhile. Of a part of it that is

@@ -13,7 +13,7 @@ use super::compact::Compacted;
 use super::crew::{Remote, Reply};
 use super::engine::{Attributes, Engine, Expect, Which};
 use super::failure::Outcome;
-use super::get;
+use super::get::{self, Hit};
 use super::index::{After, Behind, Line, Query, Version, VersionLine, VersionQuery};
 use super::open::Store;
 use super::put;
@@ -204,6 +204,11 @@ impl Store {
         let Begun { version, properties, tags, fields, range, first, is_kept } = begun.wait().await?;
         let far = FarGet { ready: first, there: is_kept.then_some(there), asked: None, tags };
         Ok(Get { version, properties, fields, range, way: GetWay::There(Box::new(far)) })
+    }
+
+    /// A version that is in memory, whole, on this core; `None` where [`Store::get`] has to be asked.
+    pub fn hit(&self, bucket: u32, name: &[u8], which: Which) -> Option<Hit> {
+        if self.is_here(self.owner(bucket, name)) { self.engine.hit(bucket, name, which) } else { None }
     }
 
     /// Deletes a version, if it is there, and gives what it was.

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::http::{Ask as HttpAsk, Http};
@@ -63,8 +64,41 @@ struct Inner {
 struct Slot {
     turn: Cell<u32>,
     signal: Signal,
-    /// The message with the answer, and where in it that is.
-    came: RefCell<Option<(Shared, u32)>>,
+    came: RefCell<Option<Told>>,
+}
+
+/// An answer in the message it came with.
+struct Told {
+    message: Shared,
+    status: u16,
+    bytes: u64,
+    crc: u64,
+    fields: Range<usize>,
+    body: Placed,
+}
+
+/// Where the body of an answer is.
+enum Placed {
+    None,
+    Message(Range<usize>),
+    Window,
+}
+
+impl Told {
+    fn new(message: &Shared, answer: &Answer<'_>) -> Told {
+        let base = message.as_slice().as_ptr() as usize;
+        let place = |bytes: &[u8]| {
+            let from = bytes.as_ptr() as usize - base;
+            from..from + bytes.len()
+        };
+        let body = match answer.body {
+            Body::None => Placed::None,
+            Body::Inline(bytes) => Placed::Message(place(bytes)),
+            Body::Granted => Placed::Window,
+        };
+        let Answer { status, bytes, crc, .. } = *answer;
+        Told { message: message.clone(), status, bytes, crc, fields: place(answer.fields), body }
+    }
 }
 
 /// A request.
@@ -279,11 +313,12 @@ impl Inner {
     async fn listen(&self, mut posted: VecDeque<Op<Run>>) {
         while let Some(receiving) = posted.pop_front() {
             let Ok(run) = receiving.await.into_result() else { break };
-            let next = self.ground.slab.run(self.terms.receive).map_err(Error::from).and_then(|run| self.post(run));
+            // First who waits; there is one receive more than there are answers to come.
             let dealt = self.deal(&run.freeze());
-            match (next, dealt) {
-                (Ok(op), Ok(())) => posted.push_back(op),
-                (Err(error), _) | (_, Err(error)) => {
+            let next = self.ground.slab.run(self.terms.receive).map_err(Error::from).and_then(|run| self.post(run));
+            match dealt.and(next) {
+                Ok(op) => posted.push_back(op),
+                Err(error) => {
                     self.why.replace(Some(error.to_string()));
                     break;
                 }
@@ -296,11 +331,10 @@ impl Inner {
     }
 
     fn deal(&self, message: &Shared) -> Result<()> {
-        let (whole, mut at) = (message.as_slice(), 0);
+        let mut left = message.as_slice();
         loop {
             let strange = |what: String| Error::new(ErrorKind::Protocol, format!("the S3 server sent {what}"));
-            let (answer, behind) =
-                Answer::parse(&whole[at..]).map_err(|malformed| strange(format!("no frame of an answer: {malformed}")))?;
+            let (answer, behind) = Answer::parse(left).map_err(|malformed| strange(format!("no frame of an answer: {malformed}")))?;
             if answer.id == LAST {
                 let why = if let Body::Inline(bytes) = answer.body { String::from_utf8_lossy(bytes) } else { "".into() };
                 return Err(strange(format!("that the session ends: {why}")));
@@ -308,10 +342,10 @@ impl Inner {
             let slot = self.slots.get((answer.id & ((1 << SLOT_BITS) - 1)) as usize);
             let slot = slot.filter(|slot| slot.turn.get() == answer.id >> SLOT_BITS && slot.came.borrow().is_none());
             let slot = slot.ok_or_else(|| strange(format!("an answer to request {}, which waits for none", answer.id)))?;
-            slot.came.replace(Some((message.clone(), at as u32)));
+            slot.came.replace(Some(Told::new(message, &answer)));
             slot.signal.raise();
-            at = whole.len() - behind.len();
-            if behind.is_empty() {
+            left = behind;
+            if left.is_empty() {
                 return Ok(());
             }
         }
@@ -383,7 +417,7 @@ impl Inner {
         };
         let (read, sent) = if has_body { (into, run) } else { (run.or(into), body) };
         match came {
-            Ok((message, at)) => read_answer(&message, at, read.map(|run| (run, !has_body)), sent),
+            Ok(told) => read_answer(&told, read.map(|run| (run, !has_body)), sent),
             Err(error) => Err(Undone { error, sent, into: read }),
         }
     }
@@ -412,7 +446,7 @@ impl Inner {
         }
     }
 
-    async fn wait(&self, slot: &Slot) -> Result<(Shared, u32)> {
+    async fn wait(&self, slot: &Slot) -> Result<Told> {
         let waited = self.ground.core.timeout(self.patience.get(), async {
             loop {
                 if let Some(came) = slot.came.take() {
@@ -427,23 +461,22 @@ impl Inner {
 }
 
 /// What an answer brought. `read` is where it may be, and whether the server could write there.
-fn read_answer(message: &Shared, at: u32, read: Option<(Run, bool)>, sent: Option<Run>) -> Result<Answered, Undone> {
-    let (answer, _) = Answer::parse(&message.as_slice()[at as usize..]).expect("it was parsed when it was dealt");
+fn read_answer(told: &Told, read: Option<(Run, bool)>, sent: Option<Run>) -> Result<Answered, Undone> {
     let was_open = read.as_ref().is_some_and(|(_, was_open)| *was_open);
     let read = read.map(|(run, _)| run);
-    let body = match answer.body {
-        Body::None => Came::None(read),
-        Body::Inline(bytes) => {
-            if let Err(error) = check_crc(bytes, answer.crc) {
+    let body = match &told.body {
+        Placed::None => Came::None(read),
+        Placed::Message(place) => {
+            let body = told.message.slice(place.start as u32, place.len() as u32);
+            if let Err(error) = check_crc(body.as_slice(), told.crc) {
                 return Err(Undone { error, sent, into: read });
             }
-            let begins = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
-            Came::Message(message.slice(begins as u32, bytes.len() as u32), read)
+            Came::Message(body, read)
         }
-        Body::Granted => match read {
-            Some(mut run) if was_open && answer.bytes <= u64::from(run.len()) => {
-                run.set_len(answer.bytes as u32);
-                if let Err(error) = check_crc(run.as_slice(), answer.crc) {
+        Placed::Window => match read {
+            Some(mut run) if was_open && told.bytes <= u64::from(run.len()) => {
+                run.set_len(told.bytes as u32);
+                if let Err(error) = check_crc(run.as_slice(), told.crc) {
                     return Err(Undone { error, sent, into: Some(run) });
                 }
                 Came::Run(run)
@@ -454,8 +487,9 @@ fn read_answer(message: &Shared, at: u32, read: Option<(Run, bool)>, sent: Optio
             }
         },
     };
-    let fields = String::from_utf8_lossy(answer.fields).into_owned();
-    Ok(Answered { status: answer.status, fields, bytes: answer.bytes, body, sent })
+    let fields = &told.message.as_slice()[told.fields.clone()];
+    let fields = std::str::from_utf8(fields).map_or_else(|_| String::from_utf8_lossy(fields).into_owned(), str::to_owned);
+    Ok(Answered { status: told.status, fields, bytes: told.bytes, body, sent })
 }
 
 /// Compares what came with what was sent.

@@ -16,6 +16,7 @@ use crate::s3::answer::{Answer, Content};
 use crate::s3::request::Request;
 use crate::s3::service::{Bucket, Service};
 use crate::store::engine::Which;
+use crate::store::get::Hit;
 use crate::store::handle::Get;
 use crate::store::index::Version;
 use crate::store::open::Store;
@@ -89,15 +90,25 @@ impl Known {
         self.hasher.hash_one((access_key, asked.target, asked.fields)) as usize % PLACES
     }
 
-    /// The bytes a GET asks for and what is known of its answer, if that holds.
-    pub async fn get(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<(Get, Rc<Kept>)> {
+    /// What is known of the answer to a GET, where the bucket is as it was.
+    fn find(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<Rc<Kept>> {
         if asked.method != Method::Get {
             return None;
         }
         let kept = self.places.borrow()[self.place(access_key, asked)].clone().filter(|kept| kept.is_to(access_key, asked))?;
-        if store.bucket_at(kept.bucket.as_bytes()) != Some(kept.state) {
-            return None;
-        }
+        (store.bucket_at(kept.bucket.as_bytes()) == Some(kept.state)).then_some(kept)
+    }
+
+    /// The object a GET asks for, which is in memory, and what is known of its answer, if that holds.
+    pub fn hit(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<(Hit, Rc<Kept>)> {
+        let kept = self.find(store, access_key, asked)?;
+        let hit = store.hit(kept.state.0, kept.key.as_bytes(), Which::Newest)?;
+        (hit.version == kept.version && !hit.has_later_tags).then_some((hit, kept))
+    }
+
+    /// The same for one that may have to be read.
+    pub async fn get(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<(Get, Rc<Kept>)> {
+        let kept = self.find(store, access_key, asked)?;
         let get = store.get(kept.state.0, kept.key.as_bytes(), Which::Newest, 0..u64::MAX).await.ok()?;
         (get.version == kept.version && !get.has_later_tags()).then_some((get, kept))
     }

@@ -1,14 +1,18 @@
 //! The native mode: requests that are SENDs, answered by SENDs behind the WRITEs of what they ask for.
 //!
-//! One task of a session takes the messages, in order, and posts a receive for each at once, so that a client with `depth` requests under
-//! way never meets an empty queue. Each request then is a task of its own. Requests mean what they mean over HTTP: the text of a frame
-//! becomes a head, which the same service answers.
+//! One task of a session takes the messages, in order, and posts a receive for each; there is one more than a client may have requests
+//! under way, so that it never meets an empty queue. What is known and in memory is answered at once, and each other request is a task of
+//! its own. Requests mean what they mean over HTTP: the text of a frame becomes a head, which the same service answers.
 
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
-use std::io::Write;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use arrayvec::ArrayVec;
 
 use super::connect::Terms;
 use super::known::{Candidate, Kept};
@@ -17,6 +21,7 @@ use super::transfer::{Pull, Push, Writes, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
 use crate::device::Op;
+use crate::device::rdma::Remote;
 use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
@@ -52,6 +57,8 @@ const REFUSED: [&str; 13] = [
 const REFUSED_FRONT: &str = "x-amz-rdma-";
 /// The most bytes of an answer's body that is a document and goes to a window: lists are shorter.
 const DOCUMENT_MAX: u64 = 1 << 20;
+/// Of an object in more pieces the answer is made by a task of its own.
+const PIECES_AT_ONCE: usize = 4;
 /// How long the last message of a session may take.
 const FAREWELL: Nanos = Nanos::from_millis(200);
 
@@ -66,6 +73,10 @@ pub struct Native {
     posted: VecDeque<Op<Run>>,
     /// Requests that have no answer yet.
     open: Rc<RefCell<HashSet<u32>>>,
+    /// Answers that were given at once, in order, and are on their way.
+    sent: VecDeque<Op<Run>>,
+    /// The fields of the answer that is being made.
+    fields: Vec<u8>,
     ledger: Ledger,
 }
 
@@ -82,9 +93,11 @@ impl Native {
             terms,
             posted: VecDeque::with_capacity(terms.depth as usize),
             open: Rc::default(),
+            sent: VecDeque::new(),
+            fields: Vec::new(),
             ledger: ledger.clone(),
         };
-        for _ in 0..terms.depth {
+        for _ in 0..=terms.depth {
             let census = rdma.slab().census();
             if census.free < census.total / 2 {
                 let what = "Sessions of RDMA have all the memory they may have: ask for fewer or shorter messages.";
@@ -115,6 +128,10 @@ impl Native {
         for posted in self.posted.drain(..) {
             drop(posted.await);
         }
+        for sent in self.sent.drain(..) {
+            drop(sent.await);
+            front.service.counters().under_way.sub(1);
+        }
     }
 
     /// Tells a client why its session ends, as far as it listens.
@@ -132,51 +149,129 @@ impl Native {
     }
 
     async fn messages(&mut self, front: &Rc<Front>) -> Result<(), String> {
-        while let Some(receiving) = self.posted.pop_front() {
-            let Ok(run) = receiving.await.into_result() else { return Ok(()) };
+        while let Some(mut receiving) = self.posted.pop_front() {
+            let received = poll_fn(|context| {
+                self.reap(front, context);
+                Pin::new(&mut receiving).poll(context)
+            });
+            let Ok(run) = received.await.into_result() else { return Ok(()) };
+            self.message(front, run.freeze())?;
             let next = lease(self.rdma.core(), self.rdma.slab(), self.terms.receive).await.map_err(|error| error.to_string())?;
             if self.post(next).is_err() {
                 return Ok(());
             }
-            self.message(front, run.freeze())?;
         }
         Ok(())
     }
 
+    /// Lets go of answers that have come.
+    fn reap(&mut self, front: &Front, context: &mut Context<'_>) {
+        while let Some(sent) = self.sent.front_mut() {
+            let Poll::Ready(sent) = Pin::new(sent).poll(context) else { return };
+            self.sent.pop_front();
+            front.service.counters().under_way.sub(1);
+            if let Err(failed) = sent.into_result() {
+                tracing::debug!("an answer over RDMA: {}", failed.outcome.status);
+                self.session.qp.force_error();
+            }
+        }
+    }
+
     /// Begins all requests of a message.
-    fn message(&self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
-        let mut at = 0;
-        let whole = message.as_slice();
+    fn message(&mut self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
+        let mut left = message.as_slice();
         loop {
-            let (request, behind) =
-                frame::Request::parse(&whole[at..]).map_err(|malformed| format!("a frame of a request: {malformed}"))?;
-            {
-                let mut open = self.open.borrow_mut();
-                if open.len() >= self.terms.depth as usize {
-                    return Err(format!("more than {} requests without an answer", self.terms.depth));
-                }
-                if !open.insert(request.id) {
-                    return Err(format!("request {} has no answer yet, and comes again", request.id));
-                }
+            let (request, behind) = frame::Request::parse(left).map_err(|malformed| format!("a frame of a request: {malformed}"))?;
+            if self.open.borrow().len() >= self.terms.depth as usize {
+                return Err(format!("more than {} requests without an answer", self.terms.depth));
             }
-            let exchange = Exchange {
-                rdma: self.rdma.clone(),
-                session: self.session.clone(),
-                peer: self.peer,
-                receive: self.terms.receive,
-                open: self.open.clone(),
-                ledger: self.ledger.clone(),
-                front: front.clone(),
-            };
-            let (id, message) = (request.id, message.clone());
-            if self.rdma.core().try_spawn(async move { exchange.run(&message, at, id).await }).is_err() {
-                return Err("the core has no task for a request".to_owned());
+            if self.open.borrow().contains(&request.id) {
+                return Err(format!("request {} has no answer yet, and comes again", request.id));
             }
-            at = whole.len() - behind.len();
-            if behind.is_empty() {
+            if self.at_once(front, &request).is_none() {
+                self.begin(front, message.clone(), (message.as_slice().len() - left.len(), request.id))?;
+            }
+            left = behind;
+            if left.is_empty() {
                 return Ok(());
             }
         }
+    }
+
+    /// Answers what is known and in memory; nothing where more is to be done for it. What was written by then is written again.
+    fn at_once(&mut self, front: &Front, asked: &frame::Request<'_>) -> Option<()> {
+        let begun = self.rdma.core().now();
+        if refusal(front, &self.session, begun).is_some() || account::is_logged() {
+            return None;
+        }
+        let (hit, kept) = self.rdma.known().hit(front.service.store(), self.session.signer(), asked)?;
+        let (bytes, crc) = (hit.version.size, hit.fields.crc);
+        let mut pieces: ArrayVec<Shared, PIECES_AT_ONCE> = ArrayVec::new();
+        for piece in hit.pieces() {
+            pieces.try_push(piece).ok()?;
+        }
+        let body = match &pieces[..] {
+            [piece] if asked.window.bytes == 0 => frame::Body::Inline(piece.as_slice()),
+            [_, ..] if bytes <= asked.window.bytes => frame::Body::Granted,
+            _ => return None,
+        };
+        let id = front.take_id();
+        self.fields.clear();
+        put_fields(&mut self.fields, &kept.lines, id);
+        let answer = frame::Answer { id: asked.id, status: 200, bytes, crc, fields: &self.fields, body };
+        let length = answer.frame_bytes() as u32;
+        let mut run = self.rdma.slab().run(length).ok().filter(|_| length <= self.terms.receive)?;
+        run.set_len(length);
+        answer.emit(run.as_mut_slice());
+        if body == frame::Body::Granted {
+            let mut address = asked.window.address;
+            for piece in pieces {
+                let remote = Remote { address, rkey: asked.window.rkey, len: piece.len() };
+                address = address.wrapping_add(u64::from(piece.len()));
+                // The answer is behind it, and comes or fails with it.
+                drop(self.session.qp.submit_write(piece, remote, None).ok()?);
+            }
+        } else {
+            self.ledger.note(bytes as u32);
+        }
+        self.sent.push_back(self.session.qp.submit_send(run, None).ok()?);
+        let counters = front.service.counters();
+        counters.under_way.add(1);
+        counters.known.add(1);
+        self.session.touch(begun);
+        let kind = Kind::Operation(Operation::GetObject);
+        let account = Account { id, begun, peer: (self.peer, 0).into(), received: 0, kind, request: None };
+        account.settle(&front.service, &Outgoing { status: 200, code: None, sent: bytes, is_whole: true });
+        Some(())
+    }
+
+    /// Begins a request, which is at byte `at` of a message.
+    fn begin(&self, front: &Rc<Front>, message: Shared, (at, id): (usize, u32)) -> Result<(), String> {
+        self.open.borrow_mut().insert(id);
+        let exchange = Exchange {
+            rdma: self.rdma.clone(),
+            session: self.session.clone(),
+            peer: self.peer,
+            receive: self.terms.receive,
+            open: self.open.clone(),
+            ledger: self.ledger.clone(),
+            front: front.clone(),
+        };
+        match self.rdma.core().try_spawn(async move { exchange.run(&message, at, id).await }) {
+            Ok(_) => Ok(()),
+            Err(_) => Err("the core has no task for a request".to_owned()),
+        }
+    }
+}
+
+/// Why no request is answered any more.
+fn refusal(front: &Front, session: &Session, now: Nanos) -> Option<Code> {
+    if front.is_draining.get() {
+        Some(Code::ServiceUnavailable)
+    } else if session.ends < now {
+        Some(Code::ExpiredToken)
+    } else {
+        None
     }
 }
 
@@ -250,7 +345,7 @@ impl Exchange {
     async fn answer<'a>(&'a self, asked: &frame::Request<'_>, message: &Shared) -> Result<Reply<'a>, S3Error> {
         let begun = self.rdma.core().now();
         let id = self.front.take_id();
-        if let Some((get, kept)) = self.known(asked).await {
+        if let Some((get, kept)) = self.known(begun, asked).await {
             self.front.service.counters().known.add(1);
             let reply = self.object(get, (200, &kept.lines), id, asked).await;
             self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, &reply, None);
@@ -265,7 +360,7 @@ impl Exchange {
             Ok(request) => request,
             Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
         };
-        if let Some(code) = self.refusal() {
+        if let Some(code) = refusal(&self.front, &self.session, begun) {
             return Ok(self.document(told(&request, code.into()), id, asked.method));
         }
         let (core, slab, service) = (self.rdma.core(), self.rdma.slab(), &self.front.service);
@@ -280,9 +375,9 @@ impl Exchange {
         let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
         let mut body = Body::apart(service.hasher(), slab, from);
         // As the bucket is now: what is found while it changes is not kept.
-        let candidate = service.users().by_access_key(self.access_key());
+        let candidate = service.users().by_access_key(self.session.signer());
         let candidate = candidate.and_then(|user| Candidate::new(service, user, &request, asked));
-        let answer = Box::pin(service.answer(&request, Sender::Session(self.access_key()), &mut body)).await;
+        let answer = Box::pin(service.answer(&request, Sender::Session(self.session.signer()), &mut body)).await;
         body.end().await;
         if self.session.qp.fault().is_some() {
             return Err(Code::RdmaTransferFailed.into());
@@ -290,7 +385,7 @@ impl Exchange {
         if let Some(candidate) = candidate.filter(|candidate| candidate.holds(service.store()))
             && let Some(lines) = lines(&answer.headers)
         {
-            self.rdma.known().keep(candidate, self.access_key(), &request, asked, (&answer, &lines));
+            self.rdma.known().keep(candidate, self.session.signer(), &request, asked, (&answer, &lines));
         }
         let (code, received) = (answer.code, body.received());
         let reply = self.reply(answer, id, asked).await;
@@ -299,26 +394,11 @@ impl Exchange {
     }
 
     /// The answer to the same request before, with the bytes, if that still holds. Where requests are logged all are looked at.
-    async fn known(&self, asked: &frame::Request<'_>) -> Option<(Get, Rc<Kept>)> {
-        if self.refusal().is_some() || account::is_logged() {
+    async fn known(&self, begun: Nanos, asked: &frame::Request<'_>) -> Option<(Get, Rc<Kept>)> {
+        if refusal(&self.front, &self.session, begun).is_some() || account::is_logged() {
             return None;
         }
-        self.rdma.known().get(self.front.service.store(), self.access_key(), asked).await
-    }
-
-    fn access_key(&self) -> &str {
-        self.session.access_key.as_deref().expect("the connect of a native session is signed")
-    }
-
-    /// Why no request is answered any more.
-    fn refusal(&self) -> Option<Code> {
-        if self.front.is_draining.get() {
-            Some(Code::ServiceUnavailable)
-        } else if self.session.ends < self.rdma.core().now() {
-            Some(Code::ExpiredToken)
-        } else {
-            None
-        }
+        self.rdma.known().get(self.front.service.store(), self.session.signer(), asked).await
     }
 
     fn settle(
@@ -512,9 +592,15 @@ fn broken() -> Reply<'static> {
 /// Lines of an answer's fields, and the one that names the request.
 fn with_id(lines: &[u8], id: u64) -> Vec<u8> {
     let mut fields = Vec::with_capacity(lines.len() + 64);
-    fields.extend_from_slice(lines);
-    write!(fields, "x-amz-request-id: {id:016X}\r\n").expect("a vector takes all");
+    put_fields(&mut fields, lines, id);
     fields
+}
+
+fn put_fields(fields: &mut Vec<u8>, lines: &[u8], id: u64) {
+    fields.extend_from_slice(lines);
+    fields.extend_from_slice(b"x-amz-request-id: ");
+    fields.extend((0..16).rev().map(|digit| b"0123456789ABCDEF"[(id >> (4 * digit) & 15) as usize]));
+    fields.extend_from_slice(b"\r\n");
 }
 
 /// Fields as lines; nothing where one may not be in a line, or they are too many for a frame.

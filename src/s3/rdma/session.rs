@@ -61,6 +61,21 @@ impl fmt::Debug for Session {
     }
 }
 
+impl Session {
+    /// The access key of a session of the native mode.
+    ///
+    /// # Panics
+    /// Without one: such sessions are connected by signed requests alone.
+    pub fn signer(&self) -> &str {
+        self.access_key.as_deref().expect("the connect of a native session is signed")
+    }
+
+    /// It was used, at this time.
+    pub fn touch(&self, now: Nanos) {
+        self.used.set(now);
+    }
+}
+
 /// A use of a session: as long as there is one it does not end for idleness.
 pub struct Use {
     rdma: Rdma,
@@ -87,7 +102,7 @@ impl Rdma {
     pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), depths: (u32, u32)) -> Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
-        let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most));
+        let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most - 1));
         let (core, slab, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
         let inner = Inner { core, hca, slab, place, depths, sessions, known };
         Rdma { inner: Rc::new(inner) }
@@ -140,7 +155,7 @@ impl Rdma {
     pub fn queue_pair(&self, requests: u32) -> Result<Qp> {
         // Each has a few pieces under way, and then its answer.
         let send_depth = (requests * (super::transfer::AHEAD as u32 + 1)).min(self.inner.depths.0);
-        self.inner.hca.create_qp(&QpConfig { send_depth, recv_depth: requests, ..QpConfig::default() })
+        self.inner.hca.create_qp(&QpConfig { send_depth, recv_depth: requests + 1, ..QpConfig::default() })
     }
 
     /// Connects a queue pair, and keeps it as a session.
