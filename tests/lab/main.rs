@@ -1,5 +1,5 @@
 //! What holds on real kernels with RDMA and NVMe, in a guest of the VM lab: docs/LAB.md tells what the guest has and how to add a test.
-//! Needs the VM lab; says SKIPPED elsewhere.
+//! Needs the VM lab; says SKIPPED elsewhere. Takes its time.
 
 mod faults;
 mod guest;

@@ -1,5 +1,6 @@
 //! The store on NVMe passthrough when the power goes: a run under load in a guest, recorded below the device, and opened as the power cut
 //! may leave it at any moment of it. Starts guests of the VM lab; says SKIPPED where QEMU is not installed.
+//! Takes its time.
 //!
 //! `BASIN_POINTS` sets at how many moments (`all`: after everything that became stable), `BASIN_RECORD` names a record that is there.
 

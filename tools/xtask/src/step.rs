@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How a step ended.
@@ -76,16 +77,56 @@ impl Steps {
     pub fn tests(&mut self, command: &mut Command, limit: Duration) -> Outcome {
         let mut reader = Reader::new();
         let outcome = self.watch(command, limit, |line| reader.line(line));
-        let mut counts = reader.counts;
-        if outcome != Outcome::Ok && counts.failed == 0 {
-            // It did not build, died or hung: one failure that no test reported.
-            counts.failed = 1;
+        self.count(reader.counts, outcome)
+    }
+
+    /// The same for two at once, where one leaves much of the machine idle. What the second prints is shown when both have ended.
+    pub fn tests_beside(&mut self, first: &mut Command, mut second: Command, limit: Duration) -> Outcome {
+        second.current_dir(&self.root);
+        let limit = self.left(limit);
+        let beside = thread::spawn(move || {
+            let mut lines = Vec::new();
+            let ended = child::run_lines(&mut second, limit, |line| lines.push(line.to_owned()));
+            (second, lines, ended)
+        });
+        let outcome = self.tests(first, limit);
+        let Ok((second, lines, ended)) = beside.join() else { return Outcome::Failed("what ran beside it panicked".into()) };
+        println!("  {}", self.paint("2", &format!("$ {}", child::shown(&second))));
+        let (mut reader, mut log) = (Reader::new(), self.log());
+        for line in &lines {
+            if let Some(log) = &mut log {
+                let _ = writeln!(log, "{line}");
+            }
+            if let Some(line) = reader.line(line) {
+                println!("  {line}");
+            }
         }
+        match (outcome, self.count(reader.counts, judged(&second, ended, limit))) {
+            (Outcome::Ok, second) => second,
+            (first, Outcome::Failed(second)) => match first {
+                Outcome::Failed(first) => Outcome::Failed(format!("{first}; beside it {second}")),
+                _ => Outcome::Failed(second),
+            },
+            (first, _) => first,
+        }
+    }
+
+    /// Takes counts into the summary.
+    fn count(&mut self, counts: Counts, outcome: Outcome) -> Outcome {
         self.counts += counts;
         match outcome {
-            Outcome::Failed(_) if reader.counts.failed > 0 => Outcome::Failed(format!("{} failed", reader.counts.failed)),
+            Outcome::Failed(_) if counts.failed > 0 => Outcome::Failed(format!("{} failed", counts.failed)),
+            Outcome::Failed(why) => {
+                // It did not build, died or hung: one failure that no test reported.
+                self.counts.failed += 1;
+                Outcome::Failed(why)
+            }
             other => other,
         }
+    }
+
+    fn left(&self, limit: Duration) -> Duration {
+        limit.min(self.deadline.saturating_duration_since(Instant::now()))
     }
 
     /// A skipped part, counted and shown.
@@ -95,7 +136,7 @@ impl Steps {
     }
 
     fn watch(&mut self, command: &mut Command, limit: Duration, mut show: impl FnMut(&str) -> Option<String>) -> Outcome {
-        let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
+        let limit = self.left(limit);
         command.current_dir(&self.root);
         if self.colour {
             command.env("CARGO_TERM_COLOR", "always");
@@ -117,12 +158,7 @@ impl Steps {
         if colour {
             print!("{CLEAR}");
         }
-        match ended {
-            Ok(ended) if ended.success() => Outcome::Ok,
-            Ok(ended @ Ended::TimedOut) => Outcome::Failed(format!("'{}' {}", child::shown(command), packages::how(&ended, limit))),
-            Ok(ended) => Outcome::Failed(packages::how(&ended, limit).trim_start_matches("failed ").to_owned()),
-            Err(why) => Outcome::Failed(why),
-        }
+        judged(command, ended, limit)
     }
 
     /// Everything that commands print, also what is too routine to be shown.
@@ -167,6 +203,16 @@ impl Steps {
     /// `text` in a terminal's colour, where there is a terminal.
     pub fn paint(&self, code: &str, text: &str) -> String {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// How a command ended that had so much time.
+fn judged(command: &Command, ended: Result<Ended, String>, limit: Duration) -> Outcome {
+    match ended {
+        Ok(ended) if ended.success() => Outcome::Ok,
+        Ok(ended @ Ended::TimedOut) => Outcome::Failed(format!("'{}' {}", child::shown(command), packages::how(&ended, limit))),
+        Ok(ended) => Outcome::Failed(packages::how(&ended, limit).trim_start_matches("failed ").to_owned()),
+        Err(why) => Outcome::Failed(why),
     }
 }
 

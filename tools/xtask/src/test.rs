@@ -48,8 +48,14 @@ const STEPS: &[Step] = &[
     }),
     ("loom models", loom),
     ("native tests", native),
-    ("VM lab", |steps, tree| lab::step(steps, &tree.root, &tree.test_binaries(Place::Lab))),
-    ("VM lab from outside", |steps, tree| lab::outside(steps, &tree.test_binaries(Place::Outside))),
+    ("VM lab", |steps, tree| {
+        let (apart, names) = tree.apart(Place::Lab);
+        lab::step(steps, &tree.root, &names, &apart)
+    }),
+    ("VM lab from outside", |steps, tree| {
+        let (apart, names) = tree.apart(Place::Outside);
+        lab::outside(steps, &names, &apart)
+    }),
 ];
 
 /// What the source checks look at.
@@ -66,15 +72,23 @@ impl Tree {
 
     /// Names of the test binaries in tests/ that run at `place`.
     fn test_binaries(&self, place: Place) -> Vec<&str> {
-        self.files
-            .iter()
-            .filter_map(|file| {
-                let path = file.path.strip_prefix("tests/")?;
-                let name = path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))?;
-                let also = place == Place::Lab && says(&file.text, lab::ALSO);
-                (also || Place::of(&file.text) == place).then_some(name)
-            })
-            .collect()
+        self.tests_at(place).map(|(name, _)| name).collect()
+    }
+
+    /// The same, those that run beside the others first.
+    fn apart(&self, place: Place) -> (Vec<&str>, Vec<&str>) {
+        let (apart, names): (Vec<_>, Vec<_>) = self.tests_at(place).partition(|(_, text)| says(text, lab::APART));
+        (apart.into_iter().map(|(name, _)| name).collect(), names.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Names and texts of the test binaries in tests/ that run at `place`.
+    fn tests_at(&self, place: Place) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().filter_map(move |file| {
+            let path = file.path.strip_prefix("tests/")?;
+            let name = path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))?;
+            let also = place == Place::Lab && says(&file.text, lab::ALSO);
+            (also || Place::of(&file.text) == place).then_some((name, file.text.as_str()))
+        })
     }
 }
 
@@ -182,12 +196,17 @@ fn tell(steps: &mut Steps, findings: Vec<Finding>) -> Outcome {
 }
 
 fn tests(steps: &mut Steps, tree: &Tree) -> Outcome {
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);
-    for name in tree.test_binaries(Place::Anywhere) {
-        command.args(["--test", name]);
+    let (apart, names) = tree.apart(Place::Anywhere);
+    let test = |arguments: &[&str], names: &[&str]| {
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
+        command.args(names.iter().flat_map(|name| ["--test", name])).args(["--", "--show-output"]);
+        command
+    };
+    match &apart[..] {
+        [] => steps.tests(&mut test(&["--lib", "--bins"], &names), TESTS),
+        apart => steps.tests_beside(&mut test(&["--lib", "--bins"], &names), test(&[], apart), TESTS),
     }
-    steps.tests(command.args(["--", "--show-output"]), TESTS)
 }
 
 fn loom(steps: &mut Steps, tree: &Tree) -> Outcome {
@@ -236,7 +255,7 @@ mod tests {
         let plain = "//! Anywhere.\n// Needs root\n";
         let native = "//! Real devices.\n//! Needs root; says SKIPPED without.\n";
         let both = "//! Copies. Needs root; also in the VM lab.\n";
-        let lab = "//! Kernels.\n//! Needs the VM lab; says SKIPPED elsewhere.\n";
+        let lab = "//! Kernels.\n//! Needs the VM lab; says SKIPPED elsewhere. Takes its time.\n";
         let files = [
             ("tests/doctor.rs", plain),
             ("tests/veth.rs", native),
@@ -255,6 +274,8 @@ mod tests {
         assert_eq!(tree.test_binaries(Place::Native), ["veth", "kill", "copies"]);
         assert_eq!(tree.test_binaries(Place::Lab), ["copies", "lab"]);
         assert_eq!(tree.test_binaries(Place::Outside), ["pairs"]);
+        assert_eq!(tree.apart(Place::Lab), (vec!["lab"], vec!["copies"]));
+        assert_eq!(tree.apart(Place::Native), (vec![], vec!["veth", "kill", "copies"]));
     }
 
     #[test]

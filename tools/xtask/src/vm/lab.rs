@@ -18,9 +18,11 @@ pub const MARK: &str = "Needs the VM lab";
 pub const STARTS: &str = "Starts guests of the VM lab";
 /// One that runs on the host too says this.
 pub const ALSO: &str = "lso in the VM lab";
+/// One that takes as long as all others says this: it has a guest of its own, beside theirs, or runs beside them.
+pub const APART: &str = "Takes its time";
 
-/// Runs the test programs `names` of the workspace at `root`.
-pub fn step(steps: &mut Steps, root: &Path, names: &[&str]) -> Outcome {
+/// Runs the test programs `names` of the workspace at `root`, and beside them those of `apart`.
+pub fn step(steps: &mut Steps, root: &Path, names: &[&str], apart: &[&str]) -> Outcome {
     if names.is_empty() {
         return Outcome::Nothing(format!("no file in tests/ opens with '{MARK}'"));
     }
@@ -28,31 +30,43 @@ pub fn step(steps: &mut Steps, root: &Path, names: &[&str]) -> Outcome {
         steps.skipped(&format!("the VM lab: {why}"));
         return Outcome::Ok;
     }
-    let build = || {
+    let build = |names: &[&str]| {
         let mut build = cargo();
         build.current_dir(root).args(["test", "--no-run"]).args(names.iter().flat_map(|name| ["--test", name]));
         build
     };
-    match steps.command(&mut build(), BUILD) {
+    match steps.command(&mut build(&[names, apart].concat()), BUILD) {
         Outcome::Ok => {}
         other => return other,
     }
-    let programs = match child::output(build().arg("--message-format=json")) {
-        Ok(text) => executables(&text),
-        Err(why) => return Outcome::Failed(why),
+    let built = |names: &[&str]| {
+        let programs = executables(&child::output(build(names).arg("--message-format=json"))?);
+        match programs.len() == names.len() {
+            true => Ok(programs),
+            false => Err(format!("cargo named {} test programs of {}", programs.len(), names.join(", "))),
+        }
     };
-    if programs.len() != names.len() {
-        return Outcome::Failed(format!("cargo named {} test programs of {}", programs.len(), names.join(", ")));
-    }
     let Ok(this) = std::env::current_exe() else { return Outcome::Failed("this program's own path is not known".into()) };
     let seconds = LIMIT.as_secs().to_string();
     // A little longer than the guest's own limit, which ends with its console. A run that is started over has what is left.
     let limit = LIMIT + Duration::from_secs(120);
-    steps.tests(Command::new(this).args(["vm", "run", "--again", "--timeout", &seconds, "--", &suite(&programs)]), limit)
+    let guest = |names: &[&str]| {
+        let mut guest = Command::new(&this);
+        guest.args(["vm", "run", "--again", "--timeout", &seconds, "--", &suite(&built(names)?)]);
+        Ok::<_, String>(guest)
+    };
+    match (guest(names), apart) {
+        (Err(why), _) => Outcome::Failed(why),
+        (Ok(mut guest), []) => steps.tests(&mut guest, limit),
+        (Ok(mut first), apart) => match guest(apart) {
+            Ok(second) => steps.tests_beside(&mut first, second, limit),
+            Err(why) => Outcome::Failed(why),
+        },
+    }
 }
 
-/// The step "VM lab from outside": test programs of the host that start guests, one after another.
-pub fn outside(steps: &mut Steps, names: &[&str]) -> Outcome {
+/// The step "VM lab from outside": test programs of the host that start guests, one after another, and beside them those of `apart`.
+pub fn outside(steps: &mut Steps, names: &[&str], apart: &[&str]) -> Outcome {
     if names.is_empty() {
         return Outcome::Nothing(format!("no file in tests/ opens with '{STARTS}'"));
     }
@@ -60,9 +74,15 @@ pub fn outside(steps: &mut Steps, names: &[&str]) -> Outcome {
         steps.skipped(&format!("the VM lab: {why}"));
         return Outcome::Ok;
     }
-    let mut command = cargo();
-    command.arg("test").args(names.iter().flat_map(|name| ["--test", name])).args(["--", "--show-output", "--test-threads=1"]);
-    steps.tests(&mut command, BUILD)
+    let test = |names: &[&str]| {
+        let mut command = cargo();
+        command.arg("test").args(names.iter().flat_map(|name| ["--test", name])).args(["--", "--show-output", "--test-threads=1"]);
+        command
+    };
+    match apart {
+        [] => steps.tests(&mut test(names), BUILD),
+        apart => steps.tests_beside(&mut test(names), test(apart), BUILD),
+    }
 }
 
 /// The shell text that runs every program and fails if one did.
