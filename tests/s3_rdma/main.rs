@@ -249,7 +249,8 @@ fn known(metrics: SocketAddr) -> u64 {
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
-    const DENIED: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::known/*"}]}"#;
+    const DENIED: &str = r#"{"Version":"2012-10-17","Statement":[
+        {"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::known/*"}]}"#;
     const TAGS: &[u8] = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
     const ENDS: &[u8] = b"<LifecycleConfiguration><Rule><Filter><Prefix></Prefix></Filter><Status>Enabled</Status><Expiration><Days>9999\
         </Days></Expiration></Rule></LifecycleConfiguration>";

@@ -1,8 +1,8 @@
 //! Answers to GETs that are known: the same words of the same user, about the same version in a bucket that was not changed, have the same
 //! answer, and nothing of what found it need be done again.
 //!
-//! Kept is the answer to a GET of a whole object by its name alone, where nothing decides on it but what is compared: no policy looks at the
-//! time or at where somebody is, no rule tells when the object ends, it has the tags and the list it was put with. The bytes are the
+//! Kept is the answer to a GET of a whole object by its name alone, where nothing decides on it but what is compared: no policy looks at
+//! the time or at where somebody is, no rule tells when the object ends, it has the tags and the list it was put with. The bytes are the
 //! store's: what is kept is the answer's text.
 
 use std::cell::RefCell;
