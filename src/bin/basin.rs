@@ -297,6 +297,9 @@ struct BenchS3 {
     /// The RDMA device for those: soft, soft:udp, soft:shm, or one of the kernel's
     #[arg(long, default_value = "soft", value_name = "RDMA_DEV")]
     rdma: String,
+    /// Objects go by RDMA, requests over HTTP: each names the client's memory (x-amz-rdma-token)
+    #[arg(long)]
+    token: bool,
     /// Never sleep while waiting: the least latency, at 100% of a processor
     #[arg(long)]
     busy: bool,
@@ -616,11 +619,12 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
-    let BenchS3 { endpoint, rdma, busy, operation, size, clients, objects, seconds, bucket, .. } = arguments;
+    let BenchS3 { endpoint, rdma, token, busy, operation, size, clients, objects, seconds, bucket, .. } = arguments;
     let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
     let options = s3::Options {
         endpoint,
         rdma,
+        by_token: token,
         is_busy: busy,
         bucket,
         etag,

@@ -521,9 +521,14 @@ fn the_bench_moves_what_it_says() {
         return;
     }
     let server = Server::start(1);
-    for (size, operation) in [("4K", "mixed"), ("100K", "mixed")] {
+    for (scheme, size, operation, by) in [
+        ("rdma", "4K", "mixed", None),
+        ("rdma", "100K", "mixed", None),
+        ("http", "100K", "mixed", Some("--token")),
+        ("http", "3M", "get", Some("--token")),
+    ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_basin"));
-        command.args(["bench", "s3", &format!("rdma://{}", server.address), "--size", size, "--operation", operation]);
+        command.args(["bench", "s3", &format!("{scheme}://{}", server.address), "--size", size, "--operation", operation]).args(by);
         command.args(["--clients", "3", "--objects", "5", "--seconds", "1", "--check", "--json"]);
         command.env("AWS_ACCESS_KEY_ID", "KEYOFMAIN").env("AWS_SECRET_ACCESS_KEY", "the secret of main/+=");
         let output = command.output().unwrap();

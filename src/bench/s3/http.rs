@@ -7,6 +7,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::socket::TcpStream;
 use crate::mem::{Ledger, Run, Slab};
+use crate::s3::rdma::connect::REPLY;
 use crate::wire::http::answer::{Answer, AnswerFraming};
 
 /// Bytes received at once.
@@ -62,6 +63,38 @@ impl Client {
     }
 
     async fn exchange_in_time(&mut self, head: &[u8], body: &[u8], wanted: Option<&[u8]>) -> Result<()> {
+        let (answer, length) = self.answer_to(head, body).await?;
+        if answer.status() != 200 {
+            return Err(self.refused(answer.status(), length).await);
+        }
+        if let Some(wanted) = wanted
+            && length != wanted.len() as u64
+        {
+            return Err(self.wrong(format!("{length} bytes instead of {}", wanted.len())));
+        }
+        self.receive(length, wanted.filter(|_| self.load.options.check)).await
+    }
+
+    /// Sends a request whose body, or that of its answer, goes by RDMA.
+    pub async fn exchange_by_token(&mut self, head: &[u8]) -> Result<()> {
+        let core = self.load.core.clone();
+        let exchange = async {
+            let (answer, length) = self.answer_to(head, &[]).await?;
+            match (answer.status(), answer.text(REPLY)) {
+                (200, Some("200")) | (206, Some("206")) if length == 0 => Ok(()),
+                (200 | 206, reply) => {
+                    let reply = reply.unwrap_or("nothing").to_owned();
+                    self.receive(length, None).await?;
+                    Err(self.wrong(format!("{length} bytes over HTTP, and said {reply} of RDMA")))
+                }
+                (status, _) => Err(self.refused(status, length).await),
+            }
+        };
+        core.timeout(PATIENCE, exchange).await.map_err(Error::from)?
+    }
+
+    /// Sends a request; the head of the answer, and how long its body is.
+    async fn answer_to(&mut self, head: &[u8], body: &[u8]) -> Result<(Answer, u64)> {
         self.tcp.write_pieces(&[head, body]).await?;
         let answer = loop {
             match Answer::parse(self.tcp.pending(), false).map_err(|bad| self.wrong(bad))? {
@@ -75,20 +108,11 @@ impl Client {
                 None => {}
             }
         };
-        let length = match answer.framing() {
-            AnswerFraming::None => 0,
-            AnswerFraming::Length(length) => length,
-            AnswerFraming::Chunked | AnswerFraming::Close => return Err(self.wrong("a body whose length it does not say")),
-        };
-        if answer.status() != 200 {
-            return Err(self.refused(answer.status(), length.min(DOCUMENT_MAX) as usize).await);
+        match answer.framing() {
+            AnswerFraming::None => Ok((answer, 0)),
+            AnswerFraming::Length(length) => Ok((answer, length)),
+            AnswerFraming::Chunked | AnswerFraming::Close => Err(self.wrong("a body whose length it does not say")),
         }
-        if let Some(wanted) = wanted
-            && length != wanted.len() as u64
-        {
-            return Err(self.wrong(format!("{length} bytes instead of {}", wanted.len())));
-        }
-        self.receive(length, wanted.filter(|_| self.load.options.check)).await
     }
 
     /// Receives a body, and compares it where that is wanted.
@@ -110,7 +134,8 @@ impl Client {
     }
 
     /// What an answer with another status says.
-    async fn refused(&mut self, status: u16, length: usize) -> Error {
+    async fn refused(&mut self, status: u16, length: u64) -> Error {
+        let length = length.min(DOCUMENT_MAX) as usize;
         while self.tcp.pending().len() < length && matches!(self.tcp.more().await, Ok(1..)) {}
         let length = length.min(self.tcp.pending().len());
         let document = String::from_utf8_lossy(&self.tcp.pending()[..length]).into_owned();

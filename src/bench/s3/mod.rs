@@ -1,4 +1,4 @@
-//! Puts and gets of objects, over HTTP or RDMA, by many clients from one core: a load for any server of S3.
+//! Puts and gets of objects, over HTTP or RDMA or both, by many clients from one core: a load for any server of S3.
 //!
 //! A client is a task with a connection or a queue pair, and has one request under way. Requests over HTTP are signed by version 4
 //! (`UNSIGNED-PAYLOAD`) before they are sent, and sent again as they are until the signature is old: a client's processor is not to be what
@@ -7,6 +7,7 @@
 
 mod http;
 mod native;
+mod token;
 
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -63,6 +64,8 @@ pub struct Options {
     pub endpoint: String,
     /// The RDMA device for that: `soft`, or one of the kernel's.
     pub rdma: String,
+    /// Whether objects go by RDMA though requests go over HTTP: each names memory of this core.
+    pub by_token: bool,
     /// Whether the core looks for work without a pause.
     pub is_busy: bool,
     /// The bucket, which is made if it is not there.
@@ -197,14 +200,20 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(Error::new(ErrorKind::Usage, what));
     }
     let address = resolve(&options.endpoint)?;
-    let device = options.endpoint.starts_with(RDMA).then(|| options.rdma.parse::<RdmaName>()).transpose()?;
-    if device.is_some() && options.size_bytes > RUN_MAX {
+    let is_native = options.endpoint.starts_with(RDMA);
+    if is_native && options.by_token {
+        let what = format!("tokens at {}: they are fields of requests over HTTP", options.endpoint);
+        return Err(Error::new(ErrorKind::Usage, what).remedy("name the server as http://host:port"));
+    }
+    let device = (is_native || options.by_token).then(|| options.rdma.parse::<RdmaName>()).transpose()?;
+    if is_native && options.size_bytes > RUN_MAX {
         let what = format!("objects of {} bytes over RDMA: {RUN_MAX} at most", options.size_bytes);
         return Err(Error::new(ErrorKind::Usage, what).remedy("longer ones go over HTTP"));
     }
     let poll = if options.is_busy { PollMode::Busy } else { PollMode::Adaptive };
     let core = Core::new(CoreConfig { cpu: options.cpu, poll, ..CoreConfig::default() })?;
     let client_bytes = match device {
+        Some(_) if options.by_token => u64::from(http::RECEIVE_BYTES) + 2 * RUN_MAX,
         Some(_) => MESSAGES_BYTES + options.size_bytes.next_power_of_two(),
         None => u64::from(http::RECEIVE_BYTES),
     };
@@ -248,6 +257,7 @@ async fn measure(load: &Rc<Load>, slab: &Slab, ground: Option<&Ground>) -> Resul
     let mut clients = Vec::new();
     for _ in 0..load.options.clients {
         clients.push(match ground {
+            Some(ground) if load.options.by_token => Client::Token(Box::new(token::Client::connect(load, ground, slab).await?)),
             Some(ground) => Client::Native(Box::new(native::Client::connect(load, ground, slab).await?)),
             None => Client::Http(http::Client::connect(load, slab).await?),
         });
@@ -354,7 +364,12 @@ impl Load {
 
     /// The bytes of an object.
     fn bytes(&self, number: u64) -> &[u8] {
-        &self.pattern[(number % SHIFTS) as usize..][..self.options.size_bytes as usize]
+        &self.pattern[self.shift(number)..][..self.options.size_bytes as usize]
+    }
+
+    /// Where they begin in the pattern.
+    fn shift(&self, number: u64) -> usize {
+        (number % SHIFTS) as usize
     }
 }
 
@@ -362,6 +377,7 @@ impl Load {
 enum Client {
     Http(http::Client),
     Native(Box<native::Client>),
+    Token(Box<token::Client>),
 }
 
 impl Client {
@@ -395,6 +411,7 @@ impl Client {
         match self {
             Client::Http(client) => client.again().await,
             Client::Native(client) => client.again().await,
+            Client::Token(client) => client.again().await,
         }
     }
 
@@ -402,6 +419,7 @@ impl Client {
         match self {
             Client::Http(client) => client.make_bucket().await,
             Client::Native(client) => client.make_bucket().await,
+            Client::Token(client) => client.make_bucket().await,
         }
     }
 
@@ -409,6 +427,7 @@ impl Client {
         match self {
             Client::Http(client) => client.put(number).await,
             Client::Native(client) => client.put(number).await,
+            Client::Token(client) => client.put(number).await,
         }
     }
 
@@ -416,6 +435,7 @@ impl Client {
         match self {
             Client::Http(client) => client.get(number).await,
             Client::Native(client) => client.get(number).await,
+            Client::Token(client) => client.get(number).await,
         }
     }
 }
@@ -453,6 +473,7 @@ mod tests {
         Options {
             endpoint,
             rdma: "soft".into(),
+            by_token: false,
             is_busy: false,
             bucket: "bucket".into(),
             etag: None,

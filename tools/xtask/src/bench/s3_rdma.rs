@@ -1,5 +1,5 @@
-//! `basin serve` by requests that are SENDs beside the same server over HTTP: the server on processor 0, `basin bench s3` with one request
-//! under way on the last one.
+//! `basin serve` by requests that are SENDs, and by those over HTTP whose bytes go by RDMA, beside the same server over HTTP alone: the server
+//! on processor 0, `basin bench s3` with one request under way on the last one.
 //!
 //! Each run has a server of its own, for one that never sleeps would take the processor from another. Those come by turns, in both orders.
 
@@ -18,37 +18,62 @@ struct Way {
     name: &'static str,
     /// The RDMA device of the client; HTTP without one.
     rdma: Option<&'static str>,
+    /// Whether requests go over HTTP, and only their bytes by RDMA.
+    by_token: bool,
     /// Whether both ends never sleep.
     is_busy: bool,
 }
 
-/// The first is what the others are held against.
-const WAYS: [Way; 5] = [
-    Way { name: "native, soft:shm, both ends busy", rdma: Some("soft"), is_busy: true },
-    Way { name: "native, soft:udp, both ends busy", rdma: Some("soft:udp"), is_busy: true },
-    Way { name: "native, soft:shm", rdma: Some("soft"), is_busy: false },
-    Way { name: "HTTP, both ends busy", rdma: None, is_busy: true },
-    Way { name: "HTTP", rdma: None, is_busy: false },
-];
-const NATIVE: usize = 0;
-const HTTP: usize = 4;
+const fn way(name: &'static str, rdma: Option<&'static str>, by_token: bool, is_busy: bool) -> Way {
+    Way { name, rdma, by_token, is_busy }
+}
+
+const NATIVE_BUSY: Way = way("native, soft:shm, both ends busy", Some("soft"), false, true);
+const NATIVE_UDP: Way = way("native, soft:udp, both ends busy", Some("soft:udp"), false, true);
+const NATIVE: Way = way("native, soft:shm", Some("soft"), false, false);
+const TOKEN: Way = way("tokens, soft:shm", Some("soft"), true, false);
+const HTTP_BUSY: Way = way("HTTP, both ends busy", None, false, true);
+/// As a user has it.
+const HTTP: Way = way("HTTP", None, false, false);
+
+/// What is to hold of two ways of a case.
+enum Bound {
+    /// The p50 and p99 of the first, in µs, at most.
+    Latency(usize, f64, f64),
+    /// So many times the p50 of the first is that of the second, at least; without a number that is only told.
+    Times(usize, usize, Option<f64>),
+    /// Processor time of both ends for each GB: the first's is at most this part of the second's.
+    Processor(usize, usize, f64),
+    /// Requests a second: the first has no fewer than the second.
+    Rate(usize, usize),
+}
 
 /// One comparison.
 struct Case {
     name: &'static str,
     operation: &'static str,
     bytes: u64,
-    /// What p50 and p99 of the native mode must be at most, in µs.
-    most_us: Option<(f64, f64)>,
-    /// How many times that of the native mode the p50 of HTTP must be.
-    times: Option<f64>,
+    ways: &'static [Way],
+    bounds: &'static [Bound],
 }
 
-const CASES: [Case; 4] = [
-    Case { name: "get-4k", operation: "get", bytes: 4096, most_us: Some((3.0, 5.0)), times: Some(18.0) },
-    Case { name: "put-4k", operation: "put", bytes: 4096, most_us: None, times: None },
-    Case { name: "get-1m", operation: "get", bytes: MIB, most_us: None, times: None },
-    Case { name: "put-1m", operation: "put", bytes: MIB, most_us: None, times: None },
+const ALL: &[Way] = &[NATIVE_BUSY, NATIVE_UDP, NATIVE, HTTP_BUSY, HTTP];
+const BY_TOKEN: &[Way] = &[TOKEN, HTTP];
+const NO_WORSE: &[Bound] = &[Bound::Rate(0, 1), Bound::Processor(0, 1, 1.0)];
+const CASES: [Case; 7] = [
+    Case {
+        name: "get-4k",
+        operation: "get",
+        bytes: 4096,
+        ways: ALL,
+        bounds: &[Bound::Latency(0, 3.0, 5.0), Bound::Times(0, 4, Some(18.0)), Bound::Times(0, 3, None), Bound::Times(2, 4, None)],
+    },
+    Case { name: "put-4k", operation: "put", bytes: 4096, ways: ALL, bounds: &[Bound::Times(0, 4, None)] },
+    Case { name: "get-1m", operation: "get", bytes: MIB, ways: ALL, bounds: &[Bound::Times(0, 4, None), Bound::Processor(2, 4, 0.3)] },
+    Case { name: "put-1m", operation: "put", bytes: MIB, ways: ALL, bounds: &[Bound::Times(0, 4, None), Bound::Processor(2, 4, 0.3)] },
+    Case { name: "token-get-1m", operation: "get", bytes: MIB, ways: BY_TOKEN, bounds: NO_WORSE },
+    Case { name: "token-put-1m", operation: "put", bytes: MIB, ways: BY_TOKEN, bounds: NO_WORSE },
+    Case { name: "token-get-16m", operation: "get", bytes: 16 * MIB, ways: BY_TOKEN, bounds: NO_WORSE },
 ];
 
 /// Prints a table for each case chosen; whether all bounds were met.
@@ -84,11 +109,13 @@ fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, seconds: u32) -> 
     };
     let server = Server::start(&mut server, free_port()?)?;
     let mut client = measure::pinned(basin);
-    let scheme = if way.rdma.is_some() { "rdma" } else { "http" };
+    let scheme = if way.rdma.is_some() && !way.by_token { "rdma" } else { "http" };
     client.args(["bench", "s3", &format!("{scheme}://{}", server.address), "--operation", case.operation, "--clients", "1"]);
     client.args(["--size", &case.bytes.to_string(), "--seconds", &seconds.to_string(), "--server", &server.id().to_string(), "--json"]);
     client.args(way.rdma.iter().flat_map(|device| ["--rdma", *device]));
-    client.args(way.is_busy.then_some("--busy"));
+    client.args(way.is_busy.then_some("--busy")).args(way.by_token.then_some("--token"));
+    // What is put first is to fit into the server's cache.
+    client.args((case.bytes > MIB).then_some("--objects=8"));
     client.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", SECRET_KEY).env("AWS_REGION", "us-east-1");
     let report = measure::json(&measure::run(&mut client, Duration::from_secs(seconds.into()) + SLACK)?)?;
     let told = |path| number(&report, path);
@@ -102,26 +129,54 @@ fn compare(case: &Case, basin: &Path, place: &Path, options: &Options) -> Result
         "### {}: {} of {} bytes, one at a time, {} rounds of {seconds} s each\n",
         case.name, case.operation, case.bytes, options.pairs
     );
-    let each = WAYS.each_ref().map(|way| move || measure(case, way, basin, place, seconds));
+    let each: Vec<_> = case.ways.iter().map(|way| move || measure(case, way, basin, place, seconds)).collect();
     let sides: Vec<Side> = each.iter().map(|side| side as Side).collect();
     let rounds = rounds(options.pairs, &sides)?;
-    println!("| median (min – max) | p50 µs | p99 µs | requests/s | server's CPU µs | client's CPU µs |");
-    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
-    for (at, way) in WAYS.iter().enumerate() {
+    // Seconds of a processor for each GB, at both ends.
+    let processor = |round: &[f64]| (round[3] + round[4]) * 1e3 / case.bytes as f64;
+    println!("| median (min – max) | p50 µs | p99 µs | requests/s | server's CPU µs | client's CPU µs | CPU s/GB |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for (at, way) in case.ways.iter().enumerate() {
         let of = |metric: usize, digits| Spread::of(&rounds.iter().map(|round| round[at][metric]).collect::<Vec<_>>()).show(digits);
-        println!("| {} | {} | {} | {} | {} | {} |", way.name, of(0, 1), of(1, 1), of(2, 0), of(3, 1), of(4, 1));
+        let processor = Spread::of(&rounds.iter().map(|round| processor(&round[at])).collect::<Vec<_>>()).show(2);
+        println!("| {} | {} | {} | {} | {} | {} | {processor} |", way.name, of(0, 1), of(1, 1), of(2, 0), of(3, 1), of(4, 1));
     }
     println!();
-    let median = |metric: usize| Spread::of(&rounds.iter().map(|round| round[NATIVE][metric]).collect::<Vec<_>>()).median;
     let mut met = true;
-    if let Some((p50, p99)) = case.most_us {
-        for (name, found, most) in [("p50", median(0), p50), ("p99", median(1), p99)] {
-            println!("{name} of {}: {found:.1} µs, wanted ≤ {most}: {}", WAYS[NATIVE].name, verdict(found <= most));
-            met &= found <= most;
+    let mut tell = |what: String, wanted: Option<(String, bool)>| {
+        let wanted = wanted.map_or_else(String::new, |(wanted, is_met)| {
+            met &= is_met;
+            format!(", wanted {wanted}: {}", verdict(is_met))
+        });
+        println!("{what}{wanted}");
+    };
+    let ratio = |of: &dyn Fn(&[Vec<f64>]) -> f64| Spread::of(&rounds.iter().map(|round| of(round)).collect::<Vec<_>>());
+    for bound in case.bounds {
+        match *bound {
+            Bound::Latency(way, p50, p99) => {
+                for (at, name, most) in [(0, "p50", p50), (1, "p99", p99)] {
+                    let found = ratio(&|round| round[way][at]).median;
+                    tell(format!("{name} of {}: {found:.1} µs", case.ways[way].name), Some((format!("≤ {most}"), found <= most)));
+                }
+            }
+            Bound::Times(first, second, least) => {
+                let times = ratio(&|round| round[second][0] / round[first][0]);
+                let what = format!("The p50 of {} is {} times that of {}", case.ways[second].name, times.show(2), case.ways[first].name);
+                tell(what, least.map(|least| (format!("≥ {least}"), times.median >= least)));
+            }
+            Bound::Processor(first, second, most) => {
+                let part = ratio(&|round| processor(&round[first]) / processor(&round[second]));
+                let what = format!("CPU of {}: {} of that of {}", case.ways[first].name, part.show(2), case.ways[second].name);
+                tell(what, Some((format!("≤ {most}"), part.median <= most)));
+            }
+            Bound::Rate(first, second) => {
+                let times = ratio(&|round| round[first][2] / round[second][2]);
+                let what =
+                    format!("Requests a second of {}: {} times those of {}", case.ways[first].name, times.show(2), case.ways[second].name);
+                tell(what, Some(("≥ 1".into(), times.median >= 1.0)));
+            }
         }
     }
-    let times = Spread::of(&rounds.iter().map(|round| round[HTTP][0] / round[NATIVE][0]).collect::<Vec<_>>());
-    let wanted = case.times.map_or_else(String::new, |least| format!(", wanted ≥ {least}: {}", verdict(times.median >= least)));
-    println!("The p50 of HTTP is {} times that{wanted}\n", times.show(2));
-    Ok(met && case.times.is_none_or(|least| times.median >= least))
+    println!();
+    Ok(met)
 }
