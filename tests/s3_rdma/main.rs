@@ -264,6 +264,8 @@ async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr
     };
     // The same twice and, where it is to be known, known the second time: the answer, but for its number.
     let twice = async |native: &Native, target: &str, is_known: bool| {
+        // What is there now is in memory, by other words.
+        ask(native, Method::Get, target, "", Some(room(ground, 8192))).await;
         let before = known(metrics);
         let mut answers = Vec::new();
         for _ in 0..3 {
