@@ -301,6 +301,15 @@ async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr
             let short = ask(&native, Method::Get, &path, "x-amz-checksum-mode: enabled\r\n", Some(room(ground, 100))).await;
             assert_eq!((short.status, short.bytes), (413, 4096));
         }
+        // What may be answered otherwise another time is found each time.
+        let before = known(metrics);
+        for (query, fields) in [("", "if-none-match: \"other\"\r\n"), ("", "x-other: 1\r\n"), ("?response-expires=never", "")] {
+            for _ in 0..2 {
+                let got = ask(&native, Method::Get, &format!("{path}{query}"), fields, Some(room(ground, 8192))).await;
+                assert!(got.status == 200 && got.bytes() == one);
+            }
+        }
+        assert_eq!(known(metrics), before);
         // The object changes.
         change("PUT", &path, &[("x-amz-meta-of", "two")], &two).await;
         let (status, fields, body) = twice(&native, &path, true).await;
@@ -317,6 +326,8 @@ async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr
     // The bucket changes.
     change("PUT", "/known?policy", &[], DENIED.as_bytes()).await;
     assert_eq!(twice(&native, "/known/a", false).await.0, 403);
+    change("PUT", "/known?policy", &[], DENIED.replace("s3:GetObject", "s3:PutObjectAcl").as_bytes()).await;
+    assert_eq!(twice(&native, "/known/a", false).await.0, 200, "where there is a policy, each is judged");
     change("DELETE", "/known?policy", &[], b"").await;
     assert_eq!(twice(&native, "/known/a", true).await.0, 200);
     change("PUT", "/known?lifecycle", &[], ENDS).await;
