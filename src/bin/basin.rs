@@ -303,6 +303,9 @@ struct BenchS3 {
     /// Never sleep while waiting: the least latency, at 100% of a processor
     #[arg(long)]
     busy: bool,
+    /// Sleep at once while waiting, as a program does that reads from a socket
+    #[arg(long, conflicts_with = "busy")]
+    blocking: bool,
     /// What clients do; what they get they put first
     #[arg(long, value_enum, default_value = "get")]
     operation: S3Operation,
@@ -619,13 +622,14 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
-    let BenchS3 { endpoint, rdma, token, busy, operation, size, clients, objects, seconds, bucket, .. } = arguments;
+    let BenchS3 { endpoint, rdma, token, busy, blocking, operation, size, clients, objects, seconds, bucket, .. } = arguments;
     let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
     let options = s3::Options {
         endpoint,
         rdma,
         by_token: token,
         is_busy: busy,
+        is_blocking: blocking,
         bucket,
         etag,
         key: (access_key, secret_key),

@@ -68,6 +68,8 @@ pub struct Options {
     pub by_token: bool,
     /// Whether the core looks for work without a pause.
     pub is_busy: bool,
+    /// Whether it sleeps whenever it has none, as clients do that read from a socket.
+    pub is_blocking: bool,
     /// The bucket, which is made if it is not there.
     pub bucket: String,
     /// What `x-basin-etag` says when it is made.
@@ -211,7 +213,9 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(Error::new(ErrorKind::Usage, what).remedy("longer ones go over HTTP"));
     }
     let poll = if options.is_busy { PollMode::Busy } else { PollMode::Adaptive };
-    let core = Core::new(CoreConfig { cpu: options.cpu, poll, ..CoreConfig::default() })?;
+    let usual = CoreConfig::default();
+    let spin = if options.is_blocking { Nanos::ZERO } else { usual.spin };
+    let core = Core::new(CoreConfig { cpu: options.cpu, poll, spin, ..usual })?;
     let client_bytes = match device {
         Some(_) if options.by_token => u64::from(http::RECEIVE_BYTES) + 2 * RUN_MAX,
         Some(_) => MESSAGES_BYTES + options.size_bytes.next_power_of_two(),
@@ -475,6 +479,7 @@ mod tests {
             rdma: "soft".into(),
             by_token: false,
             is_busy: false,
+            is_blocking: false,
             bucket: "bucket".into(),
             etag: None,
             key: ("key".into(), "secret".into()),
