@@ -1,5 +1,5 @@
-//! `basin serve` by requests that are SENDs, and by those over HTTP whose bytes go by RDMA, beside the same server over HTTP alone: the server
-//! on processor 0, `basin bench s3` with one request under way on the last one.
+//! `basin serve` by requests that are SENDs, and by those over HTTP whose bytes go by RDMA, beside the same server over HTTP alone: it on
+//! processor 0, `basin bench s3` with one request under way on the last one.
 //!
 //! Each run has a server of its own, for one that never sleeps would take the processor from another. Those come by turns, in both orders.
 
