@@ -501,7 +501,10 @@ pub fn own_user(path: &Path, rng: &mut Rng) -> Result<OwnUser> {
             let text = format!("access_key = \"{}\"\nsecret_key = \"{}\"\n", kept.access_key, kept.secret_key);
             (kept, Some(text))
         }
-        Err(error) => return Err(Error::io(format!("reading {shown}"), &error)),
+        Err(error) => {
+            let error = Error::io(format!("reading the key kept in {shown}"), &error);
+            return Err(error.remedy("run as its owner, or name users in a configuration file: basin serve --config FILE"));
+        }
     };
     Ok(OwnUser { user: administrator(&kept.access_key, &kept.secret_key), path: path.into(), new })
 }
@@ -514,7 +517,10 @@ impl OwnUser {
     pub fn keep(&self) -> Result<String> {
         let shown = self.path.display();
         if let Some(text) = &self.new {
-            write_secret(&self.path, text).map_err(|error| Error::io(format!("writing {shown}"), &error))?;
+            write_secret(&self.path, text).map_err(|error| {
+                let error = Error::io(format!("keeping a new key in {shown}"), &error);
+                error.remedy("give it room where this user may write, or name users in a configuration file: basin serve --config FILE")
+            })?;
         }
         Ok(format!("access key {}, secret in {shown}", self.user.access_keys[0].access_key))
     }
@@ -526,13 +532,17 @@ fn letters(rng: &mut Rng, count: usize) -> String {
     (0..count).map(|_| char::from(LETTERS[rng.below(32) as usize])).collect()
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a file that nobody else may read; a part of it is not left behind.
 fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // What is wrong with the file system was found, and is told.
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 #[cfg(test)]

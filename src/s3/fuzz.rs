@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use super::access::policy::Policy;
 use super::auth::{Config, Secret, Verifier};
 use super::error::S3Error;
+use super::rdma::connect::Terms;
 use super::request::{Arrival, Request};
 use super::route::route;
 use super::xml::acl::AccessControlPolicy;
@@ -25,7 +26,7 @@ use crate::wire::http::date;
 use crate::wire::http::form::{Form, Part};
 use crate::wire::http::head::Head;
 use crate::wire::s3::frame;
-use crate::wire::s3::token::Token;
+use crate::wire::s3::token::{Endpoint, SessionId, Token, parse_psn};
 
 /// When requests are judged: a second that documentation signs its examples in.
 const NOW_MS: u64 = 1_369_353_600_000;
@@ -128,7 +129,7 @@ pub fn document(bytes: &[u8]) {
     }
 }
 
-/// A message of RDMA's native mode, and a token.
+/// A message of RDMA's native mode, and what fields of connecting hold.
 pub fn message(bytes: &[u8]) {
     let mut written = vec![0; bytes.len()];
     let mut rest = bytes;
@@ -145,6 +146,10 @@ pub fn message(bytes: &[u8]) {
     }
     if let Ok(text) = str::from_utf8(bytes) {
         let _ = Token::parse(text);
+        let _ = (Terms::parse(text), parse_psn(text), SessionId::parse(text));
+        if let Ok(end) = Endpoint::parse(text) {
+            assert!(Endpoint::parse(&end.encode()).ok() == Some(end));
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use super::metrics::counters::Counters;
 use super::metrics::listener::{self, Watched};
 use super::metrics::page::Sources;
 use super::rdma::Rdma;
+use super::rdma::once::Taken;
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
 use crate::base::{Error, Nanos, Result, Rng};
@@ -49,7 +50,10 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     let device = match &config.store.device {
         Some(device) => device.clone(),
         None => {
-            std::fs::create_dir_all(PLACE).map_err(|error| Error::io(format!("making the directory {PLACE}"), &error))?;
+            std::fs::create_dir_all(PLACE).map_err(|error| {
+                let error = Error::io(format!("making the directory {PLACE} here for the store"), &error);
+                error.remedy("go to a directory where this user may write, or say where the store is: basin serve PATH")
+            })?;
             Path::new(PLACE).join("store.img")
         }
     };
@@ -106,6 +110,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         own,
         identity,
         counters: (0..cores).map(|_| Arc::default()).collect(),
+        taken: Arc::default(),
         dropped: logging.dropped(),
         began_s: unix_now_ns() as f64 / 1e9,
         say,
@@ -187,6 +192,8 @@ struct Front {
     /// Of HTTPS, where that is served.
     identity: Option<Arc<Identity>>,
     counters: Arc<[Arc<Counters>]>,
+    /// Requests that have made queue pairs.
+    taken: Arc<Taken>,
     dropped: tracing_appender::non_blocking::ErrorCounter,
     began_s: f64,
     say: fn(&str),
@@ -203,7 +210,10 @@ impl Front {
         let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
         let rdma = open_rdma(&core, &store, &self.config)?;
-        let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
+        if let Some(rdma) = &rdma {
+            counters.rdma.set(rdma.hca().refusals()).expect("a core opens its device once");
+        }
+        let shared = Rc::new(Shared::new(service, domains, rdma.clone(), self.taken.clone(), first_id));
         let connections = Connections::new(counters.clone());
         let most = http.connections / store.cores();
         if rdma.is_some() && self.config.rdma.port != 0 {
@@ -219,6 +229,7 @@ impl Front {
         if let Some(rdma) = &rdma {
             core.spawn(rdma.clone().expire());
             core.spawn(rdma.clone().heed());
+            core.spawn(rdma.clone().tell_refused());
         }
         let watching = if store.core() == 0 { self.begin(&core, &store)? } else { None };
         // One core does it for all.

@@ -10,8 +10,8 @@ const STARTED: Duration = Duration::from_secs(60);
 
 /// How long a script may run: several times what the longest needs.
 const SCRIPT_SECONDS: &str = "420";
-/// With files of 5 GiB.
-const FULL_DAY_SECONDS: &str = "4000";
+/// With files of 5 GiB, or as many operations as somebody has asked for.
+const LONG_SECONDS: &str = "7200";
 
 const MAIN_ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// What stands behind the name of a bucket in a host.
@@ -75,7 +75,9 @@ impl Server {
     /// As from a shell with the usual limit of descriptors: more connections than that are the server's own business.
     fn run(config: &Path, variables: &[(String, String)]) -> Child {
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -S -n 1024 && exec \"$0\" serve --config \"$1\"", env!("CARGO_BIN_EXE_basin")]).arg(config);
+        // Its log goes where `SERVER_LOG` says.
+        let script = "ulimit -S -n 1024; [ -z \"$SERVER_LOG\" ] || exec 2>>\"$SERVER_LOG\"; exec \"$0\" serve --config \"$1\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_basin")]).arg(config);
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
     }
@@ -134,7 +136,7 @@ impl Drop for Server {
 /// A command that ends with an error before it holds everything up.
 pub fn bounded(program: &Path) -> Command {
     let mut command = Command::new("timeout");
-    let seconds = if is_full_day() { FULL_DAY_SECONDS } else { SCRIPT_SECONDS };
+    let seconds = if is_full_day() || std::env::var_os("BASIN_SOAK").is_some() { LONG_SECONDS } else { SCRIPT_SECONDS };
     command.args(["--kill-after=5", seconds]).arg(program);
     command
 }

@@ -47,6 +47,7 @@ AREAS = [
     "anonymous",
     "presigned",
     "signatures",
+    "connecting",
     "lifecycle",
     "protocol",
     "malformed",

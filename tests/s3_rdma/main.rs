@@ -5,6 +5,10 @@
 #[allow(dead_code, reason = "tests/s3 does more with it")]
 mod server;
 
+mod guesses;
+mod hidden;
+mod killed;
+
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -232,7 +236,7 @@ fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
         return;
     }
     // Of two cores each has half of the names.
-    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let metrics = free_address();
     let server = Server::start_at(2, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
     let address = server.address;
     client("soft", async move |ground| known_answers(&ground, address, metrics).await);
@@ -240,12 +244,22 @@ fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
 
 /// How many answers a server has known.
 fn known(metrics: SocketAddr) -> u64 {
+    metric(metrics, "basin_s3_known_answers_total")
+}
+
+/// What a server tells of that name and those labels.
+fn metric(metrics: SocketAddr, name: &str) -> u64 {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: basin\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    let line = page.lines().find_map(|line| line.strip_prefix("basin_s3_known_answers_total ")).unwrap();
-    line.parse().unwrap()
+    let told = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    told.unwrap_or_else(|| panic!("{name} is not told")).parse().unwrap()
+}
+
+/// A port that is free now, and is asked for again at once.
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {

@@ -64,6 +64,9 @@ fn reserve(file: &File, from: u64, to: u64) -> std::io::Result<()> {
     }
 }
 
+/// What makes less large.
+const SMALLER: &str = "ask for a smaller size: --size of a store, --disk-size of unified-rdma-test";
+
 fn explain(error: &std::io::Error, path: &Path, from: u64, to: u64) -> Error {
     let what = format!("making {} {} large", path.display(), human_bytes(to));
     let explained = Error::io(what, error);
@@ -72,10 +75,10 @@ fn explain(error: &std::io::Error, path: &Path, from: u64, to: u64) -> Error {
             let room = free_bytes(path).map_or(String::new(), |free| format!(", and {} are free", human_bytes(free)));
             explained
                 .with_kind(ErrorKind::Unavailable)
-                .remedy(format!("the file system is full: {} more are needed{room}; ask for a smaller --disk-size", human_bytes(to - from)))
+                .remedy(format!("the file system is full: {} more are needed{room}; free some, or {SMALLER}", human_bytes(to - from)))
         }
-        Some(libc::EFBIG) => explained.remedy("larger than the file system or ulimit -f allows: ask for a smaller --disk-size"),
-        Some(libc::EDQUOT) => explained.remedy("the user's disk quota is used up: ask for a smaller --disk-size"),
+        Some(libc::EFBIG) => explained.remedy(format!("larger than the file system or ulimit -f allows: {SMALLER}")),
+        Some(libc::EDQUOT) => explained.remedy(format!("the user's disk quota is used up: {SMALLER}")),
         _ => explained,
     }
 }

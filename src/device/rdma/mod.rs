@@ -30,6 +30,7 @@ pub mod name;
 pub mod port;
 pub mod qp;
 pub mod raw;
+pub mod refusals;
 mod slots;
 mod soft;
 pub mod srq;
@@ -41,6 +42,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,7 @@ pub use endpoint::QpEndpoint;
 pub use name::RdmaName;
 pub use qp::{Address, Change, Qp, Received, Remote};
 pub use raw::{RawConfig, RawQp};
+pub use refusals::Refusals;
 pub use srq::Srq;
 pub use strays::Strays;
 
@@ -519,5 +522,10 @@ impl Hca {
     /// Frames dropped because they were damaged or malformed. A NIC counts its own.
     pub fn frames_dropped(&self) -> u64 {
         on!(&self.backend, hca => hca.borrow().frames_dropped())
+    }
+
+    /// What it refuses, for any thread to read.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        on!(&self.backend, hca => hca.borrow().refusals())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::account::{self, Account, Outgoing};
 use super::stream::Stream;
@@ -13,6 +14,7 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::rdma::hipobj::{self, Transfers};
 use crate::s3::rdma::native::Native;
+use crate::s3::rdma::once::{self, Taken};
 use crate::s3::rdma::{Rdma, connect, token};
 use crate::s3::request::{Arrival, Request};
 use crate::s3::service::{Sender, Service, told};
@@ -37,6 +39,8 @@ pub struct Shared {
     pub rdma: Option<Rdma>,
     /// Transfers that clients have prepared there.
     pub transfers: Rc<Transfers>,
+    /// Requests that have made queue pairs, on all cores.
+    taken: Arc<Taken>,
     /// The number of the next request; of each core its own.
     pub next_id: Cell<u64>,
     /// The date as of this second, written once a second.
@@ -47,12 +51,13 @@ pub struct Shared {
 
 impl Shared {
     /// For the connections of a core, whose requests are numbered from `first_id` on.
-    pub fn new(service: Service, domains: Vec<Box<str>>, rdma: Option<Rdma>, first_id: u64) -> Shared {
+    pub fn new(service: Service, domains: Vec<Box<str>>, rdma: Option<Rdma>, taken: Arc<Taken>, first_id: u64) -> Shared {
         Shared {
             service,
             domains,
             rdma,
             transfers: Rc::default(),
+            taken,
             next_id: Cell::new(first_id),
             date: Cell::new((u64::MAX, [b' '; 29])),
             is_draining: Cell::new(false),
@@ -191,7 +196,7 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
             let answer = match request.head.path() {
                 connect::CONNECT | connect::DISCONNECT => session(shared, &request, arrival),
                 path if path.starts_with(hipobj::PATHS) => {
-                    Box::pin(hipobj::answer(shared.rdma.as_ref(), &shared.transfers, &shared.service, &request, arrival)).await
+                    Box::pin(hipobj::answer(shared.rdma.as_ref(), &shared.transfers, &shared.taken, &shared.service, &request, arrival)).await
                 }
                 _ if token::is_for(&request) => Box::pin(token::answer(shared.rdma.as_ref(), &shared.service, &request, &mut body)).await,
                 _ => Box::pin(shared.service.answer(&request, Sender::Signed, &mut body)).await,
@@ -220,6 +225,7 @@ fn session(shared: &Rc<Shared>, request: &Request, arrival: Arrival) -> Answer {
         if request.head.path() == connect::DISCONNECT {
             return Ok(connect::disconnect(rdma, request));
         }
+        once::check(&shared.taken, request, &verified)?;
         connect::connect(rdma, request, verified.access_key, |session, terms| {
             let native = Native::new(rdma, session, arrival.peer, terms, shared.service.ledger())?;
             match rdma.core().try_spawn(native.serve(shared.clone())) {

@@ -4,8 +4,10 @@
 //! core, see a value that was there. Sums of several may be of slightly different times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::base::Nanos;
+use crate::device::rdma::Refusals;
 use crate::s3::error::Code;
 use crate::s3::route::Operation;
 
@@ -152,6 +154,8 @@ pub struct Counters {
     pub broken: Counter,
     /// Answers over RDMA that were known and not found again.
     pub known: Counter,
+    /// What the core's RDMA device refuses, where it has one.
+    pub rdma: OnceLock<Arc<Refusals>>,
     /// Bytes that the front copied.
     pub copied: Counter,
     /// Bytes that TLS passed over, each time that it did.
@@ -174,6 +178,7 @@ impl Default for Counters {
             under_way: Counter::default(),
             broken: Counter::default(),
             known: Counter::default(),
+            rdma: OnceLock::new(),
             copied: Counter::default(),
             tls_copied: Counter::default(),
         }

@@ -6,6 +6,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use super::counters::{BOUNDS, CLASSES, Counter, Counters, Kind};
 use super::text::{Family, Page, Type};
+use crate::device::rdma::Refusals;
 use crate::mem::Census;
 use crate::s3::error::Code;
 use crate::store::failure::Outcome;
@@ -47,6 +48,8 @@ families! {
     UNDER_WAY Gauge "basin_s3_requests_under_way" "Requests whose head has come and whose answer is not sent.";
     BROKEN Counter "basin_s3_broken_answers_total" "Answers of which not all could be sent: the client went, or the object is damaged.";
     KNOWN Counter "basin_s3_known_answers_total" "Answers over RDMA that were known: the same was asked before, and holds.";
+    RDMA_REFUSED Counter "basin_rdma_refused_total"
+        "Packets over RDMA that were refused: memory that is not granted, a queue pair that is another's or none, damaged.";
     CONNECTIONS Gauge "basin_http_connections" "Connections that are open.";
     CONNECTIONS_MAX Gauge "basin_http_connections_max" "Connections that there may be.";
     ACCEPTED Counter "basin_http_connections_accepted_total" "Connections that were accepted.";
@@ -126,6 +129,7 @@ impl Sources {
         page.one(&RESIDENT, resident);
         page.one(&LOG_DROPPED, self.dropped.dropped_lines() as u64);
         self.of_requests(&mut page);
+        self.of_rdma(&mut page);
         self.of_connections(&mut page, connections_max);
         of_store(&mut page, store, &samples);
         let (front, tls) = (self.sum(|counters| &counters.copied), self.sum(|counters| &counters.tls_copied));
@@ -176,6 +180,18 @@ impl Sources {
         page.one(&UNDER_WAY, self.sum(|counters| &counters.under_way));
         page.one(&BROKEN, self.sum(|counters| &counters.broken));
         page.one(&KNOWN, self.sum(|counters| &counters.known));
+    }
+
+    /// What the devices refused. A server without RDMA says 0.
+    fn of_rdma(&self, page: &mut Page) {
+        let sum = |of: fn(&Refusals) -> u64| self.counters.iter().filter_map(|counters| counters.rdma.get()).map(|core| of(core)).sum();
+        let causes: [(&str, fn(&Refusals) -> u64); 4] = [
+            ("memory", Refusals::memory),
+            ("stranger", Refusals::strangers),
+            ("unknown", Refusals::unknown),
+            ("damaged", Refusals::damaged),
+        ];
+        page.each(&RDMA_REFUSED, "cause", causes.map(|(cause, of)| (cause, sum(of))));
     }
 
     fn of_connections(&self, page: &mut Page, most: usize) {

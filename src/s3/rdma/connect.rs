@@ -112,11 +112,13 @@ pub fn connect(
         let what = "A queue pair at another address than the request's needs a signed connect.";
         return Err(S3Error::with(Code::AccessDenied, what));
     }
-    if rdma.is_full() {
+    if rdma.is_full() || access_key.is_none() && rdma.is_full_of_unsigned() {
         return Err(Code::ServiceUnavailable.into());
     }
     let unavailable = |error: crate::base::Error| {
-        tracing::warn!("a client's queue pair was not connected: {error:#}");
+        if rdma.lines().take() {
+            tracing::warn!("a client's queue pair was not connected: {error:#}");
+        }
         S3Error::with(Code::ServiceUnavailable, format!("No queue pair: {error}"))
     };
     let qp = rdma.queue_pair(terms.map_or(1, |terms| terms.depth)).map_err(unavailable)?;

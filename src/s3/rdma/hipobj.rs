@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::connect::{PSN, REPLY, SESSION, TOKEN, of_token, token_of};
+use super::once::{self, Taken};
 use super::session::{Rdma, Use};
 use super::transfer::Push;
 use crate::base::Nanos;
@@ -27,7 +28,11 @@ use crate::wire::s3::token::{Connection, Endpoint, SessionId, number, parse_psn}
 
 /// Where the requests go.
 pub const PATHS: &str = "/.hipobj-rc/";
+/// The one that makes a queue pair.
+pub const PREPARE: &str = "/.hipobj-rc/prepare";
 
+const READY: &str = "/.hipobj-rc/ready";
+const CANCEL: &str = "/.hipobj-rc/cancel";
 const NAME: &str = "hipobj-rc-v2";
 const PROTOCOL: &str = "x-amz-rdma-protocol";
 const STATUS: &str = "x-amz-rdma-protocol-status";
@@ -41,6 +46,7 @@ const ADDRESS: &str = "x-amz-rdma-mr-addr";
 const RKEY: &str = "x-amz-rdma-mr-rkey";
 const TRANSFERRED: &str = "x-amz-rdma-bytes-transferred";
 const ETAG: &str = "x-amz-rdma-etag";
+
 /// What all fields of RDMA begin with.
 const FIELDS: &str = "x-amz-rdma-";
 
@@ -83,16 +89,23 @@ enum What {
 struct Bare(u16);
 
 /// Answers a request for one of [`PATHS`].
-pub async fn answer(rdma: Option<&Rdma>, transfers: &Rc<Transfers>, service: &Service, request: &Request, arrival: Arrival) -> Answer {
+pub async fn answer(
+    rdma: Option<&Rdma>,
+    transfers: &Rc<Transfers>,
+    taken: &Taken,
+    service: &Service,
+    request: &Request,
+    arrival: Arrival,
+) -> Answer {
     let Some(rdma) = rdma.filter(|_| request.text(PROTOCOL) == Some(NAME) && request.head.method() == "POST") else {
         return Answer::new(501).header(STATUS, "unsupported");
     };
     request.kind.set(Kind::Rdma);
-    let answered = match access_key_of(service, request) {
-        Ok(access_key) => match request.head.path().strip_prefix(PATHS) {
-            Some("prepare") => prepare(rdma, transfers, service, request, (access_key, arrival)).await,
-            Some("ready") => ready(rdma, transfers, service, request, &access_key).await,
-            Some("cancel") => cancel(rdma, transfers, request, &access_key).await,
+    let answered = match access_key_of(taken, service, request) {
+        Ok(access_key) => match request.head.path() {
+            PREPARE => prepare(rdma, transfers, service, request, (access_key, arrival)).await,
+            READY => ready(rdma, transfers, service, request, &access_key).await,
+            CANCEL => cancel(rdma, transfers, request, &access_key).await,
             _ => return Answer::new(501).header(STATUS, "unsupported"),
         },
         Err(status) => Err(status),
@@ -101,12 +114,13 @@ pub async fn answer(rdma: Option<&Rdma>, transfers: &Rc<Transfers>, service: &Se
 }
 
 /// Who has signed the request, and all that it says of RDMA.
-fn access_key_of(service: &Service, request: &Request) -> Result<String, Bare> {
+fn access_key_of(taken: &Taken, service: &Service, request: &Request) -> Result<String, Bare> {
     let verified = service.verify(request).map_err(|_| Bare(403))?;
     let mut told = request.head.headers().filter(|(name, _)| name.to_ascii_lowercase().starts_with(FIELDS));
     if told.any(|(name, _)| !verified.signs(&name.to_ascii_lowercase())) {
         return Err(Bare(403));
     }
+    once::check(taken, request, &verified).map_err(|_| Bare(403))?;
     verified.access_key.ok_or(Bare(403))
 }
 
@@ -165,7 +179,9 @@ async fn prepare(
     }
     let get = if is_put { None } else { Some(find(rdma, service, &inner, &access_key, size).await?) };
     let unavailable = |error: crate::base::Error| {
-        tracing::warn!("a client's queue pair was not connected: {error:#}");
+        if rdma.lines().take() {
+            tracing::warn!("a client's queue pair was not connected: {error:#}");
+        }
         Bare(503)
     };
     let qp = rdma.queue_pair(1).map_err(unavailable)?;

@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | [`session`] | queue pairs that clients have connected |
 //! | [`connect`] | how they do, by a request of HTTP |
+//! | [`once`] | that such a request is taken once |
 //! | [`hipobj`] | one object by a queue pair of its own |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
+//! | [`refused`] | what is told of clients that do what they may not |
 //! | [`known`] | answers to them that need not be found again |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
@@ -17,6 +19,8 @@ pub mod connect;
 pub mod hipobj;
 pub mod known;
 pub mod native;
+pub mod once;
+pub mod refused;
 pub mod session;
 pub mod token;
 pub mod transfer;

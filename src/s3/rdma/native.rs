@@ -120,7 +120,9 @@ impl Native {
     pub async fn serve(mut self, front: Rc<Front>) {
         let (rdma, session) = (self.rdma.clone(), self.session.clone());
         if let Err(violation) = self.messages(&front).await {
-            tracing::warn!(queue_pair = session.qp.qpn().0, "a session of RDMA is ended: {violation}");
+            if rdma.lines().take() {
+                tracing::warn!(queue_pair = session.qp.qpn().0, "a session of RDMA is ended: {violation}");
+            }
             self.farewell(&violation).await;
         }
         rdma.close(session.id);

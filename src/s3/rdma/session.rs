@@ -6,14 +6,17 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::known::Known;
+use super::refused::Lines;
 use crate::base::{Nanos, Result};
-use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint};
+use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint, QpFault};
 use crate::mem::Slab;
 use crate::reactor::Core;
 use crate::wire::s3::token::SessionId;
 
 /// Sessions of a core at once.
 const SESSIONS_MAX: usize = 1024;
+/// Those among them that nobody has signed for: half, so that whoever may sign finds room.
+const UNSIGNED_MAX: usize = SESSIONS_MAX / 2;
 /// A session on which nothing was moved for so long ends.
 pub const IDLE: Nanos = Nanos::from_secs(300);
 /// How often that is looked at.
@@ -38,6 +41,7 @@ struct Inner {
     depths: (u32, u32),
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     known: Known,
+    lines: Lines,
 }
 
 /// A queue pair that a client has connected.
@@ -103,8 +107,8 @@ impl Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
         let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most - 1));
-        let (core, slab, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
-        let inner = Inner { core, hca, slab, place, depths, sessions, known };
+        let (core, slab, sessions, known, lines) = (core.clone(), slab.clone(), RefCell::default(), Known::default(), Lines::default());
+        let inner = Inner { core, hca, slab, place, depths, sessions, known, lines };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -128,6 +132,11 @@ impl Rdma {
         &self.inner.known
     }
 
+    /// How much may be logged of what clients do.
+    pub fn lines(&self) -> &Lines {
+        &self.inner.lines
+    }
+
     /// Which of the server's cores this is, and how many it has.
     pub fn place(&self) -> (usize, usize) {
         self.inner.place
@@ -138,9 +147,14 @@ impl Rdma {
         self.inner.depths.1
     }
 
-    /// Whether there is room for one more.
+    /// Whether there is no room for one more.
     pub fn is_full(&self) -> bool {
         self.inner.sessions.borrow().len() >= SESSIONS_MAX
+    }
+
+    /// The same for one that nobody has signed for.
+    pub fn is_full_of_unsigned(&self) -> bool {
+        self.inner.sessions.borrow().values().filter(|session| session.access_key.is_none()).count() >= UNSIGNED_MAX
     }
 
     /// How many there are.
@@ -217,6 +231,20 @@ impl Rdma {
         }
     }
 
+    /// Says why a session ends, and of who asks for memory that is not his who that is.
+    fn tell_end(&self, session: &Session, event: HcaEvent) {
+        if !self.lines().take() {
+            return;
+        }
+        let why = session.qp.why_down().unwrap_or_else(|| "the client has closed it".to_owned());
+        let (queue_pair, access_key) = (session.qp.qpn().0, session.access_key.as_deref().unwrap_or("none: it was not signed"));
+        if matches!(event, HcaEvent::QpError { fault: QpFault::PeerAccess, .. }) {
+            tracing::warn!(queue_pair, access_key, "a session of RDMA is ended: {why}");
+        } else {
+            tracing::info!(queue_pair, access_key, "a session of RDMA ends: {why}");
+        }
+    }
+
     /// Ends sessions whose queue pairs have failed.
     pub async fn heed(self) {
         loop {
@@ -225,8 +253,7 @@ impl Rdma {
                 HcaEvent::QpError { qpn, .. } | HcaEvent::PeerGone { qpn } => {
                     let failed = self.inner.sessions.borrow().values().find(|session| session.qp.qpn() == qpn).cloned();
                     if let Some(session) = failed {
-                        let why = session.qp.why_down().unwrap_or_else(|| "the client has closed it".to_owned());
-                        tracing::info!(queue_pair = qpn.0, "a session of RDMA ends: {why}");
+                        self.tell_end(&session, event);
                         self.close(session.id);
                     }
                 }

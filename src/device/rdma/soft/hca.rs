@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::engine::Engine;
 use super::management::Management;
@@ -16,7 +17,7 @@ use super::wire::{Arrival, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
-use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Strays};
+use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Refusals, Strays};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
 use crate::proto::rc::{self, RecvWr, Refusal, SendWr, Sge, Sges};
@@ -225,6 +226,11 @@ impl Soft {
         self.wires.datagrams.as_ref().map_or(0, super::wire::Datagrams::dropped)
     }
 
+    /// What it refuses.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        self.grants.refusals.clone()
+    }
+
     /// Sends for the queue pairs on the list, in turns, until none has anything or the budget is spent.
     #[inline]
     fn transmit(&mut self, now: Nanos) -> usize {
@@ -263,15 +269,15 @@ impl Soft {
     #[inline]
     fn receive(&mut self, now: Nanos) -> usize {
         let Soft { wires, slots, by_qpn, shared, grants, listed, next_deadline, management, rng, .. } = self;
-        wires.receive(now, RECEIVE_BUDGET, &mut |arrival: Arrival| {
+        let came = wires.receive(now, RECEIVE_BUDGET, &mut |arrival: Arrival| {
             if arrival.repr.dest_qp == cm::QPN {
                 return management.take(now, &arrival, rng);
             }
-            let Some(&index) = by_qpn.get(&arrival.repr.dest_qp.0) else { return };
-            let Some(slot) = slots[index as usize].as_mut() else { return };
+            let Some(&index) = by_qpn.get(&arrival.repr.dest_qp.0) else { return grants.refusals.refuse_unknown() };
+            let Some(slot) = slots[index as usize].as_mut() else { return grants.refusals.refuse_unknown() };
             // A right queue pair number from another source proves nothing. Datagrams come from anyone; they name a Q_Key.
             if !slot.peer.sends_from(arrival.from) && !matches!(slot.engine, Engine::Ud(_)) {
-                return;
+                return grants.refusals.refuse_stranger();
             }
             let mut receives = slot.shared.and_then(|index| shared[index as usize].as_mut());
             if let Some(receives) = &mut receives {
@@ -290,7 +296,11 @@ impl Soft {
                 slot.listed = true;
                 listed.push_back(index);
             }
-        })
+        });
+        if came > 0 {
+            self.grants.refusals.set_damaged(self.frames_dropped());
+        }
+        came
     }
 
     /// Completes what ended. The list stays: the next poll sends for it.

@@ -4,12 +4,13 @@
 //! knowing one key says nothing about another. The engine asks again for every packet, so a revoked grant is gone from the next
 //! packet on, and since packets are handled only inside the HCA's poll none is in progress when [`Grants::revoke`] runs.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::base::{Qpn, Rkey, Rng, limits};
-use crate::device::rdma::Access;
 use crate::device::rdma::keys::KeyMap;
+use crate::device::rdma::{Access, Refusals};
 use crate::mem::Ledger;
 use crate::proto::rc::{self, AccessFault, Change};
 
@@ -17,6 +18,8 @@ use crate::proto::rc::{self, AccessFault, Change};
 #[derive(Default)]
 pub struct Grants {
     by_key: KeyMap<Grant>,
+    /// Counts what was asked for and is not granted.
+    pub(super) refusals: Arc<Refusals>,
 }
 
 #[derive(Clone, Copy)]
@@ -128,7 +131,13 @@ impl<'a> Reach<'a> {
     /// The grant `rkey`, if it is for this queue pair's peer.
     #[inline]
     fn grant(&self, rkey: Rkey) -> Result<&'a Grant, AccessFault> {
-        self.grants.by_key.get(&rkey.0).filter(|grant| grant.qpn == self.qpn).ok_or(AccessFault)
+        self.grants.by_key.get(&rkey.0).filter(|grant| grant.qpn == self.qpn).ok_or_else(|| self.refused())
+    }
+
+    #[cold]
+    fn refused(&self) -> AccessFault {
+        self.grants.refusals.refuse_memory();
+        AccessFault
     }
 }
 
@@ -146,7 +155,7 @@ impl rc::Memory for Reach<'_> {
         // The address is the peer's: its distance from the grant's start may be near 2^64.
         let end = va.checked_sub(grant.va).and_then(|offset| offset.checked_add(u64::from(len)));
         let within = end.is_some_and(|end| end <= u64::from(grant.len));
-        if allowed && within { Ok(va) } else { Err(AccessFault) }
+        if allowed && within { Ok(va) } else { Err(self.refused()) }
     }
 
     #[inline]

@@ -8,11 +8,12 @@
 //! waits, and the device is lost then, too; its queue pairs can still be destroyed, and all ends well once the HCA is dropped.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::ffi::Event;
 use super::hca::Verbs;
 use crate::base::Nanos;
-use crate::device::rdma::{HcaEvent, QpFault, QpState};
+use crate::device::rdma::{HcaEvent, QpFault, QpState, Refusals};
 use crate::device::{Signal, WcStatus};
 
 /// How often a core that does not sleep looks for events: a system call of about 0.2 µs.
@@ -37,6 +38,11 @@ impl Verbs {
     /// A NIC counts its own.
     pub fn frames_dropped(&self) -> u64 {
         0
+    }
+
+    /// What it refuses, as far as it tells.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        self.refusals.clone()
     }
 
     pub(super) fn raise(&mut self, event: HcaEvent) {
@@ -75,7 +81,10 @@ impl Verbs {
             match event {
                 Event::QpFatal(qpn) => self.fail_number(qpn, QpFault::Request(WcStatus::Fatal)),
                 Event::QpRequest(qpn) => self.fail_number(qpn, QpFault::PeerRequest),
-                Event::QpAccess(qpn) => self.fail_number(qpn, QpFault::PeerAccess),
+                Event::QpAccess(qpn) => {
+                    self.refusals.refuse_memory();
+                    self.fail_number(qpn, QpFault::PeerAccess);
+                }
                 Event::QpLastReceive(qpn) => self.ended_receiving(qpn),
                 Event::Port(port, is_up) if port == i32::from(self.device.port) => {
                     self.is_port_down = !is_up;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
@@ -20,7 +21,7 @@ use super::ways::{Headers, Ways};
 use crate::base::{Nanos, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
-use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Transport};
+use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Refusals, Transport};
 use crate::device::{OpId, Ops, Progress, Queue, Signal, WcStatus};
 use crate::proto::rc::SendOp;
 use crate::proto::ud::Destination;
@@ -58,6 +59,7 @@ pub struct Verbs {
     pub(super) doomed: Vec<u32>,
     pub(super) events: VecDeque<HcaEvent>,
     pub(super) event_signal: Rc<Signal>,
+    pub(super) refusals: Arc<Refusals>,
     /// When to look for asynchronous events again.
     pub(super) next_look: Nanos,
     /// When to ask for the states of the queue pairs again.
@@ -115,6 +117,7 @@ impl Verbs {
             room,
             doomed: Vec::new(),
             events: VecDeque::new(),
+            refusals: Arc::default(),
             next_look: Nanos::ZERO,
             next_survey: Nanos::ZERO,
             is_lost: false,

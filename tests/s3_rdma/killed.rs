@@ -1,0 +1,401 @@
+//! Clients that are killed in the middle of what they do, by every way, and servers that are: what is left of them is nothing, and what was
+//! answered.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use basin::base::{Nanos, Rng};
+use basin::device::rdma::{Access, Qp, QpConfig};
+use basin::s3::client::http::{Ask as HttpAsk, Http};
+use basin::s3::client::native::{Ask, Ground, Native};
+use basin::s3::rdma::connect::{CONNECT, ENDPOINT, PSN, SESSION, TOKEN, token_of};
+use basin::wire::s3::frame::Method;
+
+use super::guesses::Prepared;
+use super::server::Server;
+use super::*;
+
+/// Says how a client works, and marks this program as one.
+const WAY: &str = "BASIN_KILLED_WAY";
+const SERVER: &str = "BASIN_KILLED_SERVER";
+/// Kills of a client by each way.
+const KILLS: u64 = 4;
+/// Bytes of what they put: several pieces of what a transfer moves at a time are under way.
+const BYTES: usize = 768 << 10;
+/// Objects that a client overwrites again and again.
+const OBJECTS: u64 = 8;
+/// So long a store has to tidy up behind an object.
+const PAUSE: Nanos = Nanos::from_millis(5);
+/// How long a server may take to find that a client is gone: its queue pair gives up after some eight seconds, a window that was
+/// prepared closes after ten, and one that READY was sent for after thirty.
+const GONE: Duration = Duration::from_secs(90);
+
+/// What is put: it begins with its seed, so that whoever gets it can tell whether it is whole.
+fn content_of(seed: u64) -> Vec<u8> {
+    let mut content = pattern(BYTES, seed);
+    content[..8].copy_from_slice(&seed.to_le_bytes());
+    content
+}
+
+/// A client that puts and gets, over and over, until it is killed.
+struct Work {
+    front: Http,
+    way: String,
+    rng: Rng,
+}
+
+impl Work {
+    fn next(&mut self) -> (String, Vec<u8>) {
+        let seed = self.rng.u64();
+        (format!("/killed/{}-{}", self.way.replace(':', "-"), seed % OBJECTS), content_of(seed))
+    }
+
+    async fn http(&mut self) {
+        let (target, content) = self.next();
+        assert_eq!(http(&mut self.front, "PUT", &target, &[], &content).await.0, 200);
+        assert_eq!(http(&mut self.front, "GET", &target, &[], b"").await.0, 200);
+    }
+
+    async fn token(&mut self, ground: &Ground, (qp, session): &(Qp, String)) {
+        let (target, content) = self.next();
+        let token_to = |address: u64, rkey: u32| format!("rc:{session}:{address:x}:{BYTES:x}:{rkey:x}");
+        let window = qp.grant(run_of(ground, &content), Access::READ).await.unwrap();
+        let token = token_to(window.address(), window.rkey());
+        let (status, fields, _) = http(&mut self.front, "PUT", &target, &[(TOKEN, &token)], b"").await;
+        assert!(status == 200 && fields.contains("x-amz-rdma-reply: 200\n"), "{status} {fields}");
+        drop(ground.hca.revoke(window).await);
+        let window = qp.grant(room(ground, BYTES), Access::WRITE).await.unwrap();
+        let token = token_to(window.address(), window.rkey());
+        let (status, fields, _) = http(&mut self.front, "GET", &target, &[(TOKEN, &token)], b"").await;
+        assert!(status == 200 && fields.contains("x-amz-rdma-reply: 200\n"), "{status} {fields}");
+        assert!(ground.hca.revoke(window).await.as_slice() == content);
+    }
+
+    async fn hipobj(&mut self, ground: &Ground) {
+        let (target, content) = self.next();
+        let prepared = Prepared::new(ground, &mut self.front, &target, BYTES as u32).await;
+        assert_eq!(prepared.finish(ground, &mut self.front, &content).await, 200);
+    }
+}
+
+/// A session of token mode: its queue pair, and its name.
+pub async fn token_session(ground: &Ground, front: &mut Http) -> (Qp, String) {
+    let qp = ground.hca.create_qp(&QpConfig::default()).unwrap();
+    let local = qp.local();
+    let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
+    let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint)];
+    let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
+    let (answer, body) = front.ask(&signer("main"), ask).await.unwrap();
+    assert_eq!(answer.status(), 200, "{}", String::from_utf8_lossy(&body));
+    qp.connect(&serde_json::from_str(answer.text(ENDPOINT).unwrap()).unwrap()).unwrap();
+    (qp, answer.text(SESSION).unwrap().to_owned())
+}
+
+/// Puts and gets by SENDs, several at a time: at any moment the server READs from one window and WRITEs to another.
+async fn native(ground: &Ground, address: SocketAddr, way: &str) {
+    let native = Rc::new(Native::connect(ground, address, &signer("main"), TERMS).await.unwrap());
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (native, ground, way) = (native.clone(), ground.clone(), way.to_owned());
+            ground.core.clone().spawn(async move {
+                let front = Http::connect(&ground.core, address).await.unwrap();
+                let mut work = Work { front, way, rng: Rng::from_kernel() };
+                loop {
+                    let (target, content) = work.next();
+                    let put = put(&native, &target, "", run_of(&ground, &content)).await;
+                    assert_eq!(put.status, 200, "{}", String::from_utf8_lossy(put.bytes()));
+                    assert_eq!(ask(&native, Method::Get, &target, "", Some(room(&ground, BYTES))).await.status, 200);
+                    println!("begun");
+                    ground.core.sleep(PAUSE).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// What this program does when it is the client.
+fn work(way: String, address: SocketAddr) {
+    let (kind, device) = way.split_once(' ').map(|(kind, device)| (kind.to_owned(), device.to_owned())).unwrap();
+    let own = if kind == "hipobj" { Some("127.0.0.22:4791".parse().unwrap()) } else { None };
+    client_at(&device.clone(), own, async move |ground| {
+        if kind == "native" {
+            return native(&ground, address, &format!("{kind}-{device}")).await;
+        }
+        let front = Http::connect(&ground.core, address).await.unwrap();
+        let mut work = Work { front, way: format!("{kind}-{device}"), rng: Rng::from_kernel() };
+        let session = if kind == "token" { Some(token_session(&ground, &mut work.front).await) } else { None };
+        loop {
+            match &session {
+                Some(session) => work.token(&ground, session).await,
+                None if kind == "hipobj" => work.hipobj(&ground).await,
+                None => work.http().await,
+            }
+            println!("begun");
+            ground.core.sleep(PAUSE).await;
+        }
+    });
+}
+
+/// Runs this program as a client, and kills it once it is at work.
+fn kill_one(test: &str, way: &str, address: SocketAddr, after: Duration) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(WAY, way).env(SERVER, address.to_string());
+    let mut child: Child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let begun = lines.map_while(Result::ok).find(|line| line.contains("begun"));
+    assert!(begun.is_some(), "{way}: the client ended before it was killed");
+    std::thread::sleep(after);
+    assert!(child.try_wait().unwrap().is_none(), "{way}: the client has ended by itself");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Somebody else, who is served all the while; gives how often, once he is told that it is enough.
+fn somebody_else(address: SocketAddr, until: Arc<AtomicBool>, times: Arc<AtomicU64>) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        client("soft:mem", async move |ground| {
+            let mut front = Http::connect(&ground.core, address).await.unwrap();
+            let content = pattern(100_000, 7);
+            while !until.load(Ordering::SeqCst) {
+                assert_eq!(http(&mut front, "PUT", "/killed/else", &[], &content).await.0, 200);
+                assert!(http(&mut front, "GET", "/killed/else", &[], b"").await.2 == content);
+                times.fetch_add(1, Ordering::SeqCst);
+                ground.core.sleep(PAUSE).await;
+            }
+        });
+    })
+}
+
+fn free_chunks(metrics: SocketAddr) -> u64 {
+    metric(metrics, "basin_chunks{core=\"0\",pool=\"requests\",state=\"free\"}")
+}
+
+/// That every object there is, is whole. How many there are.
+async fn all_are_whole(ground: &Ground, address: SocketAddr) -> usize {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    let (_, _, listed) = http(&mut front, "GET", "/killed?list-type=2", &[], b"").await;
+    let text = String::from_utf8(listed).unwrap();
+    let keys: Vec<&str> = text.split("<Key>").skip(1).map(|rest| rest.split('<').next().unwrap()).collect();
+    let mut count = 0;
+    for key in keys.iter().filter(|key| **key != "else") {
+        let (status, _, body) = http(&mut front, "GET", &format!("/killed/{key}"), &[], b"").await;
+        assert_eq!((status, body.len()), (200, BYTES), "{key}");
+        let seed = u64::from_le_bytes(body[..8].try_into().unwrap());
+        assert!(body == content_of(seed), "{key} is half of one thing and half of another");
+        count += 1;
+    }
+    count
+}
+
+fn clients_are_killed(test: &str, server: &Server, metrics: SocketAddr, ways: &[&str]) {
+    let address = server.address;
+    client("soft:mem", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        assert_eq!(http(&mut front, "PUT", "/killed", &[], b"").await.0, 200);
+    });
+    let free = free_chunks(metrics);
+    let (until, times) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let other = somebody_else(address, until.clone(), times.clone());
+    let mut rng = Rng::from_kernel();
+    for way in ways {
+        let before = times.load(Ordering::SeqCst);
+        for _ in 0..KILLS {
+            kill_one(test, way, address, Duration::from_micros(rng.below(200_000)));
+        }
+        let served = times.load(Ordering::SeqCst) - before;
+        assert!(served > 0, "nobody else was served while clients by {way} were killed");
+    }
+    until.store(true, Ordering::SeqCst);
+    other.join().unwrap();
+    // What they had comes back, to the last chunk.
+    let begun = Instant::now();
+    while free_chunks(metrics) != free {
+        assert!(begun.elapsed() < GONE, "{} chunks are free of the {free} that were before", free_chunks(metrics));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(metric(metrics, "basin_s3_requests_under_way"), 0);
+    println!("the last chunk came back after {:.1} s", begun.elapsed().as_secs_f64());
+    let wanted = ways.len();
+    client("soft:mem", async move |ground| {
+        let found = all_are_whole(&ground, address).await;
+        assert!(found >= wanted, "{found} objects");
+    });
+}
+
+/// This program once more, as the client, where the environment says so.
+fn is_client() -> bool {
+    let (Ok(way), Ok(address)) = (std::env::var(WAY), std::env::var(SERVER)) else { return false };
+    work(way, address.parse().unwrap());
+    true
+}
+
+#[test]
+fn clients_that_are_killed_leave_nothing_behind() {
+    if is_lab() || is_client() {
+        return;
+    }
+    let metrics = free_address();
+    let settings = [("BASIN_METRICS_LISTEN", &*metrics.to_string()), ("BASIN_STORE_ETAG", "opaque")];
+    let server = Server::start_at(1, "2G", "soft", &settings);
+    let ways = ["http soft:mem", "native soft:shm", "native soft:udp", "token soft:shm", "token soft:udp"];
+    clients_are_killed("killed::clients_that_are_killed_leave_nothing_behind", &server, metrics, &ways);
+}
+
+#[test]
+fn clients_of_hipobj_that_are_killed_leave_nothing_behind() {
+    if is_lab() || is_client() {
+        return;
+    }
+    let metrics = free_address();
+    let settings = [
+        ("BASIN_METRICS_LISTEN", &*metrics.to_string()),
+        ("BASIN_STORE_ETAG", "opaque"),
+        ("BASIN_RDMA_ADDRESS", "127.0.0.21"),
+        ("BASIN_RDMA_UDP_PORT", "4791"),
+    ];
+    let server = Server::start_at(1, "1G", "soft:udp", &settings);
+    clients_are_killed("killed::clients_of_hipobj_that_are_killed_leave_nothing_behind", &server, metrics, &["hipobj soft:udp"]);
+}
+
+/// Puts over RDMA until the server is gone: the names and seeds of those that were answered.
+async fn put_until_it_is_gone(ground: &Ground, address: SocketAddr, way: &str) -> Vec<(String, u64)> {
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    let (mut told, mut rng) = (Vec::new(), Rng::from_kernel());
+    loop {
+        let seed = rng.u64() >> 1;
+        let (target, bytes) = (format!("/ended/{way}-{seed}"), bytes_of(seed));
+        let asked =
+            Ask { method: Method::Put, target: &target, fields: "", body: Some(run_of(ground, &pattern(bytes, seed))), into: None };
+        match native.ask(asked).await {
+            Ok(answer) if answer.status == 200 => told.push((target, seed)),
+            Ok(answer) => panic!("{}: {}", answer.status, String::from_utf8_lossy(answer.bytes())),
+            Err(_) => return told,
+        }
+    }
+}
+
+/// In a message, and by a window.
+fn bytes_of(seed: u64) -> usize {
+    [100, 4096, 70_000][seed as usize % 3]
+}
+
+#[test]
+fn a_server_that_is_killed_has_what_it_answered_over_rdma() {
+    if is_lab() {
+        return;
+    }
+    let mut server = Server::start_at(1, "1G", "soft", &[("BASIN_STORE_ETAG", "opaque")]);
+    let address = server.address;
+    client("soft:mem", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        assert_eq!(http(&mut front, "PUT", "/ended", &[], b"").await.0, 200);
+    });
+    let mut all = Vec::new();
+    for turn in 0..3 {
+        let clients: Vec<_> = ["soft:shm", "soft:udp"]
+            .into_iter()
+            .map(|device| {
+                std::thread::spawn(move || {
+                    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+                    let of_client = told.clone();
+                    client(device, async move |ground| {
+                        let way = format!("{}{turn}", device.replace(':', "-"));
+                        *of_client.lock().unwrap() = put_until_it_is_gone(&ground, address, &way).await;
+                    });
+                    let told = std::mem::take(&mut *told.lock().unwrap());
+                    assert!(!told.is_empty(), "nothing was put by {device}");
+                    told
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(1500));
+        server.restart("KILL");
+        all.extend(clients.into_iter().flat_map(|client| client.join().unwrap()));
+    }
+    println!("{} objects were answered", all.len());
+    client("soft:shm", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+        for (target, seed) in &all {
+            let content = pattern(bytes_of(*seed), *seed);
+            let (status, _, body) = http(&mut front, "GET", target, &[], b"").await;
+            assert!(status == 200 && body == content, "{target} was answered, and is not there: {status}");
+            let got = ask(&native, Method::Get, target, "", Some(room(&ground, 70_000))).await;
+            assert!(got.status == 200 && got.bytes() == content, "{target}: {}", got.status);
+        }
+    });
+}
+
+/// A store that is full says so by both ways, gives room when something is deleted, and takes more then.
+#[test]
+fn a_full_store_says_so_and_is_used_again() {
+    if is_lab() {
+        return;
+    }
+    let server = Server::start_at(1, "256M", "soft", &[("BASIN_STORE_ETAG", "opaque")]);
+    let address = server.address;
+    client("soft:shm", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        assert_eq!(http(&mut front, "PUT", "/full", &[], b"").await.0, 200);
+        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+        let content = pattern(1 << 20, 5);
+        let is_full = |status: u16, body: &[u8]| {
+            let text = String::from_utf8_lossy(body);
+            assert!(status == 200 || status == 507 && text.contains("<Code>InsufficientStorage</Code>"), "{status} {text}");
+            status == 507
+        };
+        for way in ["rdma", "http"] {
+            let mut count = 0;
+            loop {
+                let target = format!("/full/{way}-{count}");
+                let (status, body) = if way == "rdma" {
+                    let answer = put(&native, &target, "", run_of(&ground, &content)).await;
+                    (answer.status, answer.bytes().to_vec())
+                } else {
+                    let (status, _, body) = http(&mut front, "PUT", &target, &[], &content).await;
+                    (status, body)
+                };
+                if is_full(status, &body) {
+                    // Nothing of it is there.
+                    assert_eq!(http(&mut front, "GET", &target, &[], b"").await.0, 404);
+                    break;
+                }
+                count += 1;
+                assert!(count < 256, "256 MiB in a store of 256 MiB");
+            }
+            assert!(count > 100, "{count} MiB in a store of 256 MiB");
+            // What is there can be read, and goes by either way.
+            let target = format!("/full/{way}-0");
+            let got = ask(&native, Method::Get, &target, "", Some(room(&ground, 1 << 20))).await;
+            assert!(got.status == 200 && got.bytes() == content);
+            for at in 0..count {
+                let target = format!("/full/{way}-{at}");
+                let status = match at % 2 {
+                    0 => ask(&native, Method::Delete, &target, "", None).await.status,
+                    _ => http(&mut front, "DELETE", &target, &[], b"").await.0,
+                };
+                assert_eq!(status, 204, "{target}");
+            }
+            // What was freed is there within seconds, for both.
+            let until = ground.core.now().saturating_add(Nanos::from_secs(60));
+            loop {
+                let answer = put(&native, "/full/again", "", run_of(&ground, &content)).await;
+                let (status, _, body) = http(&mut front, "PUT", "/full/again-too", &[], &content).await;
+                if !is_full(answer.status, answer.bytes()) && !is_full(status, &body) {
+                    break;
+                }
+                assert!(ground.core.now() < until, "all was deleted, and there is no room");
+                ground.core.sleep(Nanos::from_millis(100)).await;
+            }
+            let (status, _, body) = http(&mut front, "GET", "/full/again", &[], b"").await;
+            assert!(status == 200 && body == content);
+        }
+    });
+}
