@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 use basin::base::{Nanos, Rng};
 use basin::client::object::PutOptions;
-use basin::client::{BUFFER_MAX, Check, Client, Credentials, Options, Way, run};
+use basin::client::{Check, Client, Credentials, Options, RUN_BYTES, Way, run};
 
 use server::Server;
 
@@ -107,10 +107,10 @@ fn every_size(server: &Server, options: Options, way: &Way) {
             assert_eq!(check, Check::Verified);
             // What is longer than a run goes over HTTP.
             assert!(way == expected || (size > 1 << 20 && way == Way::Http), "{size} bytes by {way}");
-            if size > BUFFER_MAX as usize {
+            if size > RUN_BYTES as usize {
                 continue;
             }
-            let mut buffer = client.allocate(size as u32).await.unwrap();
+            let mut buffer = client.allocate(size as u64).await.unwrap();
             buffer.as_mut_slice().copy_from_slice(&content);
             let put = client.put_from(bucket, &format!("whole-{size}"), &mut buffer, &PutOptions::default()).await.unwrap();
             assert!(put.way == expected && put.check == Check::Verified, "{put:?}");
@@ -131,7 +131,7 @@ fn every_size(server: &Server, options: Options, way: &Way) {
     for size in SIZES {
         let content = pattern(size, size as u64);
         assert!(curl_gets(server, &format!("/{bucket}/own-{size}")) == content, "{size} bytes put in a stream");
-        if size <= BUFFER_MAX as usize {
+        if size <= RUN_BYTES as usize {
             assert!(curl_gets(server, &format!("/{bucket}/whole-{size}")) == content, "{size} bytes put at once");
         }
     }
@@ -233,7 +233,7 @@ fn lists_and_deletions() {
         let mut buffer = client.allocate(10).await?;
         let failure = client.get_into("second", "told", None, &mut buffer).await.unwrap_err();
         assert!(failure.to_string().contains("8388609 bytes, and the buffer has"), "{failure}");
-        assert!(client.allocate(BUFFER_MAX + 1).await.is_err());
+        assert!(client.allocate(RUN_BYTES + 1).await.is_err());
         // A name or value that would be another line.
         let bad = PutOptions { content_type: Some("a\r\nx: y".into()), ..PutOptions::default() };
         assert!(client.put_from("second", "bad", &mut buffer, &bad).await.unwrap_err().to_string().contains("control characters"));

@@ -76,11 +76,11 @@ fn room(ground: &Ground, bytes: usize) -> Run {
 }
 
 async fn put(native: &Native, target: &str, fields: &str, run: Run) -> Answered {
-    native.ask(Ask { method: Method::Put, target, fields, body: Some(run), into: None }).await.unwrap()
+    native.ask(Ask { method: Method::Put, target, fields, body: vec![run], into: vec![] }).await.unwrap()
 }
 
 async fn ask(native: &Native, method: Method, target: &str, fields: &str, into: Option<Run>) -> Answered {
-    native.ask(Ask { method, target, fields, body: None, into }).await.unwrap()
+    native.ask(Ask { method, target, fields, body: vec![], into: into.into_iter().collect() }).await.unwrap()
 }
 
 async fn http(http: &mut Http, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> (u16, String, Vec<u8>) {
@@ -165,7 +165,7 @@ async fn objects(ground: &Ground, address: SocketAddr, device: &str) {
         // Into a window, and where it fits in the message.
         let got = ask(&native, Method::Get, &target, "", Some(room(ground, 1 << 20))).await;
         assert!(got.status == 200 && got.bytes() == content, "{bytes} bytes to a window: {}", got.status);
-        assert!(bytes == 0 || matches!(got.body, Came::Run(_)));
+        assert!(bytes == 0 || matches!(got.body, Came::Runs(_)));
         let got = ask(&native, Method::Get, &target, "", None).await;
         if bytes <= 4096 {
             assert!(got.status == 200 && got.bytes() == content, "{bytes} bytes in a message: {}", got.status);
@@ -200,7 +200,7 @@ async fn objects(ground: &Ground, address: SocketAddr, device: &str) {
     }
     let target_of_list = format!("{bucket}?list-type=2&prefix=more");
     let listed = ask(&native, Method::Get, &target_of_list, "", Some(room(ground, 64 << 10))).await;
-    assert!(matches!(listed.body, Came::Run(_)));
+    assert!(matches!(listed.body, Came::Runs(_)));
     assert_eq!(String::from_utf8_lossy(listed.bytes()).matches("<Key>").count(), 40);
     assert_eq!(ask(&native, Method::Get, &target_of_list, "", None).await.status, 413);
     // Many at once.
@@ -630,10 +630,10 @@ async fn violations(ground: &Ground, address: SocketAddr) {
     assert_eq!(ask(&other, Method::Get, "/rules/one", "", None).await.status, 403);
     // A space in a target is no frame.
     let bad = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
-    let asked = Ask { method: Method::Get, target: "/rules/a b", fields: "", body: None, into: None };
+    let asked = Ask { method: Method::Get, target: "/rules/a b", fields: "", body: vec![], into: vec![] };
     let ended = bad.ask(asked).await.err().unwrap().to_string();
     assert!(ended.contains("the session ends: a frame of a request: bad field"), "{ended}");
-    let asked = Ask { method: Method::Get, target: "/rules/one", fields: "", body: None, into: None };
+    let asked = Ask { method: Method::Get, target: "/rules/one", fields: "", body: vec![], into: vec![] };
     assert!(bad.ask(asked).await.is_err());
     // Who is not known, and who does not sign.
     let stranger = Signer::new("KEYOFNOBODY", Secret::new("x"), "us-east-1");

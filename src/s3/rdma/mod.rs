@@ -8,6 +8,7 @@
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
 //! | [`known`] | answers to them that need not be found again |
+//! | [`windows`] | what a client has opened for one request: one window, or a list of them |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
@@ -20,5 +21,6 @@ pub mod native;
 pub mod session;
 pub mod token;
 pub mod transfer;
+pub mod windows;
 
 pub use session::{Rdma, Session};
