@@ -9,18 +9,17 @@ use std::ops::Range;
 use super::call::{damaged, too_long};
 use super::get::overwritten;
 use super::object::{Got, Put, PutOptions};
+use super::put::PARTS_MAX;
 use super::{Check, Client, Failure, Way};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Run;
 use crate::reactor::Task;
-use crate::s3::client::native::{Native, bytes_of, crc_of};
+use crate::s3::client::native::{bytes_of, crc_of};
 use crate::wire::s3::frame::WINDOWS_MAX;
 
 /// Ranges under way at a time.
 const AT_ONCE: usize = 2;
-/// The most parts of an object.
-const PARTS_MAX: usize = 10_000;
 
 impl Client {
     /// Puts what is in these runs: by one request, or in parts. They are as they were afterwards, though not in order.
@@ -28,14 +27,14 @@ impl Client {
         if runs.len() <= WINDOWS_MAX {
             return self.put_runs(bucket, key, runs, options).await;
         }
-        let part_runs = runs.len().div_ceil(PARTS_MAX).max(WINDOWS_MAX);
+        let part_runs = runs.len().div_ceil(PARTS_MAX as usize).max(WINDOWS_MAX);
         self.put_parts(part_runs, (bucket, key), runs, options).await
     }
 
     /// Gets an object, or a range of it, into these runs, which are viewed as far as it came, in their order.
     pub(super) async fn get_long(&self, bucket: &str, key: &str, range: Option<Range<u64>>, runs: &mut Vec<Run>) -> Result<Got, Failure> {
         let sessions = self.inner.lanes.iter().filter_map(|lane| lane.session());
-        let windows = sessions.map(|session: Native| session.windows()).next().unwrap_or(usize::MAX);
+        let windows = sessions.map(|session| session.windows()).next().unwrap_or(usize::MAX);
         if runs.len() <= windows {
             return self.get_range(bucket, key, range, None, runs).await;
         }

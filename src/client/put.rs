@@ -25,7 +25,7 @@ use crate::wire::s3::frame::Method;
 /// Bytes of a part, where the object is not so long that they must be more.
 const PART: u64 = 8 << 20;
 /// The most parts of an object.
-const PARTS_MAX: u64 = 10_000;
+pub(super) const PARTS_MAX: u64 = 10_000;
 /// Parts under way at a time.
 const AT_ONCE: usize = 2;
 
