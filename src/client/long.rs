@@ -70,6 +70,9 @@ impl Client {
     }
 }
 
+/// What came of a range, and the memory that it came into.
+type Came = (Result<Got, Failure>, Vec<Run>);
+
 /// Ranges of an object that are got at the same time.
 struct Ranges<'a> {
     client: &'a Client,
@@ -78,7 +81,7 @@ struct Ranges<'a> {
     etag: &'a str,
     /// What was not asked for yet.
     next: Range<u64>,
-    under_way: VecDeque<Task<(Result<Got, Failure>, Vec<Run>)>>,
+    under_way: VecDeque<Task<Came>>,
 }
 
 impl Ranges<'_> {

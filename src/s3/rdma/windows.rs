@@ -3,32 +3,32 @@
 //! It is used up from the front on, in pieces none of which goes across the end of a window: nothing else of the client's memory is asked
 //! for, whatever its list says.
 
-use arrayvec::ArrayVec;
-
 use crate::device::rdma::Remote;
 use crate::wire::s3::Memory;
-use crate::wire::s3::frame::{Request, WINDOWS_MAX};
+use crate::wire::s3::frame::Request;
 
 /// Windows that are not used up yet.
 pub struct Windows {
-    /// From the last to the first.
-    left: ArrayVec<Memory, WINDOWS_MAX>,
+    /// What is left of the first of them.
+    front: Memory,
+    /// The others, from the last to the second; most requests have none.
+    behind: Vec<Memory>,
+    /// Bytes in all of them.
     bytes: u64,
 }
 
 impl From<Memory> for Windows {
     fn from(memory: Memory) -> Windows {
-        Windows { left: [memory].into_iter().collect(), bytes: memory.bytes }
+        Windows { front: memory, behind: Vec::new(), bytes: memory.bytes }
     }
 }
 
 impl From<&Request<'_>> for Windows {
     /// Of a request: its list, or its one window.
     fn from(request: &Request<'_>) -> Windows {
-        if request.list.is_empty() {
-            return request.window.into();
-        }
-        Windows { left: request.list.iter().rev().map(|listed| listed.memory()).collect(), bytes: request.window.bytes }
+        let [first, others @ ..] = request.list else { return request.window.into() };
+        let behind = others.iter().rev().map(|listed| listed.memory()).collect();
+        Windows { front: first.memory(), behind, bytes: request.window.bytes }
     }
 }
 
@@ -40,7 +40,7 @@ impl Windows {
 
     /// The next piece, of `most` bytes at most; nothing where nothing is left.
     pub fn front(&self, most: u32) -> Option<Remote> {
-        let Memory { address, bytes, rkey } = *self.left.last()?;
+        let Memory { address, bytes, rkey } = self.front;
         let len = bytes.min(most.into()) as u32;
         (len > 0).then_some(Remote { address, rkey, len })
     }
@@ -50,21 +50,22 @@ impl Windows {
     /// # Panics
     /// With more than the window at the front has.
     pub fn advance(&mut self, bytes: u32) {
-        let front = self.left.last_mut().expect("a piece is of a window");
         let bytes = u64::from(bytes);
-        assert!(bytes <= front.bytes, "a piece goes across the end of a window");
-        front.address = front.address.wrapping_add(bytes);
-        front.bytes -= bytes;
+        assert!(bytes <= self.front.bytes, "a piece goes across the end of a window");
+        self.front.address = self.front.address.wrapping_add(bytes);
+        self.front.bytes -= bytes;
         self.bytes -= bytes;
-        if front.bytes == 0 {
-            self.left.pop();
+        if self.front.bytes == 0
+            && let Some(next) = self.behind.pop()
+        {
+            self.front = next;
         }
     }
 
     /// Nothing more is wanted of them.
     pub fn give_up(&mut self) {
-        self.left.clear();
-        self.bytes = 0;
+        self.behind.clear();
+        (self.front.bytes, self.bytes) = (0, 0);
     }
 }
 
@@ -73,6 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::s3::frame::WINDOWS_MAX;
 
     #[test]
     fn an_empty_window_has_no_piece() {
@@ -90,8 +92,8 @@ mod tests {
             pieces in proptest::collection::vec(1u32..3000, 1..8),
         ) {
             let memory = |at: usize| Memory { address: (at as u64 + 1) << 20, bytes: sizes[at], rkey: at as u32 };
-            let all = (0..sizes.len()).rev().map(memory).collect();
-            let mut windows = Windows { left: all, bytes: sizes.iter().sum() };
+            let behind = (1..sizes.len()).rev().map(memory).collect();
+            let mut windows = Windows { front: memory(0), behind, bytes: sizes.iter().sum() };
             let (mut at, mut within) = (0, 0);
             for most in pieces.iter().cycle() {
                 let Some(Remote { address, rkey, len }) = windows.front(*most) else { break };
