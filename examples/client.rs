@@ -29,7 +29,17 @@ fn main() -> Result<()> {
         let got = client.get_into("example", "array", None, &mut buffer).await?;
         println!("got {} bytes by {}, {:?}", got.bytes, got.way, got.check);
         assert!(buffer.as_slice().iter().zip(0u32..).all(|(byte, at)| *byte == (at % 251) as u8), "they are the same");
-        // One that is longer than a buffer comes and goes in pieces.
+        // An array of ten million doubles: one buffer, and several requests of several windows.
+        let mut long = client.allocate(80_000_000).await?;
+        long.as_mut_slice().chunks_exact_mut(8).zip(0u64..).for_each(|(double, at)| double.copy_from_slice(&(at as f64).to_le_bytes()));
+        let put = client.put_from("example", "doubles", &mut long, &PutOptions::default()).await?;
+        println!("put 80 MB by {}, {:?}", put.way, put.check);
+        long.as_mut_slice().fill(0);
+        let got = client.get_into("example", "doubles", None, &mut long).await?;
+        println!("got {} bytes by {}, {:?}", got.bytes, got.way, got.check);
+        assert!(long.as_slice().chunks_exact(8).zip(0u64..).all(|(double, at)| double == (at as f64).to_le_bytes()), "they are the same");
+        long.release();
+        // One that is longer than the client's memory comes and goes in pieces.
         let mut upload = client.upload("example", "long", None, PutOptions::default())?;
         for _ in 0..20 {
             upload.write(buffer.as_slice()).await?;

@@ -16,14 +16,14 @@ use super::backoff::Backoff;
 use super::failure::Failure;
 use super::lane::Lane;
 use super::pool::Pool;
-use super::{Check, Client, Way};
+use super::{Check, Client, RUN_BYTES, Way};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
-use crate::s3::client::native::{Answered, Ask, Came, Native, Undone};
+use crate::s3::client::native::{Answered, Ask, Came, Native, Undone, bytes_of};
 use crate::wire::http::uri::encode_path;
-use crate::wire::s3::frame::{Method, REQUEST_BYTES};
+use crate::wire::s3::frame::{Listed, Method, REQUEST_BYTES};
 
 /// The field of the checksum that every object has here.
 pub const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
@@ -94,8 +94,24 @@ pub(super) enum Load<'a> {
     Document(&'a [u8]),
     /// Memory that is sent, one run behind the other. They are there again afterwards.
     Runs(&'a mut Vec<Run>),
-    /// Where an object is to go: as much as the view has. It is there again afterwards, whatever came of it.
-    Into(&'a mut Option<Run>),
+    /// Where an object is to go: as much as the views have, one behind the other. They are there again afterwards, whatever came of it; of
+    /// an object that came they are as long as it is.
+    Into(&'a mut Vec<Run>),
+}
+
+impl Load<'_> {
+    fn runs(&self) -> &[Run] {
+        match self {
+            Load::None | Load::Document(_) => &[],
+            Load::Runs(runs) | Load::Into(runs) => runs,
+        }
+    }
+}
+
+/// Memory that an RDMA session has while it asks: what is sent, and where the answer goes.
+struct Lent {
+    body: Vec<Run>,
+    into: Vec<Run>,
 }
 
 /// An answer.
@@ -139,13 +155,6 @@ pub(super) fn parse_crc(text: &str) -> Option<u64> {
     Some(u64::from_be_bytes(BASE64_STANDARD.decode(text).ok()?.try_into().ok()?))
 }
 
-/// The CRC64NVME of runs, one behind the other.
-pub(super) fn crc_of(runs: &[Run]) -> u64 {
-    let mut digest = crc_fast::Digest::new(Crc64Nvme);
-    runs.iter().for_each(|run| digest.update(run.as_slice()));
-    digest.finalize()
-}
-
 /// Why there is no answer over HTTP.
 enum Trouble {
     /// Nothing was sent.
@@ -162,10 +171,12 @@ impl Client {
         call.check()?;
         let mut backoff = Backoff::new(WAIT, WAIT_MOST);
         let mut is_repeated = false;
-        let room = if let Load::Into(Some(run)) = &load { run.len() } else { 0 };
+        let rooms: Vec<u32> = load.runs().iter().map(Run::len).collect();
         for tries in 1.. {
-            if let Some((lane, session)) = self.lane(call, &load) {
-                match self.by_rdma(&session, call, &mut load).await {
+            if let Some((lane, session)) = self.lane(call, &load)
+                && let Some(lent) = self.lend(&mut load)
+            {
+                match self.by_rdma(&session, call, &mut load, lent).await {
                     // It does not fit: HTTP has no such bound.
                     Ok(reply) if reply.status == 413 => {}
                     Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => lane.expired(),
@@ -181,16 +192,17 @@ impl Client {
                     Err(error) => {
                         lane.failed(&format!("{error:#}"));
                         self.inner.stats.borrow_mut().fallbacks += 1;
-                        if call.is_once {
+                        // Without its memory it cannot be done again either.
+                        if call.is_once || load.runs().len() != rooms.len() {
                             return Err(Failure::lost(&call.shown(), &error));
                         }
                         is_repeated = true;
                     }
                 }
             }
-            if let Load::Into(Some(run)) = &mut load {
-                // What an attempt that failed has left of the view.
-                run.set_len(room);
+            if let Load::Into(runs) = &mut load {
+                // What an attempt that failed has left of the views.
+                runs.iter_mut().zip(&rooms).for_each(|(run, room)| run.set_len(*room));
             }
             let pool = &self.inner.pools[self.inner.favourite.get()];
             let mut wait = backoff.next(&mut self.inner.rng.borrow_mut());
@@ -242,38 +254,52 @@ impl Client {
     fn lane(&self, call: &Call<'_>, load: &Load<'_>) -> Option<(Rc<Lane>, Native)> {
         let fits = match load {
             Load::None => !call.is_long && !call.bucket.is_empty(),
-            Load::Document(_) => false,
-            Load::Runs(runs) => runs.len() == 1,
-            Load::Into(_) => true,
+            // Those of objects have short answers.
+            Load::Document(document) => !call.key.is_empty() && document.len() <= RUN_BYTES as usize,
+            Load::Runs(_) | Load::Into(_) => true,
         };
+        let windows = load.runs().len();
         let fields: usize = call.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
         let text = 3 * (call.bucket.len() + call.key.len()) + call.query.len() + fields;
+        let text = text + 8 + windows * size_of::<Listed>();
+        let takes = |session: &Native| windows <= session.windows() && text <= session.terms().receive as usize - REQUEST_BYTES;
         let mut lanes = self.inner.lanes.iter().filter(|_| fits);
-        let (lane, session) = lanes.find_map(|lane| Some((lane.clone(), lane.session()?)))?;
-        (text + 8 <= session.terms().receive as usize - REQUEST_BYTES).then_some((lane, session))
+        lanes.find_map(|lane| Some((lane.clone(), lane.session().filter(takes)?)))
     }
 
-    async fn by_rdma(&self, session: &Native, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Error> {
+    /// The memory of a request; nothing where a document has none now.
+    fn lend(&self, load: &mut Load<'_>) -> Option<Lent> {
+        let (mut body, mut into) = (Vec::new(), Vec::new());
+        match load {
+            Load::None | Load::Document([]) => {}
+            Load::Document(document) => {
+                let mut run = self.inner.slab.run(document.len() as u32).ok()?;
+                self.inner.ledger.copy(run.as_mut_slice(), document);
+                body.push(run);
+            }
+            Load::Runs(runs) => body = std::mem::take(runs),
+            Load::Into(runs) => into = std::mem::take(runs),
+        }
+        Some(Lent { body, into })
+    }
+
+    async fn by_rdma(&self, session: &Native, call: &Call<'_>, load: &mut Load<'_>, lent: Lent) -> Result<Reply, Error> {
         let mut target = call.path();
         if !call.query.is_empty() {
             target.push('?');
             target.push_str(&call.query);
         }
         let fields: String = call.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let (body, into) = match load {
-            Load::Runs(runs) => (runs.pop(), None),
-            Load::Into(run) => (None, run.take()),
-            Load::None | Load::Document(_) => (None, None),
-        };
+        let Lent { body, into } = lent;
         let (session, method) = (session.clone(), call.method);
         let wire = session.route();
         // A task of its own: who asks may go, and a device still has the memory.
         let asking =
             self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, into }).await });
         let asked = asking.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
-        let mut give_back = |sent: Option<Run>, into: Option<Run>| match load {
-            Load::Runs(runs) => runs.extend(sent),
-            Load::Into(run) => **run = into,
+        let mut give_back = |sent: Vec<Run>, into: Vec<Run>| match load {
+            Load::Runs(runs) => **runs = sent,
+            Load::Into(runs) => **runs = into,
             Load::None | Load::Document(_) => {}
         };
         let Answered { status, fields, bytes, body, sent } = match asked {
@@ -285,19 +311,29 @@ impl Client {
         };
         let is_done = (200..300).contains(&status);
         let (document, into) = match body {
-            Came::None(Some(mut run)) if is_done => {
-                run.set_len(0);
-                (Vec::new(), Some(run))
+            Came::None(mut into) => {
+                if is_done {
+                    into.iter_mut().for_each(|run| run.set_len(0));
+                }
+                (Vec::new(), into)
             }
-            Came::None(run) => (Vec::new(), run),
-            Came::Message(message, Some(mut run)) if is_done => {
-                run.set_len(message.len());
-                self.inner.ledger.copy(run.as_mut_slice(), message.as_slice());
-                (Vec::new(), Some(run))
+            Came::Message(message, mut into) if is_done && !into.is_empty() => {
+                let mut left = message.as_slice();
+                for run in &mut into {
+                    let (here, behind) = left.split_at(left.len().min(run.len() as usize));
+                    run.set_len(here.len() as u32);
+                    self.inner.ledger.copy(run.as_mut_slice(), here);
+                    left = behind;
+                }
+                if !left.is_empty() {
+                    give_back(sent, into);
+                    return Err(Error::new(ErrorKind::Protocol, "an answer in a message that is longer than its window"));
+                }
+                (Vec::new(), into)
             }
-            Came::Message(message, run) => (message.as_slice().to_vec(), run),
-            Came::Run(run) if is_done => (Vec::new(), Some(run)),
-            Came::Run(run) => (run.as_slice().to_vec(), Some(run)),
+            Came::Message(message, into) => (message.as_slice().to_vec(), into),
+            Came::Runs(into) if is_done => (Vec::new(), into),
+            Came::Runs(into) => (into.iter().flat_map(|run| run.as_slice()).copied().collect(), into),
         };
         give_back(sent, into);
         let fields = fields.split("\r\n").filter_map(|line| line.split_once(':'));
@@ -331,26 +367,35 @@ impl Client {
         let status = answer.status();
         let mut reply = Reply { status, fields, document: Vec::new(), bytes: 0, way: pool.way(), check: Check::NotTold };
         match load {
-            Load::Into(Some(run)) if (200..300).contains(&status) => {
+            Load::Into(runs) if (200..300).contains(&status) => {
                 reply.bytes = http.length(&answer).map_err(lost)?;
-                let room = run.len();
-                if reply.bytes > u64::from(room) {
+                let room = bytes_of(runs);
+                if reply.bytes > room {
                     let what = format!("{}: {} bytes, and the buffer has {room}", call.shown(), reply.bytes);
-                    let error = Error::new(ErrorKind::Usage, what).remedy("get a range of it, or use a larger buffer or a stream");
-                    return Err(Trouble::Final(Failure::coded("TooLong", error)));
+                    return Err(Trouble::Final(too_long(what)));
                 }
-                let (mut at, length) = (0, reply.bytes as u32);
-                while at < length {
-                    at += http.receive(run, at, length - at, &self.inner.ledger).await.map_err(lost)?;
+                let (mut left, mut digest, mut lengths) = (reply.bytes, crc_fast::Digest::new(Crc64Nvme), Vec::new());
+                let told = reply.crc().filter(|_| status == 200);
+                for run in runs.iter_mut() {
+                    let (mut at, length) = (0, left.min(run.len().into()) as u32);
+                    while at < length {
+                        at += http.receive(run, at, length - at, &self.inner.ledger).await.map_err(lost)?;
+                    }
+                    if told.is_some() {
+                        digest.update(&run.as_slice()[..length as usize]);
+                    }
+                    left -= u64::from(length);
+                    lengths.push(length);
                 }
-                if let Some(told) = reply.crc().filter(|_| status == 200) {
-                    let found = crc_fast::checksum(Crc64Nvme, &run.as_slice()[..length as usize]);
+                if let Some(told) = told {
+                    let found = digest.finalize();
                     if found != told {
-                        return Err(Trouble::Lost(damaged(u64::from(length), found, told)));
+                        return Err(Trouble::Lost(damaged(reply.bytes, found, told)));
                     }
                     reply.check = Check::Verified;
                 }
-                run.set_len(length);
+                // Not before: an attempt that failed has as much room the next time.
+                runs.iter_mut().zip(lengths).for_each(|(run, length)| run.set_len(length));
             }
             _ => {
                 reply.document = http.take(&answer).await.map_err(lost)?;
@@ -365,6 +410,11 @@ impl Client {
         }
         Ok(reply)
     }
+}
+
+/// That an object is longer than its buffer.
+pub(super) fn too_long(what: String) -> Failure {
+    Failure::coded("TooLong", Error::new(ErrorKind::Usage, what).remedy("get a range of it, or use a larger buffer or a stream"))
 }
 
 /// That bytes came which are not those that the server told of.

@@ -9,13 +9,14 @@ use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 use super::call::damaged;
 use super::object::{Got, Head};
-use super::{BUFFER_MAX, Buffer, Check, Client, Failure};
+use super::{Buffer, Check, Client, Failure, RUN_BYTES};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
+use crate::mem::Span;
 use crate::reactor::Task;
 
 /// Bytes of a piece.
-const PIECE: u64 = BUFFER_MAX as u64;
+const PIECE: u64 = RUN_BYTES as u64;
 
 /// An object that is being got.
 pub struct Download {
@@ -85,19 +86,19 @@ impl Download {
             self.asked = range.end;
             let (client, bucket, key, etag) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.head.etag.clone());
             self.under_way.push_back(self.client.inner.core.spawn(async move {
-                let mut buffer = client.allocate((range.end - range.start) as u32).await?;
-                let got = client.get_range(&bucket, &key, Some(range), Some(&etag), &mut buffer.run).await?;
-                Ok((buffer, got))
+                let mut runs = vec![client.lease(|slab| slab.run((range.end - range.start) as u32)).await?];
+                let got = client.get_range(&bucket, &key, Some(range), Some(&etag), &mut runs).await?;
+                Ok((Buffer { span: runs.pop().map(Span::from) }, got))
             }));
         }
         let first = self.under_way.pop_front().expect("a piece was asked for");
         let (buffer, got) = first
             .await
             .map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?
-            .map_err(|failure| if failure.is_precondition() { self.overwritten() } else { failure })?;
+            .map_err(|failure| if failure.is_precondition() { overwritten(&self.bucket, &self.key) } else { failure })?;
         let wanted = PIECE.min(size - self.given);
-        if got.size != size || u64::from(got.bytes) != wanted {
-            return Err(self.overwritten());
+        if got.size != size || got.bytes != wanted {
+            return Err(overwritten(&self.bucket, &self.key));
         }
         self.each_verified &= got.check == Check::Verified;
         self.crc.update(buffer.as_slice());
@@ -113,17 +114,18 @@ impl Download {
         Ok(Some(buffer))
     }
 
-    fn overwritten(&self) -> Failure {
-        let what = format!("GET s3://{}/{}: it was overwritten while it was read", self.bucket, self.key);
-        Failure::coded("PreconditionFailed", Error::new(ErrorKind::Busy, what).remedy("get it again"))
-    }
-
     /// What is known of the bytes, once all of them were given out.
     pub fn check(&self) -> Check {
         let is_whole = self.given == self.head.size;
         let is_told = self.head.crc.is_some() || (self.each_verified && self.head.size > 0);
         if is_whole && is_told { Check::Verified } else { Check::NotTold }
     }
+}
+
+/// That an object is not the one any more whose first bytes came.
+pub(super) fn overwritten(bucket: &str, key: &str) -> Failure {
+    let what = format!("GET s3://{bucket}/{key}: it was overwritten while it was read");
+    Failure::coded("PreconditionFailed", Error::new(ErrorKind::Busy, what).remedy("get it again"))
 }
 
 impl Drop for Download {

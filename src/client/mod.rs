@@ -13,6 +13,7 @@
 //! | [`backoff`] | how long to wait |
 //! | [`failure`] | what a request failed with |
 //! | [`object`] | whole objects and ranges, to and from a buffer |
+//! | [`long`] | buffers that are longer than one request of RDMA takes |
 //! | [`get`] | an object as a stream of pieces |
 //! | [`put`] | an object whose bytes come one after the other, in parts where it is long |
 //! | [`bucket`] | buckets, lists, deletion of many |
@@ -24,6 +25,7 @@ pub mod call;
 pub mod failure;
 pub mod get;
 pub mod lane;
+mod long;
 pub mod object;
 pub mod options;
 pub mod pool;
@@ -33,9 +35,10 @@ pub mod tool;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::rdma::{Hca, HcaEnv};
-use crate::mem::{Ledger, Region, RegionConfig, Run, Slab};
+use crate::mem::{Exhausted, Ledger, Region, RegionConfig, Run, Slab, Span};
 use crate::reactor::{Core, CoreConfig};
 use crate::s3::auth::Secret;
 use crate::s3::auth::sign::Signer;
@@ -46,8 +49,10 @@ use lane::Lane;
 pub use options::{Credentials, Endpoint, Options, Scheme};
 use pool::Pool;
 
-/// The most bytes of a buffer, which are the most that go by RDMA in one request: a run.
-pub const BUFFER_MAX: u32 = crate::base::limits::IO_MAX_BYTES;
+/// Bytes of a run, which one window of RDMA opens: longer buffers are of several, next to one another.
+pub const RUN_BYTES: u32 = crate::base::limits::IO_MAX_BYTES;
+/// What no buffer takes of a client's memory: requests go by messages that are in it, too.
+const MESSAGES_BYTES: u64 = 2 << 20;
 /// How long to wait for memory that others have, and how often to look.
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(30);
 const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
@@ -117,42 +122,61 @@ struct Inner {
     stats: RefCell<Stats>,
 }
 
-/// Registered memory. What is in it after a request that failed has no meaning. Dropped, it goes back to its client.
+/// Registered memory in one piece. What is in it after a request that failed has no meaning. Dropped, it goes back to its client.
 #[derive(Debug)]
 pub struct Buffer {
     /// Away while a request has it, and for good if that was dropped half-way.
-    run: Option<Run>,
+    span: Option<Span>,
 }
 
 impl Buffer {
     /// Its bytes: as many as were asked for, or as came last.
     pub fn as_slice(&self) -> &[u8] {
-        self.run.as_ref().map_or(&[], |run| run.as_slice())
+        self.span.as_ref().map_or(&[], |span| span.as_slice())
     }
 
     /// The same, to change.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.run.as_mut().map_or(&mut [], |run| run.as_mut_slice())
+        self.span.as_mut().map_or(&mut [], |span| span.as_mut_slice())
     }
 
     /// How many bytes there is room for.
-    pub fn capacity(&self) -> u32 {
-        self.run.as_ref().map_or(0, |run| run.capacity())
+    pub fn capacity(&self) -> u64 {
+        self.span.as_ref().map_or(0, |span| span.capacity())
     }
 
     /// Says how many of its bytes count.
     ///
     /// # Panics
     /// With more than there is room for.
-    pub fn set_len(&mut self, bytes: u32) {
-        match &mut self.run {
-            Some(run) => run.set_len(bytes),
+    pub fn set_len(&mut self, bytes: u64) {
+        match &mut self.span {
+            Some(span) => span.set_len(bytes),
             None => assert_eq!(bytes, 0, "a buffer whose memory a dropped request has"),
         }
     }
 
     /// Gives the memory back, as dropping it does.
     pub fn release(self) {}
+
+    /// Its runs, for a request, those that have none of its bytes apart. `what` is asked for.
+    fn lend(&mut self, what: &str) -> Result<(Vec<Run>, Vec<Run>), Failure> {
+        let span = self.span.take().ok_or_else(|| {
+            let what = format!("{what}: a buffer whose memory a request has that was given up");
+            Error::new(ErrorKind::Usage, what).remedy("allocate another")
+        })?;
+        Ok(span.into_runs())
+    }
+
+    /// Its runs are back, in whatever order, and so many of its bytes count.
+    fn restore(&mut self, mut runs: Vec<Run>, bytes: u64) {
+        runs.sort_unstable_by_key(Run::first_chunk);
+        // Without those that a task which panicked had it is none any more.
+        self.span = Span::join(runs).ok();
+        if let Some(span) = &mut self.span {
+            span.set_len(bytes);
+        }
+    }
 }
 
 impl Client {
@@ -199,19 +223,27 @@ impl Client {
         Ok(client)
     }
 
-    /// Memory of so many bytes, at most [`BUFFER_MAX`]. Waits a while for what others have.
+    /// Memory of so many bytes in one piece, at most what the client has but 2 MiB. Waits a while for what others have.
     ///
     /// # Errors
-    /// More than that; or all of it stays in use.
-    pub async fn allocate(&self, bytes: u32) -> Result<Buffer> {
-        if bytes > BUFFER_MAX {
-            let what = format!("a buffer of {bytes} bytes: {BUFFER_MAX} at most");
-            return Err(Error::new(crate::base::error::ErrorKind::Usage, what).remedy("use get and upload for longer objects"));
+    /// More than that; or all of it stays in use, or so much of it that what is left is not in one piece.
+    pub async fn allocate(&self, bytes: u64) -> Result<Buffer> {
+        let most = self.memory_bytes().saturating_sub(MESSAGES_BYTES);
+        if bytes > most {
+            let what = format!("a buffer of {bytes} bytes: the client has memory for {most}");
+            return Err(
+                Error::new(ErrorKind::Usage, what).remedy("give it more: Options::memory_bytes; or use get and upload, which take less")
+            );
         }
+        Ok(Buffer { span: Some(self.lease(|slab| slab.span_of(bytes)).await?) })
+    }
+
+    /// Leases memory, and waits a while for what others have.
+    async fn lease<T>(&self, leased: impl Fn(&Slab) -> Result<T, Exhausted>) -> Result<T> {
         let until = self.inner.core.now().saturating_add(MEMORY_PATIENCE);
         loop {
-            match self.inner.slab.run(bytes) {
-                Ok(run) => return Ok(Buffer { run: Some(run) }),
+            match leased(&self.inner.slab) {
+                Ok(lease) => return Ok(lease),
                 Err(_) if self.inner.core.now() < until => self.inner.core.sleep(MEMORY_LOOK).await,
                 Err(exhausted) => {
                     let error = Error::from(exhausted);

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use super::call::{CRC64NVME, Call, Load, crc_of, parse_crc, shown_crc};
+use super::call::{CRC64NVME, Call, Load, parse_crc, shown_crc};
 use super::{Buffer, Check, Client, Failure, Way};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Run;
+use crate::s3::client::native::{bytes_of, crc_of};
 use crate::s3::xml::failure::ErrorDocument;
 use crate::s3::xml::multipart::CopyResult;
 use crate::wire::http::uri::encode_path;
@@ -16,7 +17,7 @@ use crate::wire::s3::frame::Method;
 #[derive(Clone, Debug)]
 pub struct Got {
     /// Bytes in the buffer.
-    pub bytes: u32,
+    pub bytes: u64,
     /// Bytes of the object.
     pub size: u64,
     /// Its ETag, with its quotes.
@@ -100,17 +101,20 @@ impl PutOptions {
 }
 
 impl Client {
-    /// Gets an object, or a range of it, into a buffer: as many bytes as that has room for now ([`Buffer::set_len`]). With RDMA the server
-    /// writes them there.
+    /// Gets an object, or a range of it, into a buffer: as many bytes as that has room for. With RDMA the server writes them there, by
+    /// several requests where they are more than one takes, all of one version.
     ///
     /// # Errors
     /// It is not there, is longer than the buffer, or nobody could say. The buffer's bytes have no meaning then.
     pub async fn get_into(&self, bucket: &str, key: &str, range: Option<Range<u64>>, buffer: &mut Buffer) -> Result<Got, Failure> {
+        let asked = range.as_ref().map_or(u64::MAX, |range| range.end.saturating_sub(range.start));
         let whole = buffer.capacity();
-        if let Some(run) = &mut buffer.run {
-            run.set_len(whole);
-        }
-        self.get_range(bucket, key, range, None, &mut buffer.run).await
+        buffer.set_len(whole.min(asked));
+        let (mut runs, mut behind) = buffer.lend(&format!("GET s3://{bucket}/{key}"))?;
+        let done = self.get_long(bucket, key, range, &mut runs).await;
+        runs.append(&mut behind);
+        buffer.restore(runs, done.as_ref().map_or(whole, |got| got.bytes));
+        done
     }
 
     /// The same of the version with that ETag, if it is still there.
@@ -120,13 +124,9 @@ impl Client {
         key: &str,
         range: Option<Range<u64>>,
         etag: Option<&str>,
-        run: &mut Option<Run>,
+        runs: &mut Vec<Run>,
     ) -> Result<Got, Failure> {
         let mut call = Call::new(Method::Get, bucket, key).field("x-amz-checksum-mode", "ENABLED");
-        if run.is_none() {
-            let what = format!("{}: into a buffer whose memory a request has that was given up", call.shown());
-            return Err(Error::new(ErrorKind::Usage, what).remedy("allocate another").into());
-        }
         if let Some(range) = &range {
             if range.is_empty() {
                 let what = format!("{}: a range of no bytes, {}..{}", call.shown(), range.start, range.end);
@@ -138,17 +138,17 @@ impl Client {
             call = call.field("if-match", etag);
         }
         let shown = call.shown();
-        let reply = self.call(&call, Load::Into(run)).await?;
-        let bytes = run.as_ref().map_or(0, |run| run.len());
+        let reply = self.call(&call, Load::Into(runs)).await?;
+        let bytes = bytes_of(runs);
         let wrong = |what: String| Failure::from(Error::new(ErrorKind::Protocol, format!("{shown}: {what}")));
         let size = match &range {
-            None if reply.status == 200 => u64::from(bytes),
+            None if reply.status == 200 => bytes,
             None => return Err(wrong(format!("status {} and not all of it", reply.status))),
             Some(range) => {
                 let told = reply.field("content-range").and_then(parse_content_range);
                 let told = told.filter(|(found, _)| reply.status == 206 && found.start == range.start && found.end <= range.end);
                 let (found, size) = told.ok_or_else(|| wrong(format!("status {}, and not the range that was asked for", reply.status)))?;
-                if found.end - found.start != u64::from(bytes) || (found.end < range.end && found.end != size) {
+                if found.end - found.start != bytes || (found.end < range.end && found.end != size) {
                     return Err(wrong(format!("{bytes} bytes of the range {}..{}", range.start, range.end)));
                 }
                 size
@@ -160,25 +160,24 @@ impl Client {
         Ok(Got { bytes, size, etag: reply.etag(), check: reply.check, way: reply.way })
     }
 
-    /// Puts what is in a buffer. With RDMA the server reads it there. The buffer is as it was afterwards.
+    /// Puts what is in a buffer. With RDMA the server reads it there; what is longer than one request takes is put in parts. The buffer is as
+    /// it was afterwards.
     ///
     /// # Errors
     /// It was not stored, as far as anybody could say.
     pub async fn put_from(&self, bucket: &str, key: &str, buffer: &mut Buffer, options: &PutOptions) -> Result<Put, Failure> {
-        let Some(run) = buffer.run.take() else {
-            let what = format!("PUT s3://{bucket}/{key}: from a buffer whose memory a request has that was given up");
-            return Err(Error::new(ErrorKind::Usage, what).remedy("allocate another").into());
-        };
-        let mut runs = vec![run];
-        let done = self.put_runs(bucket, key, &mut runs, options).await;
-        buffer.run = runs.pop();
+        let (mut runs, mut behind) = buffer.lend(&format!("PUT s3://{bucket}/{key}"))?;
+        let bytes = bytes_of(&runs);
+        let done = self.put_long(bucket, key, &mut runs, options).await;
+        runs.append(&mut behind);
+        buffer.restore(runs, bytes);
         done
     }
 
     /// Puts an object of these bytes in one request.
     pub(super) async fn put_runs(&self, bucket: &str, key: &str, runs: &mut Vec<Run>, options: &PutOptions) -> Result<Put, Failure> {
         let crc = crc_of(runs);
-        let bytes = runs.iter().map(|run| u64::from(run.len())).sum();
+        let bytes = bytes_of(runs);
         let mut call = Call::new(Method::Put, bucket, key).field(CRC64NVME, shown_crc(crc));
         options.describe(&mut call);
         options.conditions(&mut call);

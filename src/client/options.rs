@@ -142,7 +142,7 @@ pub struct Options {
     pub tries: u32,
     /// How long a server may be silent over HTTP.
     pub patience: Nanos,
-    /// How long a server may take over a request by RDMA, before HTTP is used.
+    /// How long a server may take over a request by RDMA, before HTTP is used; 0.25 s more for each MiB that it moves.
     pub rdma_patience: Nanos,
     /// Pieces of an object under way at a time.
     pub ahead: usize,

@@ -1,21 +1,21 @@
 //! An object whose bytes come one after the other: in one request where it is short, in parts where it is long.
 //!
-//! Bytes are written into registered memory ([`Upload::room`]) and sent from there. What fits a run goes in one request, by RDMA where that
-//! is up. What is longer goes over HTTP, in one request up to a part and in several parts at once beyond: S3's parts have 5 MiB at least,
-//! and RDMA takes a run. The server compares each part, and then the whole, with the CRC64NVME that was computed here.
+//! Bytes are written into registered memory ([`Upload::room`]) and sent from there, by RDMA where that is up: in one request up to a part,
+//! and in several parts at once beyond. The server compares each part, and then the whole, with the CRC64NVME that was computed here.
 
 use std::collections::VecDeque;
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
-use super::call::{CRC64NVME, Call, Load, crc_of, shown_crc};
+use super::call::{CRC64NVME, Call, Load, shown_crc};
 use super::object::{Put, PutOptions};
-use super::{BUFFER_MAX, Check, Client, Failure};
+use super::{Check, Client, Failure, RUN_BYTES, Way};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Run;
 use crate::reactor::Task;
 use crate::s3::checksum::Algorithm;
+use crate::s3::client::native::{bytes_of, crc_of};
 use crate::s3::xml::checksums::Checksums;
 use crate::s3::xml::failure::ErrorDocument;
 use crate::s3::xml::multipart::{CompleteMultipartUpload, CompleteMultipartUploadResult, CompletedPart, InitiateMultipartUploadResult};
@@ -25,9 +25,12 @@ use crate::wire::s3::frame::Method;
 /// Bytes of a part, where the object is not so long that they must be more.
 const PART: u64 = 8 << 20;
 /// The most parts of an object.
-const PARTS_MAX: u64 = 10_000;
+pub(super) const PARTS_MAX: u64 = 10_000;
 /// Parts under way at a time.
 const AT_ONCE: usize = 2;
+
+/// A part that was put or was not, and its memory.
+type Sent = (Result<(CompletedPart, Way), Failure>, Vec<Run>);
 
 /// An object that is being put.
 pub struct Upload {
@@ -42,8 +45,12 @@ pub struct Upload {
     filled: u32,
     /// The upload in parts, once it has begun.
     id: Option<String>,
-    under_way: VecDeque<Task<Result<CompletedPart, Failure>>>,
+    under_way: VecDeque<Task<Sent>>,
     parts: Vec<CompletedPart>,
+    /// The memory of parts that were sent, where somebody wants it back.
+    back: Option<Vec<Run>>,
+    /// By which way parts went that did not go by RDMA.
+    other_way: Option<Way>,
     begun: u16,
     bytes: u64,
     crc: u64,
@@ -55,30 +62,63 @@ impl Client {
     /// # Errors
     /// It is longer than the client's memory allows parts for.
     pub fn upload(&self, bucket: &str, key: &str, size_hint: Option<u64>, options: PutOptions) -> Result<Upload, Failure> {
-        let part = size_hint.unwrap_or(0).div_ceil(PARTS_MAX).next_multiple_of(u64::from(BUFFER_MAX)).max(PART);
+        let part = size_hint.unwrap_or(0).div_ceil(PARTS_MAX).next_multiple_of(u64::from(RUN_BYTES)).max(PART);
         let memory = self.inner.options.memory_bytes;
         // The parts under way, the one that is filled, and as much again for everybody else; with little memory, smaller parts.
-        let most = (memory / 2 / (AT_ONCE as u64 + 1)) / u64::from(BUFFER_MAX) * u64::from(BUFFER_MAX);
+        let most = (memory / 2 / (AT_ONCE as u64 + 1)) / u64::from(RUN_BYTES) * u64::from(RUN_BYTES);
         let part = if part == PART { part.min(most.max(5 << 20)) } else { part };
         if part > most.max(5 << 20) {
             let what = format!("PUT s3://{bucket}/{key}: parts of {part} bytes, and the client has {memory} bytes of memory");
             return Err(Error::new(ErrorKind::Usage, what).remedy("give the client more: Options::memory_bytes, or --memory").into());
         }
-        Ok(Upload {
+        Ok(self.upload_in((part / u64::from(RUN_BYTES)) as usize, bucket, key, options))
+    }
+
+    /// Puts what is in these runs in parts of so many of them. They come back, though not in order.
+    pub(super) async fn put_parts(
+        &self,
+        part_runs: usize,
+        (bucket, key): (&str, &str),
+        runs: &mut Vec<Run>,
+        options: &PutOptions,
+    ) -> Result<Put, Failure> {
+        let mut upload = self.upload_in(part_runs, bucket, key, options.clone());
+        upload.back = Some(Vec::new());
+        let mut outcome = Ok(());
+        while !runs.is_empty() && outcome.is_ok() {
+            let part = runs.drain(..part_runs.min(runs.len())).collect();
+            outcome = upload.put_part(part).await;
+        }
+        let done = match outcome {
+            Ok(()) => upload.complete_parts().await,
+            Err(failure) => Err(failure),
+        };
+        if done.is_err() {
+            upload.abort().await;
+        }
+        upload.id = None;
+        runs.extend(upload.back.take().unwrap_or_default());
+        done
+    }
+
+    fn upload_in(&self, part_runs: usize, bucket: &str, key: &str, options: PutOptions) -> Upload {
+        Upload {
             client: self.clone(),
             bucket: bucket.to_owned(),
             key: key.to_owned(),
             options,
-            part_runs: (part / u64::from(BUFFER_MAX)) as usize,
+            part_runs,
             runs: Vec::new(),
             filled: 0,
             id: None,
             under_way: VecDeque::new(),
             parts: Vec::new(),
+            back: None,
+            other_way: None,
             begun: 0,
             bytes: 0,
             crc: crc_fast::checksum(Crc64Nvme, b""),
-        })
+        }
     }
 }
 
@@ -88,16 +128,15 @@ impl Upload {
     /// # Errors
     /// A part could not be put, or there is no memory.
     pub async fn room(&mut self) -> Result<&mut [u8], Failure> {
-        if self.runs.is_empty() || self.filled == BUFFER_MAX {
+        if self.runs.is_empty() || self.filled == RUN_BYTES {
             if self.runs.len() == self.part_runs {
                 self.send_part().await?;
             }
-            let mut buffer = self.client.allocate(BUFFER_MAX).await?;
-            self.runs.extend(buffer.run.take());
+            self.runs.push(self.client.lease(|slab| slab.run(RUN_BYTES)).await?);
             self.filled = 0;
         }
         let last = self.runs.last_mut().expect("a run was added");
-        last.set_len(BUFFER_MAX);
+        last.set_len(RUN_BYTES);
         Ok(&mut last.as_mut_slice()[self.filled as usize..])
     }
 
@@ -106,7 +145,7 @@ impl Upload {
     /// # Panics
     /// With more than there was room for.
     pub fn advance(&mut self, count: usize) {
-        assert!(count <= (BUFFER_MAX - self.filled) as usize, "more bytes than there was room for");
+        assert!(count <= (RUN_BYTES - self.filled) as usize, "more bytes than there was room for");
         self.filled += count as u32;
     }
 
@@ -128,7 +167,7 @@ impl Upload {
 
     /// Bytes that were added so far.
     pub fn bytes(&self) -> u64 {
-        self.bytes + self.runs.len().saturating_sub(1) as u64 * u64::from(BUFFER_MAX) + u64::from(self.filled)
+        self.bytes + self.runs.len().saturating_sub(1) as u64 * u64::from(RUN_BYTES) + u64::from(self.filled)
     }
 
     /// Puts what is not put yet, and the whole. Before that there is no object.
@@ -148,13 +187,17 @@ impl Upload {
         if self.id.is_none() {
             self.trim();
             if self.runs.is_empty() {
-                let mut buffer = self.client.allocate(0).await?;
-                self.runs.extend(buffer.run.take());
+                self.runs.push(self.client.lease(|slab| slab.run(0)).await?);
             }
             let mut runs = std::mem::take(&mut self.runs);
             return self.client.put_runs(&self.bucket, &self.key, &mut runs, &self.options).await;
         }
         self.send_part().await?;
+        self.complete_parts().await
+    }
+
+    /// Makes an object of the parts, once all of them are there.
+    async fn complete_parts(&mut self) -> Result<Put, Failure> {
         while !self.under_way.is_empty() {
             self.reap().await?;
         }
@@ -176,7 +219,8 @@ impl Upload {
                         } else {
                             Check::NotTold
                         };
-                        return Ok(Put { etag: format!("\"{}\"", told.etag), check, way: reply.way });
+                        let way = self.other_way.take().unwrap_or(reply.way);
+                        return Ok(Put { etag: format!("\"{}\"", told.etag), check, way });
                     }
                     // The head of the answer comes before it is done.
                     Err(_) if ErrorDocument::parse(&reply.document).is_ok() => {
@@ -214,12 +258,43 @@ impl Upload {
     /// Begins to put what was filled as a part.
     async fn send_part(&mut self) -> Result<(), Failure> {
         self.trim();
-        let mut runs = std::mem::take(&mut self.runs);
+        let runs = std::mem::take(&mut self.runs);
         self.filled = 0;
-        let bytes: u64 = runs.iter().map(|run| u64::from(run.len())).sum();
-        if bytes == 0 && self.begun > 0 {
+        if bytes_of(&runs) == 0 && self.begun > 0 {
             return Ok(());
         }
+        self.put_part(runs).await
+    }
+
+    /// Begins to put a part.
+    async fn put_part(&mut self, mut runs: Vec<Run>) -> Result<(), Failure> {
+        let bytes = bytes_of(&runs);
+        let id = match self.ready(bytes).await {
+            Ok(id) => id,
+            Err(failure) => {
+                self.keep(runs);
+                return Err(failure);
+            }
+        };
+        let crc = crc_of(&runs);
+        self.crc = crc_fast::checksum_combine(Crc64Nvme, self.crc, crc, bytes);
+        self.bytes += bytes;
+        self.begun += 1;
+        let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);
+        self.under_way.push_back(self.client.inner.core.spawn(async move {
+            let mut call = Call::new(Method::Put, &bucket, &key).field(CRC64NVME, shown_crc(crc));
+            call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
+            let part = client.call(&call, Load::Runs(&mut runs)).await.map(|reply| {
+                let etag = reply.etag().trim_matches('"').to_owned();
+                (CompletedPart { number, etag, checksums: Checksums(vec![(Algorithm::Crc64Nvme, shown_crc(crc))]) }, reply.way)
+            });
+            (part, runs)
+        }));
+        Ok(())
+    }
+
+    /// The upload, with room for a part of so many bytes.
+    async fn ready(&mut self, bytes: u64) -> Result<String, Failure> {
         let id = match &self.id {
             Some(id) => id.clone(),
             None => self.begin().await?,
@@ -231,25 +306,25 @@ impl Upload {
             let what = format!("PUT s3://{}/{}: it is longer than {PARTS_MAX} parts of {bytes} bytes", self.bucket, self.key);
             return Err(Error::new(ErrorKind::Usage, what).remedy("say how long it is when it is begun: upload's size_hint").into());
         }
-        let crc = crc_of(&runs);
-        self.crc = crc_fast::checksum_combine(Crc64Nvme, self.crc, crc, bytes);
-        self.bytes += bytes;
-        self.begun += 1;
-        let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);
-        self.under_way.push_back(self.client.inner.core.spawn(async move {
-            let mut call = Call::new(Method::Put, &bucket, &key).field(CRC64NVME, shown_crc(crc));
-            call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
-            let reply = client.call(&call, Load::Runs(&mut runs)).await?;
-            let etag = reply.etag().trim_matches('"').to_owned();
-            Ok(CompletedPart { number, etag, checksums: Checksums(vec![(Algorithm::Crc64Nvme, shown_crc(crc))]) })
-        }));
-        Ok(())
+        Ok(id)
+    }
+
+    /// The memory of a part that is not sent any more.
+    fn keep(&mut self, runs: Vec<Run>) {
+        if let Some(back) = &mut self.back {
+            back.extend(runs);
+        }
     }
 
     async fn reap(&mut self) -> Result<(), Failure> {
         let Some(first) = self.under_way.pop_front() else { return Ok(()) };
-        let part = first.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))??;
+        let (part, runs) = first.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
+        self.keep(runs);
+        let (part, way) = part?;
         self.parts.push(part);
+        if !matches!(way, Way::Rdma(_)) {
+            self.other_way = Some(way);
+        }
         Ok(())
     }
 
@@ -268,9 +343,9 @@ impl Upload {
 
     /// Gives up: what was put of it is removed.
     pub async fn abort(&mut self) {
-        for part in self.under_way.drain(..) {
-            // A part that arrives after the end would stay.
-            let _ = part.await;
+        // A part that arrives after the end would stay.
+        while !self.under_way.is_empty() {
+            let _ = self.reap().await;
         }
         if let Some(id) = self.id.take() {
             let mut call = Call::new(Method::Delete, &self.bucket, &self.key);

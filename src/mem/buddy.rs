@@ -47,6 +47,27 @@ impl Buddy {
         Some(self.first + block)
     }
 
+    /// Takes `count` consecutive chunks that may be more than the largest block, beginning with such a block, and returns the first. Looks at
+    /// each largest block from the front on: for who wants that seldom.
+    pub fn take_across(&mut self, count: u32) -> Option<u32> {
+        const LARGEST: u32 = 1 << (ORDERS - 1);
+        let blocks = count.div_ceil(LARGEST);
+        let begins = self.first.next_multiple_of(LARGEST) - self.first;
+        let mut free = 0;
+        let last = (begins..self.order.len() as u32).step_by(LARGEST as usize).find(|&block| {
+            free = if usize::from(self.order[block as usize]) == ORDERS - 1 { free + 1 } else { 0 };
+            free == blocks
+        })?;
+        let end = last + LARGEST;
+        let start = end - blocks * LARGEST;
+        for block in (start..end).step_by(LARGEST as usize) {
+            self.unlink(block, ORDERS - 1);
+        }
+        // What is above `count` goes back, as in `take`.
+        self.insert_range(start + count, end, false);
+        Some(self.first + start)
+    }
+
     /// Gives back `count` chunks from `chunk` on, merging them with free neighbours.
     ///
     /// # Panics
@@ -144,14 +165,21 @@ mod tests {
         fn taken_runs_are_disjoint(
             first in 0u32..2000,
             count in 1u32..3000,
-            steps in proptest::collection::vec((1u32..=512, any::<u8>()), 1..200),
+            steps in proptest::collection::vec((1u32..=512, any::<u8>(), 1u32..4), 1..200),
         ) {
             let mut buddy = Buddy::new(first, count);
             let mut held: Vec<(u32, u32)> = Vec::new();
-            for (want, pick) in steps {
+            for (want, pick, times) in steps {
+                let want = if pick % 5 == 1 { want * times } else { want };
                 if pick % 3 == 0 && !held.is_empty() {
                     let (chunk, n) = held.swap_remove(pick as usize % held.len());
                     buddy.give(chunk, n);
+                } else if pick % 5 == 1 {
+                    if let Some(chunk) = buddy.take_across(want) {
+                        prop_assert!(chunk >= first && chunk + want <= first + count && chunk % 512 == 0);
+                        prop_assert!(held.iter().all(|&(c, n)| chunk + want <= c || c + n <= chunk));
+                        held.push((chunk, want));
+                    }
                 } else if let Some(chunk) = buddy.take(want) {
                     prop_assert!(chunk >= first && chunk + want <= first + count);
                     prop_assert!(chunk / 512 == (chunk + want - 1) / 512, "a run crosses its aligned block");

@@ -1,7 +1,7 @@
 //! The region and the leases on it.
 //!
 //! A region is one mapping cut into chunks of one size. A chunk is owned by exactly one of: a core's [`Slab`] (free), a lease in
-//! somebody's hands ([`Buf`], [`Run`], [`Shared`]), a device ([`InFlight`]), a [`Window`] open to a peer, or quarantine. Leases
+//! somebody's hands ([`Buf`], [`Run`], [`Span`], [`Shared`]), a device ([`InFlight`]), a [`Window`] open to a peer, or quarantine. Leases
 //! are the only way to a slice of the region; while a device or a peer may touch a chunk nobody holds one.
 //!
 //! `unsafe` is allowed in this layer and in `device`, nowhere else.
@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod payload;
 pub mod region;
 pub mod slab;
+pub mod span;
 pub mod spsc;
 pub mod window;
 
@@ -26,6 +27,7 @@ pub use ledger::Ledger;
 pub use payload::{Gather, InFlight, Payload};
 pub use region::{PageKind, Region, RegionConfig};
 pub use slab::{Census, Exhausted, Slab};
+pub use span::Span;
 pub use window::{Revoked, Window};
 
 #[cfg(all(test, not(loom)))]

@@ -13,7 +13,7 @@ use crate::base::sync::atomic::Ordering;
 use crate::base::{Error, RegionOffset, Result, limits};
 use crate::mem::buddy::Buddy;
 use crate::mem::home::Home;
-use crate::mem::{Buf, Parcel, Region, Run};
+use crate::mem::{Buf, Parcel, Region, Run, Span};
 
 /// Single chunks kept in front of the allocator. Twice a burst of 64 packets, so that bursts do not thrash it.
 const MAGAZINE: usize = 128;
@@ -183,6 +183,28 @@ impl Slab {
         Ok(Run::new(self.clone(), first, chunks, len_bytes))
     }
 
+    /// Leases adjacent runs for `len_bytes` bytes, viewed as one: exactly that long, from the first run's start. For what is longer than a
+    /// run and leased seldom: it looks through the slab for blocks that are next to one another.
+    ///
+    /// # Errors
+    /// Nowhere are as many chunks next to one another.
+    pub fn span_of(&self, len_bytes: u64) -> Result<Span, Exhausted> {
+        let most = limits::IO_MAX_BYTES / self.chunk_bytes();
+        let chunks = u32::try_from(len_bytes.div_ceil(self.chunk_bytes().into())).unwrap_or(u32::MAX).max(1);
+        if chunks <= most {
+            return self.run(len_bytes as u32).map(Span::from);
+        }
+        let total = self.inner.total.get();
+        let first = if chunks <= total { self.take_by(|buddy| buddy.take_across(chunks)) } else { None };
+        let first = first.ok_or_else(|| self.exhausted(chunks))?;
+        transfer(&self.inner.counts.free, &self.inner.counts.owned, chunks);
+        let end = first + chunks;
+        let run = |first: u32| Run::new(self.clone(), first, most.min(end - first), 0);
+        let mut span = Span::join((first..end).step_by(most as usize).map(run).collect()).expect("they were taken together");
+        span.set_len(len_bytes);
+        Ok(span)
+    }
+
     /// Who owns the chunks now. O(1).
     pub fn census(&self) -> Census {
         let counts = &self.inner.counts;
@@ -276,15 +298,21 @@ impl Slab {
         }
     }
 
+    #[inline]
     fn take(&self, chunks: u32) -> Option<u32> {
-        self.stock().buddy.take(chunks).or_else(|| {
+        self.take_by(|buddy| buddy.take(chunks))
+    }
+
+    #[inline]
+    fn take_by(&self, take: impl Fn(&mut Buddy) -> Option<u32>) -> Option<u32> {
+        take(&mut self.stock().buddy).or_else(|| {
             // Singles in the magazine may be what keeps blocks from merging.
             self.collect_returns();
             let stock = self.stock();
             while let Some(chunk) = stock.magazine.pop() {
                 stock.buddy.give(chunk, 1);
             }
-            stock.buddy.take(chunks)
+            take(&mut stock.buddy)
         })
     }
 

@@ -1,8 +1,10 @@
 //! Servers that go and come, RDMA that is cut, and what proxies do.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -333,6 +335,82 @@ fn a_server_that_is_killed_and_comes_back_is_used_again() {
     assert!(done >= 6 && stats.retries > 0 && stats.by_rdma > 0, "{done} {stats:?}");
 }
 
+/// Does something once so many requests more have gone by RDMA.
+fn after(client: &Client, requests: u64, act: impl FnOnce() + 'static) {
+    let (client, until) = (client.clone(), client.stats().by_rdma + requests);
+    client.core().clone().spawn(async move {
+        while client.stats().by_rdma < until {
+            client.core().sleep(Nanos::from_millis(1)).await;
+        }
+        act();
+    });
+}
+
+/// Waits until what is asked for goes by RDMA again.
+async fn rdma_is_back(client: &Client, bucket: &str, key: &str) {
+    let until = client.core().now().saturating_add(Nanos::from_secs(60));
+    while !matches!(client.head(bucket, key).await.unwrap().way, Way::Rdma(_)) {
+        assert!(client.core().now() < until, "RDMA does not come back: {:?}", client.rdma_troubles());
+        client.core().sleep(Nanos::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_a_long_buffer() {
+    let server = Server::start_at(1, "1G", "soft", &[QUICK]);
+    let options = Options { tries: 20, ..options(&both(&server)) };
+    let server = Rc::new(RefCell::new(server));
+    run(options, async move |client: Client| {
+        client.create_bucket("killed").await?;
+        let content = pattern(80_000_000, 5);
+        let mut buffer = client.allocate(80_000_000).await?;
+        buffer.as_mut_slice().copy_from_slice(&content);
+        // The upload is begun, and a part of it is there.
+        let killed = server.clone();
+        after(&client, 2, move || killed.borrow_mut().restart("KILL"));
+        let put = client.put_from("killed", "long", &mut buffer, &PutOptions::default()).await?;
+        assert!(put.check == Check::Verified && client.stats().fallbacks > 0, "{put:?} {:?}", client.stats());
+        assert!(buffer.as_slice() == content, "it is as it was");
+        assert!(curl_gets(&server.borrow(), "/killed/long") == content);
+        rdma_is_back(&client, "killed", "long").await;
+        buffer.as_mut_slice().fill(0);
+        let (killed, before) = (server.clone(), client.stats());
+        after(&client, 2, move || killed.borrow_mut().restart("KILL"));
+        let got = client.get_into("killed", "long", None, &mut buffer).await?;
+        assert!(got.bytes == 80_000_000 && got.check == Check::Verified && buffer.as_slice() == content, "{got:?}");
+        assert!(client.stats().fallbacks > before.fallbacks, "{:?}", client.stats());
+        // A part that never comes: the buffer is whole all the same.
+        rdma_is_back(&client, "killed", "long").await;
+        let only_new = PutOptions { if_none_match: true, ..PutOptions::default() };
+        let failure = client.put_from("killed", "long", &mut buffer, &only_new).await.unwrap_err();
+        assert!(failure.is_precondition() && buffer.as_slice() == content, "{failure}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_long_buffer_is_of_one_version() {
+    let server = server();
+    let endpoints = both(&server);
+    run(options(&endpoints), async move |client: Client| {
+        client.create_bucket("mixed").await?;
+        let (old, new) = (pattern(40 << 20, 3), pattern(40 << 20, 4));
+        put(&client, "mixed", "long", &old).await;
+        let mut buffer = client.allocate(40 << 20).await?;
+        let server = Rc::new(server);
+        let (other, sent) = (server.clone(), new.clone());
+        // What is known of it, and one range.
+        after(&client, 2, move || curl_puts(&other, "/mixed/long", &sent));
+        let failure = client.get_into("mixed", "long", None, &mut buffer).await.unwrap_err();
+        assert!(failure.to_string().starts_with("GET s3://mixed/long: it was overwritten while it was read"), "{failure}");
+        let got = client.get_into("mixed", "long", None, &mut buffer).await?;
+        assert!(got.check == Check::Verified && buffer.as_slice() == new);
+        Ok(())
+    })
+    .unwrap();
+}
+
 /// In a network of its own, where UDP can be forbidden while TCP goes on.
 #[test]
 fn rdma_that_is_cut_in_the_middle_goes_on_over_http_and_comes_back() {
@@ -391,6 +469,23 @@ fn rdma_that_is_cut_in_the_middle_goes_on_over_http_and_comes_back() {
             assert!(client.core().now() < until, "RDMA does not come back: {:?}", client.rdma_troubles());
             client.core().sleep(Nanos::from_millis(100)).await;
         }
+        // In the middle of long ones, which are several requests of several windows.
+        let content = pattern(60 << 20, 9);
+        let mut long = client.allocate(60 << 20).await?;
+        long.as_mut_slice().copy_from_slice(&content);
+        after(&client, 2, move || ip("rule add pref 5 ipproto udp blackhole"));
+        let before = client.stats();
+        client.put_from("cut", "buffer", &mut long, &PutOptions::default()).await?;
+        let cut = client.stats();
+        assert!(cut.fallbacks > before.fallbacks && cut.by_rdma > before.by_rdma && cut.by_http > before.by_http, "{cut:?}");
+        assert!(long.as_slice() == content && curl_gets(&server, "/cut/buffer") == content);
+        ip("rule del pref 5");
+        rdma_is_back(&client, "cut", "buffer").await;
+        long.as_mut_slice().fill(0);
+        after(&client, 2, move || ip("rule add pref 5 ipproto udp blackhole"));
+        let got = client.get_into("cut", "buffer", None, &mut long).await?;
+        assert!(got.check == Check::Verified && long.as_slice() == content, "{got:?}");
+        assert!(client.stats().fallbacks > cut.fallbacks, "{:?}", client.stats());
         Ok(client.stats())
     });
     println!("{:?}", stats.unwrap());

@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 use basin::base::{Nanos, Rng};
 use basin::client::object::PutOptions;
-use basin::client::{BUFFER_MAX, Check, Client, Credentials, Options, Way, run};
+use basin::client::{Check, Client, Credentials, Options, Way, run};
 
 use server::Server;
 
@@ -85,7 +85,9 @@ async fn put(client: &Client, bucket: &str, key: &str, content: &[u8]) -> (Check
     (put.check, put.way)
 }
 
-const SIZES: [usize; 9] = [0, 1, 4095, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 17 << 20, 100 << 20];
+const MIB: usize = 1 << 20;
+/// Those of a message, of a window, of a request with a list of windows, and of several; the last is an array of ten million doubles.
+const SIZES: [usize; 12] = [0, 1, 4095, 4096, MIB - 1, MIB, MIB + 1, 5 * MIB, 16 * MIB - 1, 16 * MIB, 16 * MIB + 1, 80_000_000];
 
 /// Objects of all sizes, each put by one and got by the other.
 fn every_size(server: &Server, options: Options, way: &Way) {
@@ -105,23 +107,24 @@ fn every_size(server: &Server, options: Options, way: &Way) {
             assert!(size == 0 || check == Check::Verified, "{size}");
             let (check, way) = put(&client, bucket, &format!("own-{size}"), &content).await;
             assert_eq!(check, Check::Verified);
-            // What is longer than a run goes over HTTP.
-            assert!(way == expected || (size > 1 << 20 && way == Way::Http), "{size} bytes by {way}");
-            if size > BUFFER_MAX as usize {
-                continue;
-            }
-            let mut buffer = client.allocate(size as u32).await.unwrap();
+            assert!(way == expected, "{size} bytes by {way}");
+            let mut buffer = client.allocate(size as u64).await.unwrap();
             buffer.as_mut_slice().copy_from_slice(&content);
             let put = client.put_from(bucket, &format!("whole-{size}"), &mut buffer, &PutOptions::default()).await.unwrap();
             assert!(put.way == expected && put.check == Check::Verified, "{put:?}");
             assert!(buffer.as_slice() == content, "it is as it was");
             buffer.as_mut_slice().fill(7);
-            let got = client.get_into(bucket, &format!("own-{size}"), None, &mut buffer).await.unwrap();
-            assert!(got.bytes as usize == size && got.way == expected && buffer.as_slice() == content, "{got:?}");
+            let got = client.get_into(bucket, &format!("curl-{size}"), None, &mut buffer).await.unwrap();
+            assert!(got.bytes as usize == size && got.size == got.bytes && got.way == expected, "{got:?}");
+            assert!(buffer.as_slice() == content, "{size} bytes of curl's, into a buffer");
             assert_eq!(got.check, Check::Verified);
             if size > 100 {
                 let got = client.get_into(bucket, &format!("own-{size}"), Some(10..20), &mut buffer).await.unwrap();
                 assert!(got.size == size as u64 && buffer.as_slice() == &content[10..20], "{got:?}");
+                // Beyond the end there is nothing; and no run of the buffer begins where an extent of the store does.
+                let got = client.get_into(bucket, &format!("own-{size}"), Some(77..u64::MAX), &mut buffer).await.unwrap();
+                assert!(got.bytes as usize == size - 77 && buffer.as_slice() == &content[77..], "{got:?}");
+                assert!(got.way == expected);
             }
         }
         Ok(client.stats())
@@ -131,9 +134,7 @@ fn every_size(server: &Server, options: Options, way: &Way) {
     for size in SIZES {
         let content = pattern(size, size as u64);
         assert!(curl_gets(server, &format!("/{bucket}/own-{size}")) == content, "{size} bytes put in a stream");
-        if size <= BUFFER_MAX as usize {
-            assert!(curl_gets(server, &format!("/{bucket}/whole-{size}")) == content, "{size} bytes put at once");
-        }
+        assert!(curl_gets(server, &format!("/{bucket}/whole-{size}")) == content, "{size} bytes put from a buffer");
     }
 }
 
@@ -233,7 +234,17 @@ fn lists_and_deletions() {
         let mut buffer = client.allocate(10).await?;
         let failure = client.get_into("second", "told", None, &mut buffer).await.unwrap_err();
         assert!(failure.to_string().contains("8388609 bytes, and the buffer has"), "{failure}");
-        assert!(client.allocate(BUFFER_MAX + 1).await.is_err());
+        let refused = client.allocate(95 << 20).await.unwrap_err().to_string();
+        assert!(refused.contains("a buffer of 99614720 bytes: the client has memory for 98566144"), "{refused}");
+        // Room for it in several requests, and in none.
+        let mut buffer = client.allocate(20 << 20).await?;
+        assert_eq!(client.get_into("second", "told", None, &mut buffer).await?.bytes, PART as u64 + 1);
+        assert!(buffer.as_slice() == pattern(PART + 1, 1));
+        put(&client, "second", "longer", &pattern((20 << 20) + 1, 2)).await;
+        let failure = client.get_into("second", "longer", None, &mut buffer).await.unwrap_err();
+        assert!(failure.to_string().contains("20971521 bytes, and the buffer has 20971520"), "{failure}");
+        assert!(client.get_into("second", "none", None, &mut buffer).await.unwrap_err().is_not_found());
+        assert_eq!(buffer.capacity(), 20 << 20, "it is whole after what failed");
         // A name or value that would be another line.
         let bad = PutOptions { content_type: Some("a\r\nx: y".into()), ..PutOptions::default() };
         assert!(client.put_from("second", "bad", &mut buffer, &bad).await.unwrap_err().to_string().contains("control characters"));

@@ -20,8 +20,8 @@ pub struct Client {
     load: Rc<Load>,
     ground: Ground,
     native: Native,
-    /// For an object on its way.
-    run: Option<Run>,
+    /// One, for an object on its way.
+    runs: Vec<Run>,
 }
 
 impl Client {
@@ -29,14 +29,14 @@ impl Client {
     pub async fn connect(load: &Rc<Load>, ground: &Ground, slab: &Slab) -> Result<Client> {
         let native = Native::connect(ground, load.address, &load.signer, TERMS).await?;
         let run = slab.run(load.options.size_bytes.max(1) as u32)?;
-        Ok(Client { load: load.clone(), ground: ground.clone(), native, run: Some(run) })
+        Ok(Client { load: load.clone(), ground: ground.clone(), native, runs: vec![run] })
     }
 
     /// Connects anew.
     pub async fn again(&mut self) -> Result<()> {
         self.native = Native::connect(&self.ground, self.load.address, &self.load.signer, TERMS).await?;
-        if self.run.is_none() {
-            self.run = Some(self.ground.slab.run(self.load.options.size_bytes.max(1) as u32)?);
+        if self.runs.is_empty() {
+            self.runs.push(self.ground.slab.run(self.load.options.size_bytes.max(1) as u32)?);
         }
         Ok(())
     }
@@ -45,7 +45,7 @@ impl Client {
     pub async fn make_bucket(&mut self) -> Result<()> {
         let fields = self.load.options.etag.as_ref().map_or_else(String::new, |etag| format!("x-basin-etag: {etag}\r\n"));
         let target = format!("/{}", self.load.options.bucket);
-        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: &fields, body: None, into: None }).await?;
+        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: &fields, body: vec![], into: vec![] }).await?;
         if matches!(answered.status, 200 | 409) { Ok(()) } else { Err(self.refused(&answered)) }
     }
 
@@ -53,15 +53,14 @@ impl Client {
     pub async fn put(&mut self, number: u64) -> Result<()> {
         let load = self.load.clone();
         let bytes = load.bytes(number);
-        let mut run = self.taken()?;
-        run.set_len(bytes.len() as u32);
-        run.as_mut_slice().copy_from_slice(bytes);
+        let mut runs = self.taken(bytes.len() as u32)?;
+        runs[0].as_mut_slice().copy_from_slice(bytes);
         let target = load.path(number);
-        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: "", body: Some(run), into: None }).await?;
+        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: "", body: runs, into: vec![] }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }
-        self.run = answered.sent;
+        self.runs = answered.sent;
         Ok(())
     }
 
@@ -70,14 +69,8 @@ impl Client {
         let load = self.load.clone();
         let wanted = load.bytes(number);
         let target = load.path(number);
-        let into = if load.options.size_bytes + HEAD_BYTES <= u64::from(TERMS.receive) {
-            None
-        } else {
-            let mut run = self.taken()?;
-            run.set_len(wanted.len() as u32);
-            Some(run)
-        };
-        let answered = self.native.ask(Ask { method: Method::Get, target: &target, fields: "", body: None, into }).await?;
+        let into = if load.options.size_bytes + HEAD_BYTES <= u64::from(TERMS.receive) { vec![] } else { self.taken(wanted.len() as u32)? };
+        let answered = self.native.ask(Ask { method: Method::Get, target: &target, fields: "", body: vec![], into }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }
@@ -87,14 +80,18 @@ impl Client {
         if load.options.check && answered.bytes() != wanted {
             return Err(self.wrong("other bytes than were put"));
         }
-        if let Came::Run(run) | Came::None(Some(run)) | Came::Message(_, Some(run)) = answered.body {
-            self.run = Some(run);
+        let (Came::Runs(runs) | Came::None(runs) | Came::Message(_, runs)) = answered.body;
+        if !runs.is_empty() {
+            self.runs = runs;
         }
         Ok(())
     }
 
-    fn taken(&mut self) -> Result<Run> {
-        self.run.take().ok_or_else(|| Error::new(ErrorKind::Failed, "the memory of a request that failed is not back"))
+    /// Memory for so many bytes.
+    fn taken(&mut self, bytes: u32) -> Result<Vec<Run>> {
+        let what = "the memory of a request that failed is not back";
+        self.runs.first_mut().ok_or_else(|| Error::new(ErrorKind::Failed, what))?.set_len(bytes);
+        Ok(std::mem::take(&mut self.runs))
     }
 
     fn refused(&self, answered: &Answered) -> Error {

@@ -1,7 +1,7 @@
 //! A session of the native mode: requests that are SENDs, and objects that a server READs from and WRITEs to memory of this core.
 //!
-//! A window is opened for each request that needs one and closed before what is in it is looked at; then its bytes are compared with the
-//! CRC64NVME of the answer.
+//! Windows are opened for each request that needs them, one for each of its runs, and closed before what is in them is looked at; then the
+//! bytes are compared with the CRC64NVME of the answer.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,17 +9,20 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
+use arrayvec::ArrayVec;
+use crc_fast::CrcAlgorithm::Crc64Nvme;
+
 use super::http::{Ask as HttpAsk, Http};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint};
 use crate::device::{Op, Signal};
-use crate::mem::{Ledger, Run, Shared, Slab};
+use crate::mem::{Ledger, Run, Shared, Slab, Window};
 use crate::reactor::Core;
 use crate::s3::auth::sign::Signer;
-use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, TOKEN, Terms, of_token, token_of};
+use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, TOKEN, Terms, of_token, token_of, windows_of};
 use crate::wire::s3::Memory;
-use crate::wire::s3::frame::{Answer, Body, LAST, Method, REQUEST_BYTES, Request};
+use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, REQUEST_BYTES, Request, WINDOWS_MAX};
 use crate::wire::s3::token::{Endpoint, parse_psn};
 
 /// Bits of a request's number that are its slot.
@@ -28,6 +31,8 @@ const SLOT_BITS: u32 = 8;
 const LOOK: Nanos = Nanos::from_micros(20);
 /// How long a server may take over a request, unless [`Native::set_patience`] says otherwise.
 const PATIENCE: Nanos = Nanos::from_secs(60);
+/// And how long more for each MiB that it moves: who is slower than 4 MiB a second is given up.
+const PATIENCE_OF_A_MIB: Nanos = Nanos::from_millis(250);
 
 /// What a session stands on.
 #[derive(Clone)]
@@ -52,6 +57,8 @@ struct Inner {
     ground: Ground,
     qp: Qp,
     terms: Terms,
+    /// Windows that one request may have.
+    windows: usize,
     slots: Vec<Slot>,
     free: RefCell<Vec<u32>>,
     is_over: Cell<bool>,
@@ -65,6 +72,8 @@ struct Slot {
     turn: Cell<u32>,
     signal: Signal,
     came: RefCell<Option<Told>>,
+    /// Room for its windows while they are open.
+    opened: RefCell<Vec<Window>>,
 }
 
 /// An answer in the message it came with.
@@ -109,10 +118,11 @@ pub struct Ask<'a> {
     pub target: &'a str,
     /// Lines of HTTP: `name: value`, each with CR LF.
     pub fields: &'a str,
-    /// The body: a run's view. What fits goes in the message, else the server READs it.
-    pub body: Option<Run>,
-    /// Where the answer's body is to go: as much as the run has room for. Without it in the message.
-    pub into: Option<Run>,
+    /// The body: the runs' views, one behind the other; no run is no body. One that fits goes in the message, else the server READs it. Of
+    /// several none is empty.
+    pub body: Vec<Run>,
+    /// Where the answer's body is to go: as much as the runs' views have. Without any in the message.
+    pub into: Vec<Run>,
 }
 
 /// An answer.
@@ -125,8 +135,8 @@ pub struct Answered {
     pub bytes: u64,
     /// The body, compared with its checksum.
     pub body: Came,
-    /// The run that was sent.
-    pub sent: Option<Run>,
+    /// The runs that were sent.
+    pub sent: Vec<Run>,
 }
 
 /// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown.
@@ -134,20 +144,20 @@ pub struct Answered {
 pub struct Undone {
     /// Why.
     pub error: Error,
-    /// The run that was to be sent.
-    pub sent: Option<Run>,
-    /// The run that was to take the answer. What is in it has no meaning.
-    pub into: Option<Run>,
+    /// The runs that were to be sent.
+    pub sent: Vec<Run>,
+    /// The runs that were to take the answer. What is in them has no meaning.
+    pub into: Vec<Run>,
 }
 
 /// The body of an answer.
 pub enum Came {
-    /// None; a run that was to take one comes back.
-    None(Option<Run>),
-    /// In the message. A run that was to take one comes back.
-    Message(Shared, Option<Run>),
-    /// In the run, whose view it is.
-    Run(Run),
+    /// None; runs that were to take one come back.
+    None(Vec<Run>),
+    /// In the message. Runs that were to take one come back.
+    Message(Shared, Vec<Run>),
+    /// In the runs, whose views it is, one behind the other; those that it did not reach are viewed as empty.
+    Runs(Vec<Run>),
 }
 
 impl Answered {
@@ -158,11 +168,17 @@ impl Answered {
     }
 
     /// The body's bytes.
+    ///
+    /// # Panics
+    /// Where it came into several runs.
     pub fn bytes(&self) -> &[u8] {
         match &self.body {
             Came::None(_) => &[],
             Came::Message(message, _) => message.as_slice(),
-            Came::Run(run) => run.as_slice(),
+            Came::Runs(runs) => match &runs[..] {
+                [run] => run.as_slice(),
+                runs => panic!("an answer in {} runs has its bytes there", runs.len()),
+            },
         }
     }
 }
@@ -191,14 +207,17 @@ impl Native {
             let why = message.map_or_else(|| format!("status {}", answer.status()), |(message, _)| message.to_owned());
             return Err(what(&why).remedy("check the access key, and that the server has RDMA; or use it over HTTP"));
         }
+        let windows = answer.text(NATIVE).map_or(1, windows_of);
         let terms = answer.text(NATIVE).and_then(|text| Terms::parse(text).ok()).filter(|told| told.depth <= depth);
         let terms = terms.ok_or_else(|| what("it does not know the native mode"))?;
         let remote = remote_of(&answer).ok_or_else(|| what("it does not say what its end is"))?;
-        let slot = |_| Slot { turn: Cell::new(0), signal: Signal::new(ground.core.ops()), came: RefCell::default() };
+        let slot =
+            |_| Slot { turn: Cell::new(0), signal: Signal::new(ground.core.ops()), came: RefCell::default(), opened: RefCell::default() };
         let inner = Inner {
             ground: ground.clone(),
             qp,
             terms,
+            windows,
             slots: (0..terms.depth).map(slot).collect(),
             free: RefCell::new((0..terms.depth).rev().collect()),
             is_over: Cell::new(false),
@@ -222,6 +241,11 @@ impl Native {
         self.inner.terms
     }
 
+    /// Runs that a request's body or answer may have, each in a window.
+    pub fn windows(&self) -> usize {
+        self.inner.windows
+    }
+
     /// The wire: `soft:shm`.
     pub fn route(&self) -> String {
         self.inner.qp.route()
@@ -241,6 +265,9 @@ impl Native {
     /// As for [`Native::ask`].
     pub async fn try_ask(&self, ask: Ask<'_>) -> Result<Answered, Undone> {
         let inner = &self.inner;
+        if let Err(error) = inner.fits(&ask) {
+            return Err(Undone { error, sent: ask.body, into: ask.into });
+        }
         let slot = loop {
             if let Err(error) = inner.check() {
                 return Err(Undone { error, sent: ask.body, into: ask.into });
@@ -353,11 +380,6 @@ impl Inner {
 
     async fn exchange(&self, index: u32, ask: Ask<'_>) -> Result<Answered, Undone> {
         let Ask { method, target, fields, mut body, mut into } = ask;
-        if target.len() + fields.len() > self.terms.receive as usize - REQUEST_BYTES {
-            let what = format!("a request of {} bytes of text, and a message has {}", target.len() + fields.len(), self.terms.receive);
-            let error = Error::new(ErrorKind::Usage, what).remedy("use HTTP for it, or longer messages");
-            return Err(Undone { error, sent: body, into });
-        }
         let slot = &self.slots[index as usize];
         let turn = (slot.turn.get() + 1) & (u32::MAX >> SLOT_BITS);
         slot.turn.set(turn);
@@ -366,60 +388,95 @@ impl Inner {
         let mut request = Request {
             method,
             id,
-            window: Memory { address: 0, bytes: 0, rkey: 0 },
-            crc: 0,
+            window: Memory { address: 0, bytes: bytes_of(&body), rkey: 0 },
+            list: &[],
+            crc: crc_of(&body),
             target: target.as_bytes(),
             fields: fields.as_bytes(),
             body: Body::None,
         };
         let room = (self.terms.receive as usize).saturating_sub(request.frame_bytes());
-        let is_inline = body.as_ref().is_some_and(|run| run.len().next_multiple_of(8) as usize <= room);
-        // One window at most: a request has a body or an answer that is long.
-        let (mut window, access) = match (&body, &into) {
-            (Some(_), _) if !is_inline => (body.take(), Access::READ),
-            (None, Some(_)) if method == Method::Get => (into.take(), Access::WRITE),
-            _ => (None, Access::READ),
+        let is_inline = matches!(&body[..], [run] if run.len().next_multiple_of(8) as usize <= room);
+        // A request has a body or an answer that is long: one of them is lent.
+        let has_body = !body.is_empty() && !is_inline;
+        let has_room = body.is_empty() && method == Method::Get && !into.is_empty();
+        let mut opened = slot.opened.take();
+        let is_open = match (has_body, has_room) {
+            (true, _) => self.open(&mut body, &mut opened, Access::READ).await,
+            (_, true) => self.open(&mut into, &mut opened, Access::WRITE).await,
+            _ => Ok(()),
         };
-        let has_body = access.reads() && window.is_some();
-        if let Some(run) = window.as_ref().filter(|_| has_body).or(body.as_ref()) {
-            request.crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, run.as_slice());
-            request.window.bytes = u64::from(run.len());
+        let mut list = ArrayVec::<Listed, WINDOWS_MAX>::new();
+        match &opened[..] {
+            [] => {}
+            [window] => request.window = Memory { address: window.address(), bytes: window.len().into(), rkey: window.rkey() },
+            windows => {
+                list.extend(windows.iter().map(|window| Listed::new(window.address(), window.len(), window.rkey())));
+                request.window.bytes = windows.iter().map(|window| u64::from(window.len())).sum();
+                request.list = &list;
+            }
         }
-        let opened = match window.take() {
-            Some(run) => match self.qp.grant(run, access).await {
-                Ok(window) => {
-                    request.window = Memory { address: window.address(), bytes: u64::from(window.len()), rkey: window.rkey() };
-                    Some(window)
+        let came = match is_open {
+            Ok(()) => {
+                request.body = match &body[..] {
+                    [run] if is_inline => Body::Inline(run.as_slice()),
+                    _ if has_body => Body::Granted,
+                    _ => Body::None,
+                };
+                match self.send(&request).await {
+                    Ok(()) => self.wait(slot, request.window.bytes).await,
+                    Err(error) => Err(error),
                 }
-                Err(refused) => {
-                    let error = Error::new(ErrorKind::Busy, "a window: the RDMA device has no more");
-                    let run = Some(refused.lease);
-                    let (sent, into) = if has_body { (run, into) } else { (body, run) };
-                    return Err(Undone { error, sent, into });
-                }
-            },
-            None => None,
-        };
-        request.body = match &body {
-            Some(run) => Body::Inline(run.as_slice()),
-            None if has_body => Body::Granted,
-            None => Body::None,
-        };
-        let sent = self.send(&request).await;
-        let came = match sent {
-            Ok(()) => self.wait(slot).await,
+            }
             Err(error) => Err(error),
         };
         // From here on nothing that comes late gets into its memory.
-        let run = match opened {
-            Some(window) => Some(self.ground.hca.revoke(window).await),
-            None => None,
-        };
-        let (read, sent) = if has_body { (into, run) } else { (run.or(into), body) };
-        match came {
-            Ok(told) => read_answer(&told, read.map(|run| (run, !has_body)), sent),
-            Err(error) => Err(Undone { error, sent, into: read }),
+        let lent = if has_body { &mut body } else { &mut into };
+        for window in opened.drain(..) {
+            lent.push(self.ground.hca.revoke(window).await);
         }
+        slot.opened.replace(opened);
+        match came {
+            Ok(told) => read_answer(&told, into, has_room, body),
+            Err(error) => Err(Undone { error, sent: body, into }),
+        }
+    }
+
+    /// Whether a request can be one.
+    fn fits(&self, ask: &Ask<'_>) -> Result<()> {
+        let windows = ask.body.len().max(ask.into.len());
+        let has_empty = |runs: &[Run]| runs.len() > 1 && runs.iter().any(Run::is_empty);
+        if has_empty(&ask.body) || has_empty(&ask.into) {
+            return Err(Error::new(ErrorKind::Usage, "a window of no bytes among others").remedy("leave it out"));
+        }
+        if windows > self.windows {
+            let what = format!("a request with {windows} windows, and the server takes {}", self.windows);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("ask for less at a time"));
+        }
+        let text = ask.target.len() + ask.fields.len();
+        let list = if windows > 1 { windows * size_of::<Listed>() } else { 0 };
+        if (REQUEST_BYTES + text).next_multiple_of(8) + list > self.terms.receive as usize {
+            let what = format!("a request of {} bytes of text, and a message has {}", text + list, self.terms.receive);
+            return Err(Error::new(ErrorKind::Usage, what).remedy("use HTTP for it, or longer messages"));
+        }
+        Ok(())
+    }
+
+    /// Opens a window for each run. Where that fails half-way, the runs in front are still in `lent`, and those behind them are open.
+    async fn open(&self, lent: &mut Vec<Run>, opened: &mut Vec<Window>, access: Access) -> Result<()> {
+        let mut outcome = Ok(());
+        while let Some(run) = lent.pop() {
+            match self.qp.grant(run, access).await {
+                Ok(window) => opened.push(window),
+                Err(refused) => {
+                    lent.push(refused.lease);
+                    outcome = Err(Error::new(ErrorKind::Busy, "a window: the RDMA device has no more"));
+                    break;
+                }
+            }
+        }
+        opened.reverse();
+        outcome
     }
 
     async fn send(&self, request: &Request<'_>) -> Result<()> {
@@ -446,8 +503,10 @@ impl Inner {
         }
     }
 
-    async fn wait(&self, slot: &Slot) -> Result<Told> {
-        let waited = self.ground.core.timeout(self.patience.get(), async {
+    /// Waits for the answer to a request that moves so many bytes.
+    async fn wait(&self, slot: &Slot, bytes: u64) -> Result<Told> {
+        let patience = self.patience.get().saturating_add(Nanos(PATIENCE_OF_A_MIB.0.saturating_mul(bytes >> 20)));
+        let waited = self.ground.core.timeout(patience, async {
             loop {
                 if let Some(came) = slot.came.take() {
                     return Ok(came);
@@ -460,32 +519,50 @@ impl Inner {
     }
 }
 
-/// What an answer brought. `read` is where it may be, and whether the server could write there.
-fn read_answer(told: &Told, read: Option<(Run, bool)>, sent: Option<Run>) -> Result<Answered, Undone> {
-    let was_open = read.as_ref().is_some_and(|(_, was_open)| *was_open);
-    let read = read.map(|(run, _)| run);
+/// Bytes in the views of runs.
+pub fn bytes_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| u64::from(run.len())).sum()
+}
+
+/// The CRC64NVME of runs, one behind the other; 0 of none.
+pub fn crc_of(runs: &[Run]) -> u64 {
+    match runs {
+        [] => 0,
+        [run] => crc_fast::checksum(Crc64Nvme, run.as_slice()),
+        runs => {
+            let mut digest = crc_fast::Digest::new(Crc64Nvme);
+            runs.iter().for_each(|run| digest.update(run.as_slice()));
+            digest.finalize()
+        }
+    }
+}
+
+/// What an answer brought. `read` is where it may be, if the server could write there.
+fn read_answer(told: &Told, mut read: Vec<Run>, was_open: bool, sent: Vec<Run>) -> Result<Answered, Undone> {
     let body = match &told.body {
         Placed::None => Came::None(read),
         Placed::Message(place) => {
             let body = told.message.slice(place.start as u32, place.len() as u32);
-            if let Err(error) = check_crc(body.as_slice(), told.crc) {
+            if let Err(error) = check_crc(told, crc_fast::checksum(Crc64Nvme, body.as_slice())) {
                 return Err(Undone { error, sent, into: read });
             }
             Came::Message(body, read)
         }
-        Placed::Window => match read {
-            Some(mut run) if was_open && told.bytes <= u64::from(run.len()) => {
-                run.set_len(told.bytes as u32);
-                if let Err(error) = check_crc(run.as_slice(), told.crc) {
-                    return Err(Undone { error, sent, into: Some(run) });
-                }
-                Came::Run(run)
+        Placed::Window if was_open && told.bytes <= bytes_of(&read) => {
+            let mut left = told.bytes;
+            for run in &mut read {
+                run.set_len(left.min(run.len().into()) as u32);
+                left -= u64::from(run.len());
             }
-            into => {
-                let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
-                return Err(Undone { error, sent, into });
+            if let Err(error) = check_crc(told, crc_of(&read)) {
+                return Err(Undone { error, sent, into: read });
             }
-        },
+            Came::Runs(read)
+        }
+        Placed::Window => {
+            let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
+            return Err(Undone { error, sent, into: read });
+        }
     };
     let fields = &told.message.as_slice()[told.fields.clone()];
     let fields = std::str::from_utf8(fields).map_or_else(|_| String::from_utf8_lossy(fields).into_owned(), str::to_owned);
@@ -493,11 +570,11 @@ fn read_answer(told: &Told, read: Option<(Run, bool)>, sent: Option<Run>) -> Res
 }
 
 /// Compares what came with what was sent.
-fn check_crc(bytes: &[u8], crc: u64) -> Result<()> {
-    let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
+fn check_crc(told: &Told, found: u64) -> Result<()> {
+    let Told { bytes, crc, .. } = *told;
     if found == crc {
         return Ok(());
     }
-    let what = format!("{} bytes came with the CRC64NVME {found:016x}, and {crc:016x} were sent", bytes.len());
+    let what = format!("{bytes} bytes came with the CRC64NVME {found:016x}, and {crc:016x} were sent");
     Err(Error::new(ErrorKind::Failed, what).remedy("get them again; if it goes on, look at the memory of both ends"))
 }

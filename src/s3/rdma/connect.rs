@@ -12,6 +12,7 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::request::Request;
 use crate::wire::roce::UDP_PORT;
 use crate::wire::s3::Memory;
+use crate::wire::s3::frame::WINDOWS_MAX;
 use crate::wire::s3::token::{Connection, Endpoint, SessionId, parse_psn};
 
 /// The path of connecting, and of disconnecting.
@@ -80,6 +81,12 @@ impl Terms {
     }
 }
 
+/// Windows that one request may have, as a server's answer tells: where it tells nothing there are no lists.
+pub fn windows_of(text: &str) -> usize {
+    let told = text.split(';').find_map(|field| field.trim().strip_prefix("windows="));
+    told.and_then(|count| count.parse().ok()).unwrap_or(1).clamp(1, WINDOWS_MAX)
+}
+
 /// Connects the queue pair a client names, for `access_key`, which has signed the request, if somebody has. Of the native mode `ready`
 /// posts the receives: the client may send as soon as it is answered.
 ///
@@ -142,7 +149,9 @@ pub fn connect(
         let (core, cores) = rdma.place();
         let Terms { receive, depth } = terms;
         let expires = super::session::LIFE_SECONDS;
-        answer = answer.header(NATIVE, format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores}"));
+        let windows = WINDOWS_MAX;
+        let told = format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores};windows={windows}");
+        answer = answer.header(NATIVE, told);
     }
     Ok(answer)
 }
@@ -214,6 +223,20 @@ mod tests {
             ("1;receive", Code::InvalidArgument),
         ] {
             assert_eq!(Terms::parse(text).unwrap_err().code, code, "{text}");
+        }
+    }
+
+    #[test]
+    fn windows_are_told_or_there_is_one() {
+        for (text, windows) in [
+            ("1;receive=8192;depth=64", 1),
+            ("1;receive=8192;depth=64;windows=16", 16),
+            ("1; windows=4;receive=8192", 4),
+            ("1;windows=0", 1),
+            ("1;windows=1000", WINDOWS_MAX),
+            ("1;windows=x", 1),
+        ] {
+            assert_eq!(windows_of(text), windows, "{text}");
         }
     }
 

@@ -10,6 +10,7 @@
 //! | [`native`] | requests that are SENDs |
 //! | [`refused`] | what is told of clients that do what they may not |
 //! | [`known`] | answers to them that need not be found again |
+//! | [`windows`] | what a client has opened for one request: one window, or a list of them |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
@@ -24,5 +25,6 @@ pub mod refused;
 pub mod session;
 pub mod token;
 pub mod transfer;
+pub mod windows;
 
 pub use session::{Rdma, Session};

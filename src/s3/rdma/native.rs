@@ -214,7 +214,7 @@ impl Native {
         }
         let body = match &pieces[..] {
             [piece] if asked.window.bytes == 0 => frame::Body::Inline(piece.as_slice()),
-            [_, ..] if bytes <= asked.window.bytes => frame::Body::Granted,
+            [_, ..] if bytes <= asked.window.bytes && asked.list.is_empty() => frame::Body::Granted,
             _ => return None,
         };
         let id = front.take_id();
@@ -372,7 +372,7 @@ impl Exchange {
                 let at = bytes.as_ptr() as usize - message.as_slice().as_ptr() as usize;
                 Some(Elsewhere::Message(Some(message.slice(at as u32, bytes.len() as u32)), self.ledger.clone()))
             }
-            frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
+            frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked))),
         };
         let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
         let mut body = Body::apart(service.hasher(), slab, from);
@@ -459,12 +459,11 @@ impl Exchange {
     ) -> Result<Reply<'a>, S3Error> {
         let fields = with_id(lines, id);
         let bytes = get.range.end - get.range.start;
-        let window = asked.window;
-        if window.bytes > 0 {
-            if bytes > window.bytes {
+        if asked.window.bytes > 0 {
+            if bytes > asked.window.bytes {
                 return Ok(too_long(bytes));
             }
-            let (crc, writing) = match Push::new(self.rdma.core(), &self.session, window).begin(&mut get).await {
+            let (crc, writing) = match Push::new(self.rdma.core(), &self.session, asked).begin(&mut get).await {
                 Ok(begun) => begun,
                 Err(error) if self.session.qp.fault().is_some() => return Err(error),
                 // The store's: nothing of what was written counts.
@@ -514,14 +513,13 @@ impl Exchange {
         if bytes <= self.room(fields.len()) {
             return Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Document(document) });
         }
-        let window = asked.window;
-        if asked.method != Method::Get || bytes > window.bytes || bytes > DOCUMENT_MAX {
+        if asked.method != Method::Get || bytes > asked.window.bytes || bytes > DOCUMENT_MAX {
             return Ok(too_long(bytes));
         }
         let mut run = lease(self.rdma.core(), self.rdma.slab(), bytes as u32).await?;
         run.set_len(bytes as u32);
         self.ledger.copy(run.as_mut_slice(), &document);
-        let writing = Push::new(self.rdma.core(), &self.session, window).begin_with(run.freeze()).await?;
+        let writing = Push::new(self.rdma.core(), &self.session, asked).begin_with(run.freeze()).await?;
         Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window(writing) })
     }
 

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::session::{Session, Use};
+use super::windows::Windows;
 use crate::base::Nanos;
 use crate::device::Op;
 use crate::device::rdma::Remote;
@@ -15,7 +16,6 @@ use crate::mem::{Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::s3::error::{Code, S3Error};
 use crate::store::handle::Get;
-use crate::wire::s3::Memory;
 
 /// Pieces under way at a time.
 pub const AHEAD: usize = 4;
@@ -70,16 +70,18 @@ pub struct Pull {
     core: Core,
     slab: Slab,
     /// What was not asked for yet.
-    left: Memory,
+    left: Windows,
     /// What was, in order.
     reading: VecDeque<Op<Run>>,
     bytes: u64,
 }
 
 impl Pull {
-    /// A body in `memory`, behind a session's queue pair.
-    pub fn new(used: Use, core: &Core, slab: &Slab, memory: Memory) -> Pull {
-        Pull { used, core: core.clone(), slab: slab.clone(), left: memory, reading: VecDeque::new(), bytes: memory.bytes }
+    /// A body in these windows, behind a session's queue pair.
+    pub fn new(used: Use, core: &Core, slab: &Slab, windows: impl Into<Windows>) -> Pull {
+        let left = windows.into();
+        let bytes = left.bytes();
+        Pull { used, core: core.clone(), slab: slab.clone(), left, reading: VecDeque::new(), bytes }
     }
 
     /// How long it is.
@@ -89,15 +91,14 @@ impl Pull {
 
     /// Asks for more as far as there is memory and room for it.
     fn ask(&mut self) {
-        while self.reading.len() < AHEAD && self.left.bytes > 0 {
-            let size = self.left.bytes.min(u64::from(PIECE)) as u32;
-            let Ok(mut run) = self.slab.run(size) else { return };
-            run.set_len(size);
-            let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: size };
+        while self.reading.len() < AHEAD
+            && let Some(remote) = self.left.front(PIECE)
+        {
+            let Ok(mut run) = self.slab.run(remote.len) else { return };
+            run.set_len(remote.len);
             let Ok(op) = self.used.session().qp.submit_read(run, remote) else { return };
             self.reading.push_back(op);
-            self.left.address = self.left.address.wrapping_add(u64::from(size));
-            self.left.bytes -= u64::from(size);
+            self.left.advance(remote.len);
         }
     }
 
@@ -110,7 +111,7 @@ impl Pull {
         loop {
             self.ask();
             let Some(reading) = self.reading.pop_front() else {
-                if self.left.bytes == 0 {
+                if self.left.bytes() == 0 {
                     return Ok(None);
                 }
                 if self.core.now() >= until {
@@ -132,7 +133,7 @@ impl Pull {
 
     /// Waits until nothing is under way any more: the client's memory is its own from then on.
     pub async fn end(&mut self) {
-        self.left.bytes = 0;
+        self.left.give_up();
         while let Some(reading) = self.reading.pop_front() {
             drop(reading.await);
         }
@@ -175,7 +176,7 @@ impl Writes<'_> {
 /// Brings pieces into a client's memory, one behind the other.
 pub struct Push<'a> {
     writes: Writes<'a>,
-    left: Memory,
+    left: Windows,
     /// What the last piece tells the client.
     immediate: Option<u32>,
     /// Of all pieces, where somebody asks for it.
@@ -183,9 +184,9 @@ pub struct Push<'a> {
 }
 
 impl<'a> Push<'a> {
-    /// Into `memory`, behind a session's queue pair.
-    pub fn new(core: &'a Core, session: &'a Rc<Session>, memory: Memory) -> Push<'a> {
-        Push { writes: Writes { core, session, writing: VecDeque::new() }, left: memory, immediate: None, crc: None }
+    /// Into these windows, behind a session's queue pair.
+    pub fn new(core: &'a Core, session: &'a Rc<Session>, windows: impl Into<Windows>) -> Push<'a> {
+        Push { writes: Writes { core, session, writing: VecDeque::new() }, left: windows.into(), immediate: None, crc: None }
     }
 
     /// The piece that fills the memory tells the client so, with this value.
@@ -201,16 +202,24 @@ impl<'a> Push<'a> {
     /// `RDMATransferFailed`.
     async fn piece(&mut self, piece: Shared) -> Result<(), S3Error> {
         let bytes = piece.len();
-        assert!(u64::from(bytes) <= self.left.bytes, "what does not fit is not begun");
+        assert!(u64::from(bytes) <= self.left.bytes(), "what does not fit is not begun");
         if let Some(crc) = &mut self.crc {
             crc.update(piece.as_slice());
         }
+        let mut at = 0;
+        while let Some(remote) = self.left.front(bytes - at) {
+            self.write(piece.slice(at, remote.len), remote).await?;
+            at += remote.len;
+        }
+        Ok(())
+    }
+
+    /// Writes what goes to one window.
+    async fn write(&mut self, mut piece: Shared, remote: Remote) -> Result<(), S3Error> {
         if self.writes.writing.len() == AHEAD {
             self.writes.reap().await?;
         }
-        let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: bytes };
-        let immediate = self.immediate.filter(|_| u64::from(bytes) == self.left.bytes);
-        let mut piece = piece;
+        let immediate = self.immediate.filter(|_| u64::from(remote.len) == self.left.bytes());
         let op = loop {
             match self.writes.session.qp.submit_write(piece, remote, immediate) {
                 Ok(op) => break op,
@@ -226,8 +235,7 @@ impl<'a> Push<'a> {
             }
         };
         self.writes.writing.push_back(op);
-        self.left.address = self.left.address.wrapping_add(u64::from(bytes));
-        self.left.bytes -= u64::from(bytes);
+        self.left.advance(remote.len);
         Ok(())
     }
 

@@ -4,6 +4,8 @@
 //! looked at; what must be zero is. Of the text only what keeps it text is judged here: it cannot end early, and has no control characters
 //! where there may be none. What it means is HTTP's.
 
+use std::fmt;
+
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -14,6 +16,8 @@ use crate::wire::Malformed;
 pub const REQUEST_BYTES: usize = 48;
 /// Bytes of the header of an answer.
 pub const ANSWER_BYTES: usize = 32;
+/// The most windows of one request. With windows of 1 MiB it moves 16 MiB, and its list takes 256 bytes of a message.
+pub const WINDOWS_MAX: usize = 16;
 /// Frames begin at multiples of this.
 const ALIGN: usize = 8;
 const REQUEST: u8 = 1;
@@ -83,6 +87,33 @@ impl Body<'_> {
     }
 }
 
+/// A window in a list of windows.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Listed {
+    address: U64,
+    bytes: U32,
+    rkey: U32,
+}
+
+impl Listed {
+    /// One of less than 4 GiB, at an address and behind a key.
+    pub fn new(address: u64, bytes: u32, rkey: u32) -> Listed {
+        Listed { address: address.into(), bytes: bytes.into(), rkey: rkey.into() }
+    }
+
+    /// What it opens.
+    pub fn memory(&self) -> Memory {
+        Memory { address: self.address.get(), bytes: self.bytes.get().into(), rkey: self.rkey.get() }
+    }
+}
+
+impl fmt::Debug for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory().fmt(f)
+    }
+}
+
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
@@ -91,8 +122,10 @@ pub struct Request<'a> {
     /// What the answer is known by.
     pub id: u32,
     /// The client's window, open for READ where it holds the body and for WRITE where the answer's is to go. Without one no memory; its
-    /// length is still the body's.
+    /// length is still the body's. Where there is a list it has the length of all of them, and nothing else.
     pub window: Memory,
+    /// Windows that are one memory, in this order, instead of the one; most requests have none.
+    pub list: &'a [Listed],
     /// CRC64NVME of the body; 0 without one.
     pub crc: u64,
     /// `/bucket/key?query`, percent-encoded.
@@ -135,7 +168,7 @@ struct RequestHeader {
     crc: U64,
     target_bytes: U16,
     fields_bytes: U16,
-    zero_too: U32,
+    windows: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -164,12 +197,12 @@ fn split(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     message.split_at_checked(length).ok_or(Malformed::Truncated)
 }
 
-/// The text behind a header, and the body behind that, of which `bytes` are inline.
-fn parts(rest: &[u8], header: usize, text: usize, inline: Option<u64>) -> Result<(&[u8], &[u8]), Malformed> {
+/// The text behind a header, and what is behind that: `inline` bytes.
+fn parts(rest: &[u8], header: usize, text: usize, inline: u64) -> Result<(&[u8], &[u8]), Malformed> {
     let (text, padded) = rest.split_at_checked(text).ok_or(Malformed::Length)?;
     let padding = (header + text.len()).next_multiple_of(ALIGN) - header - text.len();
     let (padding, rest) = padded.split_at_checked(padding).ok_or(Malformed::Length)?;
-    let inline = usize::try_from(inline.unwrap_or(0)).map_err(|_| Malformed::Length)?;
+    let inline = usize::try_from(inline).map_err(|_| Malformed::Length)?;
     let (body, rest) = rest.split_at_checked(inline).ok_or(Malformed::Length)?;
     if rest.len() != inline.next_multiple_of(ALIGN) - inline {
         return Err(Malformed::Length);
@@ -195,6 +228,14 @@ fn are_lines(fields: &[u8]) -> bool {
     begins == fields.len() && controls == 2 * lines
 }
 
+/// Windows that are one memory of so many bytes.
+fn is_list(list: &[Listed], bytes: u64) -> bool {
+    let windows = || list.iter().map(Listed::memory);
+    let are_good = windows().all(|window| window.bytes > 0 && window.is_addressable());
+    // Of at most as many as fit the sum is far below what a number holds.
+    (1..=WINDOWS_MAX).contains(&list.len()) && are_good && windows().map(|window| window.bytes).sum::<u64>() == bytes
+}
+
 /// A path: no space and no control character.
 fn is_target(target: &[u8]) -> bool {
     target.first() == Some(&b'/') && target.iter().all(u8::is_ascii_graphic)
@@ -203,7 +244,15 @@ fn is_target(target: &[u8]) -> bool {
 impl<'a> Request<'a> {
     /// Bytes of its frame.
     pub fn frame_bytes(&self) -> usize {
-        frame_bytes(REQUEST_BYTES, self.target.len() + self.fields.len(), self.body)
+        frame_bytes(REQUEST_BYTES, self.target.len() + self.fields.len(), self.behind())
+    }
+
+    /// What is behind the text.
+    fn behind(&self) -> &'a [u8] {
+        match self.body {
+            Body::Inline(bytes) => bytes,
+            Body::None | Body::Granted => self.list.as_bytes(),
+        }
     }
 
     /// Reads the request at the front of a message, and gives what is behind it.
@@ -219,12 +268,17 @@ impl<'a> Request<'a> {
         let method = *Method::ALL.get(usize::from(header.method).wrapping_sub(1)).ok_or(Malformed::Opcode)?;
         let window = Memory { address: header.address.get(), bytes: header.bytes.get(), rkey: header.rkey.get() };
         let has_window = window.address != 0 || window.rkey != 0;
-        let is_inline = header.place == 1;
         let (target_bytes, fields_bytes) = (usize::from(header.target_bytes), usize::from(header.fields_bytes));
-        let (text, inline) = parts(rest, REQUEST_BYTES, target_bytes + fields_bytes, is_inline.then_some(window.bytes))?;
+        let behind_text = match header.place {
+            1 => window.bytes,
+            3 => u64::from(header.windows.get()) * size_of::<Listed>() as u64,
+            _ => 0,
+        };
+        let (text, inline) = parts(rest, REQUEST_BYTES, target_bytes + fields_bytes, behind_text)?;
         let (target, fields) = text.split_at(target_bytes);
+        let list: &[Listed] = if header.place == 3 { <[Listed]>::ref_from_bytes(inline).map_err(|_| Malformed::Length)? } else { &[] };
         let is_good = header.zero == 0
-            && header.zero_too == 0
+            && (header.windows == 0 || header.place == 3)
             && header.id.get() != LAST
             && is_target(target)
             && are_lines(fields)
@@ -234,6 +288,11 @@ impl<'a> Request<'a> {
                 0 => header.crc == 0 && (window.bytes > 0 || !has_window) && (method == Method::Get || window.bytes == 0),
                 1 => method.has_body() && !has_window,
                 2 => method.has_body() && window.bytes > 0,
+                // A body, or the answer to GET, which has no body to be summed.
+                3 => {
+                    let is_for_it = method.has_body() || (method == Method::Get && header.crc == 0);
+                    is_for_it && !has_window && is_list(list, window.bytes)
+                }
                 _ => false,
             };
         if !is_good {
@@ -242,9 +301,10 @@ impl<'a> Request<'a> {
         let body = match header.place {
             0 => Body::None,
             1 => Body::Inline(inline),
+            3 if method == Method::Get => Body::None,
             _ => Body::Granted,
         };
-        Ok((Request { method, id: header.id.get(), window, crc: header.crc.get(), target, fields, body }, behind))
+        Ok((Request { method, id: header.id.get(), window, list, crc: header.crc.get(), target, fields, body }, behind))
     }
 
     /// Writes its frame to the front of `out`, and gives its bytes.
@@ -256,7 +316,7 @@ impl<'a> Request<'a> {
             frame_bytes: (length as u32).into(),
             kind: REQUEST,
             method: self.method as u8,
-            place: self.body.place(),
+            place: if self.list.is_empty() { self.body.place() } else { 3 },
             zero: 0,
             id: self.id.into(),
             rkey: self.window.rkey.into(),
@@ -265,9 +325,9 @@ impl<'a> Request<'a> {
             crc: self.crc.into(),
             target_bytes: u16::try_from(self.target.len()).expect("a target fits a frame").into(),
             fields_bytes: u16::try_from(self.fields.len()).expect("fields fit a frame").into(),
-            zero_too: 0.into(),
+            windows: (self.list.len() as u32).into(),
         };
-        put(&mut out[..length], header.as_bytes(), [self.target, self.fields], self.body);
+        put(&mut out[..length], header.as_bytes(), [self.target, self.fields], self.behind());
         length
     }
 }
@@ -275,7 +335,11 @@ impl<'a> Request<'a> {
 impl<'a> Answer<'a> {
     /// Bytes of its frame.
     pub fn frame_bytes(&self) -> usize {
-        frame_bytes(ANSWER_BYTES, self.fields.len(), self.body)
+        frame_bytes(ANSWER_BYTES, self.fields.len(), self.inline())
+    }
+
+    fn inline(&self) -> &'a [u8] {
+        if let Body::Inline(bytes) = self.body { bytes } else { &[] }
     }
 
     /// Reads the answer at the front of a message, and gives what is behind it.
@@ -289,7 +353,7 @@ impl<'a> Answer<'a> {
             return Err(Malformed::Protocol);
         }
         let bytes = header.bytes.get();
-        let (fields, inline) = parts(rest, ANSWER_BYTES, usize::from(header.fields_bytes), (header.place == 1).then_some(bytes))?;
+        let (fields, inline) = parts(rest, ANSWER_BYTES, usize::from(header.fields_bytes), if header.place == 1 { bytes } else { 0 })?;
         let is_good = header.zero == 0
             && header.zero_too == 0
             && are_lines(fields)
@@ -328,18 +392,17 @@ impl<'a> Answer<'a> {
             bytes: self.bytes.into(),
             crc: self.crc.into(),
         };
-        put(&mut out[..length], header.as_bytes(), [self.fields, &[]], self.body);
+        put(&mut out[..length], header.as_bytes(), [self.fields, &[]], self.inline());
         length
     }
 }
 
-fn frame_bytes(header: usize, text: usize, body: Body<'_>) -> usize {
-    let inline = if let Body::Inline(bytes) = body { bytes.len() } else { 0 };
-    (header + text).next_multiple_of(ALIGN) + inline.next_multiple_of(ALIGN)
+fn frame_bytes(header: usize, text: usize, inline: &[u8]) -> usize {
+    (header + text).next_multiple_of(ALIGN) + inline.len().next_multiple_of(ALIGN)
 }
 
 /// Writes a frame that is as long as `out`.
-fn put(out: &mut [u8], header: &[u8], text: [&[u8]; 2], body: Body<'_>) {
+fn put(out: &mut [u8], header: &[u8], text: [&[u8]; 2], inline: &[u8]) {
     let mut at = 0;
     for piece in [header, text[0], text[1]] {
         out[at..at + piece.len()].copy_from_slice(piece);
@@ -347,7 +410,6 @@ fn put(out: &mut [u8], header: &[u8], text: [&[u8]; 2], body: Body<'_>) {
     }
     let begins = at.next_multiple_of(ALIGN);
     out[at..begins].fill(0);
-    let inline = if let Body::Inline(bytes) = body { bytes } else { &[] };
     let ends = begins + inline.len();
     out[begins..ends].copy_from_slice(inline);
     out[ends..].fill(0);
@@ -366,6 +428,7 @@ mod tests {
             method: Method::Get,
             id: 7,
             window: Memory { address: 0x1000, bytes: 4096, rkey: 9 },
+            list: &[],
             crc: 0,
             target: b"/b/k",
             fields: b"range: bytes=0-9\r\n",
@@ -384,6 +447,71 @@ mod tests {
         assert_eq!(out[..length], expected);
         assert_eq!(out[length], 0xff);
         assert_eq!(Request::parse(&out[..length]), Ok((get(), &[][..])));
+    }
+
+    /// A body in two windows.
+    fn listed(list: &[Listed]) -> Request<'_> {
+        let bytes = list.iter().map(|listed| listed.memory().bytes).sum();
+        Request { method: Method::Put, window: Memory { bytes, ..NO_MEMORY }, list, crc: 0x0102, body: Body::Granted, ..get() }
+    }
+
+    #[test]
+    fn bytes_of_a_request_with_a_list() {
+        let list = [Listed::new(0x1000, 1 << 20, 9), Listed::new(0x0001_0000_0000, 3, 0x0a0b)];
+        let put = listed(&list);
+        let mut out = [0xff; 160];
+        let length = put.emit(&mut out);
+        // Written out by hand from the tables in docs/S3-RDMA.md.
+        let mut expected = vec![104, 0, 0, 0, 1, 3, 3, 0, 7, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0x10, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 0, 18, 0, 2, 0, 0, 0]);
+        expected.extend(b"/b/krange: bytes=0-9\r\n\0\0");
+        expected.extend([0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 9, 0, 0, 0]);
+        expected.extend([0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0x0b, 0x0a, 0, 0]);
+        assert_eq!(out[..length], expected);
+        assert_eq!(Request::parse(&out[..length]), Ok((put, &[][..])));
+        let get = Request { method: Method::Get, crc: 0, body: Body::None, ..put };
+        let length = get.emit(&mut out);
+        assert_eq!((out[5], out[6]), (1, 3));
+        assert_eq!(Request::parse(&out[..length]), Ok((get, &[][..])));
+        assert!(format!("{put:?}").contains("list: [Memory(1048576 bytes, ..), Memory(3 bytes, ..)]"), "{put:?}");
+    }
+
+    #[test]
+    fn a_list_that_is_none_is_refused() {
+        let refused = |request: Request<'_>| {
+            let mut out = vec![0; request.frame_bytes()];
+            request.emit(&mut out);
+            assert_eq!(Request::parse(&out), Err(Malformed::Field), "{request:?}");
+        };
+        let list = [Listed::new(0x1000, 4096, 9), Listed::new(0x9000, 4096, 8)];
+        let put = listed(&list);
+        // It lies about its length, names a window besides, or is of a request that has neither a body nor a long answer.
+        for bytes in [0, 4096, 8191, 8193, u64::MAX] {
+            refused(Request { window: Memory { bytes, ..NO_MEMORY }, ..put });
+        }
+        refused(Request { window: Memory { address: 1, ..put.window }, ..put });
+        refused(Request { window: Memory { rkey: 1, ..put.window }, ..put });
+        for method in [Method::Head, Method::Delete, Method::Get] {
+            refused(Request { method, ..put });
+        }
+        refused(listed(&[list[0], Listed::new(0x9000, 0, 8)]));
+        refused(listed(&[list[0], Listed::new(u64::MAX - 4094, 4096, 8)]));
+        refused(listed(&[list[0]; WINDOWS_MAX + 1]));
+        let mut out = vec![0; listed(&[list[0]; WINDOWS_MAX]).frame_bytes()];
+        listed(&[list[0]; WINDOWS_MAX]).emit(&mut out);
+        assert!(Request::parse(&out).is_ok());
+        // A count that is not of the list; a list of nothing; a count without a list.
+        for count in [0u32, 15, 17, u32::MAX] {
+            let mut bad = out.clone();
+            bad[44..48].copy_from_slice(&count.to_le_bytes());
+            assert!(Request::parse(&bad).is_err(), "{count} windows");
+        }
+        let mut none = [0; 72];
+        Request { window: NO_MEMORY, ..get() }.emit(&mut none);
+        none[6] = 3;
+        assert_eq!(Request::parse(&none), Err(Malformed::Field));
+        (none[6], none[44]) = (0, 1);
+        assert_eq!(Request::parse(&none), Err(Malformed::Field));
     }
 
     #[test]
@@ -439,6 +567,7 @@ mod tests {
             (5, 0, Malformed::Opcode),
             (5, 6, Malformed::Opcode),
             (6, 3, Malformed::Field),
+            (6, 4, Malformed::Field),
             (7, 1, Malformed::Field),
             (44, 1, Malformed::Field),
             (71, 1, Malformed::Pad),
@@ -488,6 +617,32 @@ mod tests {
             if let Ok((answer, behind)) = Answer::parse(&bytes) {
                 let written = answer.emit(&mut out);
                 prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
+            }
+        }
+
+        #[test]
+        fn a_list_is_read_as_it_was_written(
+            windows in vec((0u64..1 << 48, 1u32.., any::<u32>()), 1..=WINDOWS_MAX),
+            is_put in any::<bool>(),
+            cut in any::<prop::sample::Index>(),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let list: Vec<Listed> = windows.iter().map(|&(address, bytes, rkey)| Listed::new(address, bytes, rkey)).collect();
+            let put = listed(&list);
+            let request = if is_put { put } else { Request { method: Method::Get, crc: 0, body: Body::None, ..put } };
+            let mut bytes = vec![0; request.frame_bytes()];
+            request.emit(&mut bytes);
+            prop_assert_eq!(Request::parse(&bytes), Ok((request, &[][..])));
+            prop_assert!(Request::parse(&bytes[..cut.index(bytes.len())]).is_err());
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok((read, behind)) = Request::parse(&bytes) {
+                let mut out = vec![0; read.frame_bytes()];
+                read.emit(&mut out);
+                prop_assert_eq!(&out[..], &bytes[..bytes.len() - behind.len()]);
+                let sum: u64 = read.list.iter().map(|listed| listed.memory().bytes).sum();
+                prop_assert!(read.list.is_empty() || sum == read.window.bytes);
             }
         }
 
