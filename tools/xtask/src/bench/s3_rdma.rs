@@ -48,7 +48,8 @@ const fn way(name: &'static str, rdma: Option<&'static str>, by_token: bool, end
 
 const NATIVE_BUSY: Way = way("native, soft:shm, both ends busy", Some("soft"), false, Ends::Busy);
 const NATIVE_UDP: Way = way("native, soft:udp, both ends busy", Some("soft:udp"), false, Ends::Busy);
-const NATIVE_UDP_VETH: Way = Way { on_veth: true, ..way("native, soft:udp on a veth, both ends busy", Some("soft:udp"), false, Ends::Busy) };
+const NATIVE_UDP_VETH: Way =
+    Way { on_veth: true, ..way("native, soft:udp on a veth, both ends busy", Some("soft:udp"), false, Ends::Busy) };
 const NATIVE_XDP: Way = Way { on_veth: true, ..way("native, soft:xdp on a veth, both ends busy", Some("soft:xdp"), false, Ends::Busy) };
 const NATIVE: Way = way("native, soft:shm", Some("soft"), false, Ends::Adaptive);
 const TOKEN: Way = way("tokens, soft:shm", Some("soft"), true, Ends::Adaptive);
