@@ -302,7 +302,7 @@ fn what_cannot_be_is_refused() {
         };
         // Everywhere is no interface.
         told(&[], 2, &["neither rdma.interface nor an address", "--rdma-interface"]);
-        told(&["--rdma-interface", "none"], 2, &["no network interface 'none'", "near"]);
+        told(&["--rdma-interface", "eth77"], 2, &["no network interface 'eth77'", "near"]);
         told(&["--rdma-interface", "near", "--cores", "2"], 2, &["near has 1 receive queues", "use 1 cores", "ethtool -L near combined 2"]);
         told(&["--rdma", "soft:udp", "--rdma-interface", "near"], 2, &["interface near", "soft:xdp"]);
         ip("link set near down");

@@ -243,7 +243,7 @@ impl Native {
         let kind = Kind::Operation(Operation::GetObject);
         let account = Account { id, begun, peer: (self.peer, 0).into(), received: 0, kind, request: None };
         account.settle(&front.service, &Outgoing { status: 200, code: None, sent: bytes, is_whole: true });
-        self.rdma.count();
+        self.rdma.tell_copies();
         Some(())
     }
 

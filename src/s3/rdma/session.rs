@@ -146,7 +146,7 @@ impl Drop for Use {
     fn drop(&mut self) {
         self.session.busy.update(|busy| busy - 1);
         self.session.used.set(self.rdma.inner.core.now());
-        self.rdma.count();
+        self.rdma.tell_copies();
     }
 }
 
@@ -184,7 +184,7 @@ impl Rdma {
     }
 
     /// Tells what was copied so far.
-    pub fn count(&self) {
+    pub fn tell_copies(&self) {
         let Copied { by_device, bounced, counters } = &self.inner.copied;
         counters.rdma_copied.set(by_device.copied_bytes());
         counters.bounced.set(bounced.copied_bytes());
@@ -278,7 +278,7 @@ impl Rdma {
     pub async fn expire(self) {
         loop {
             self.inner.core.sleep(LOOK).await;
-            self.count();
+            self.tell_copies();
             let now = self.inner.core.now();
             let is_over = |session: &Session| {
                 session.busy.get() == 0 && (session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now)

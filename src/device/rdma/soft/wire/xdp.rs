@@ -2,9 +2,9 @@
 //!
 //! The interface and its queues belong to the core; this wire reads RoCE's packets through an [`Inlet`] of each, and sends through the
 //! port behind the first. A frame is built in one chunk, or in consecutive ones where packets are longer: headers, and the payload
-//! copied in with its ICRC on the way. (A payload sent from where it lies would still be read in full for the ICRC, and could change
-//! between that and the NIC's own reading.) Its chunks come back to their slab when the kernel has sent them. What arrives in several chunks
-//! is judged and placed where it lies.
+//! copied in with its ICRC on the way. (A payload sent from where it lies would still be read in full for the ICRC, and could
+//! change between that and the NIC's own reading.) Its chunks come back to their slab when the kernel has sent them. What arrives
+//! in several chunks is judged and placed where it lies.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
