@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`options`] | endpoints, keys, bounds |
 //! | [`call`] | one request: by which way, and what is done when it fails |
+//! | `devices` | the RDMA devices of its endpoints |
 //! | [`lane`] | the RDMA session of an endpoint, and when it is tried again |
 //! | [`pool`] | HTTP connections of an endpoint |
 //! | [`backoff`] | how long to wait |
@@ -22,6 +23,7 @@
 pub mod backoff;
 pub mod bucket;
 pub mod call;
+mod devices;
 pub mod failure;
 pub mod get;
 pub mod lane;
@@ -37,13 +39,13 @@ use std::rc::Rc;
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng};
-use crate::device::rdma::{Hca, HcaEnv};
 use crate::mem::{Exhausted, Ledger, Region, RegionConfig, Run, Slab, Span};
 use crate::reactor::{Core, CoreConfig};
 use crate::s3::auth::Secret;
 use crate::s3::auth::sign::Signer;
 use crate::s3::client::native::Ground;
 
+use devices::Devices;
 pub use failure::Failure;
 use lane::Lane;
 pub use options::{Credentials, Endpoint, Options, Scheme};
@@ -56,6 +58,8 @@ const MESSAGES_BYTES: u64 = 2 << 20;
 /// How long to wait for memory that others have, and how often to look.
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(30);
 const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
+/// How long devices may take to let go of memory when a client ends.
+const CLOSED: Nanos = Nanos::from_secs(2);
 
 /// By which way a request went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,21 +190,19 @@ impl Client {
     /// Options that make no sense, a name that has no address, no memory, no certificates to believe.
     pub async fn connect(core: &Core, options: Options) -> Result<Client> {
         options.check()?;
-        let region = Region::map(&RegionConfig::new(options.memory_bytes.next_multiple_of(2 << 20)))?;
+        let mut devices = Devices::new(&options)?;
+        let region = Region::map(&RegionConfig::new((options.memory_bytes + devices.bytes()).next_multiple_of(2 << 20)))?;
+        let mut rng = core.rng().fork();
+        let hcas = devices.open(core, &region, &mut rng)?;
         let slab = Slab::new(&region, region.undealt())?;
         core.adopt_slab(&slab);
         let ledger = Ledger::new();
         let Credentials { access_key, secret_key } = options.credentials.clone();
         let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));
-        let mut rng = core.rng().fork();
         let mut lanes = Vec::new();
-        for endpoint in options.endpoints.iter().filter(|endpoint| endpoint.scheme == Scheme::Rdma) {
-            let address = endpoint.address()?;
-            let env = HcaEnv { address: lane::own_address(address), ..HcaEnv::new(core.ops().clone(), region.clone(), rng.fork()) };
-            let hca = Hca::open(env, &options.rdma.parse()?)?;
-            core.attach(hca.queue());
+        for (endpoint, address, hca) in hcas {
             let ground = Ground { core: core.clone(), hca, slab: slab.clone(), ledger: ledger.clone() };
-            lanes.push(Lane::new(endpoint, address, ground, &signer, options.rdma_patience));
+            lanes.push(Lane::new(&endpoint, address, ground, &signer, options.rdma_patience));
         }
         let pools = pool::all(core, &slab, &options)?;
         let client = Client {
@@ -290,8 +292,12 @@ impl Client {
 /// As for [`Client::connect`]; what `main` fails with.
 pub fn run<T: 'static>(options: Options, main: impl AsyncFnOnce(Client) -> Result<T> + 'static) -> Result<T> {
     let core = Core::new(CoreConfig::default())?;
-    core.clone().run(async move {
-        let client = Client::connect(&core, options).await?;
+    let of_core = core.clone();
+    let done = core.run(async move {
+        let client = Client::connect(&of_core, options).await?;
         main(client).await
-    })?
+    });
+    // What it opened is closed now, not with the program: an interface takes one AF_XDP program at a time.
+    core.shut_down(CLOSED);
+    done?
 }

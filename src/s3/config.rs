@@ -252,20 +252,29 @@ pub struct RdmaConfig {
     pub enabled: bool,
     /// The TCP port that queue pairs are connected at, beside that of HTTP, at the same address; 0: that of HTTP alone.
     pub port: u16,
-    /// The device: `soft`, `soft:udp`, `soft:shm`, or one of the kernel's (`mlx5_0`).
+    /// The device: `soft`, `soft:udp`, `soft:shm`, `soft:xdp`, or one of the kernel's (`mlx5_0`).
     pub device_name: String,
+    /// The network interface of `soft:xdp`; without it the one with the address.
+    pub interface: Option<String>,
     /// The port of a device of the kernel.
     pub ib_port: Option<u8>,
     /// The index of its address in its table.
     pub gid_index: Option<u32>,
     /// The address of the soft HCA; that of HTTP without it, where that is one.
     pub address: Option<IpAddr>,
-    /// The soft HCA's UDP port: any without it. Clients with a NIC are met at 4791 only, and there by the first core alone.
+    /// The soft HCA's UDP port: any without it, of `soft:xdp` 4791. Clients with a NIC are met at 4791 only; a socket has it for the first
+    /// core alone.
     pub udp_port: u16,
     /// Requests in a send queue, at most.
     pub max_send_wr: u32,
     /// Receives in a receive queue, at most: requests of the native mode that a client may have under way.
     pub max_recv_wr: u32,
+    /// Entries of each core's completion queue. Without it as many as the core may have operations in flight.
+    pub cq_size: Option<u32>,
+    /// Pieces of memory in a work request, at most. Without it as many as the device takes, 16 at most.
+    pub max_sge: Option<u32>,
+    /// Whether the device has the store's memory. Without it what goes by RDMA is copied through memory of its own.
+    pub enable_zero_copy: bool,
 }
 
 impl Default for RdmaConfig {
@@ -274,12 +283,16 @@ impl Default for RdmaConfig {
             enabled: true,
             port: 9100,
             device_name: "soft".into(),
+            interface: None,
             ib_port: None,
             gid_index: None,
             address: None,
             udp_port: 0,
             max_send_wr: 512,
             max_recv_wr: 256,
+            cq_size: None,
+            max_sge: None,
+            enable_zero_copy: true,
         }
     }
 }
@@ -288,9 +301,14 @@ impl RdmaConfig {
     /// The device by name.
     ///
     /// # Errors
-    /// `Usage`: no such name, or a port where there is none.
+    /// `Usage`: no such name, or a port or interface where there is none.
     pub fn device(&self) -> Result<RdmaName> {
-        match (self.device_name.parse()?, self.ib_port) {
+        let name: RdmaName = self.device_name.parse()?;
+        if let Some(interface) = self.interface.as_ref().filter(|_| name != RdmaName::SoftXdp) {
+            let error = Error::new(ErrorKind::Usage, format!("rdma: interface {interface} of the device {name}"));
+            return Err(error.remedy("the interface is soft:xdp's: rdma.device_name, --rdma soft:xdp"));
+        }
+        match (name, self.ib_port) {
             (name, None) => Ok(name),
             (RdmaName::Verbs(name), Some(port)) if !name.contains(':') => Ok(RdmaName::Verbs(format!("{name}:{port}"))),
             (name, Some(port)) => {
@@ -393,6 +411,23 @@ impl Config {
         Ok(users)
     }
 
+    /// That what the queues of RDMA are bounded by goes together.
+    fn check_queues(&self) -> Result<()> {
+        let RdmaConfig { max_send_wr, max_recv_wr, cq_size, max_sge, .. } = self.rdma;
+        // A session has one receive more than requests, for the word that it ends.
+        let needed = max_send_wr.saturating_add(max_recv_wr).saturating_add(1);
+        if let Some(size) = cq_size.filter(|size| *size < needed) {
+            let what = format!("rdma.cq_size: {size} entries, and one session may need {needed}: max_send_wr, max_recv_wr and one");
+            return Err(
+                Error::new(ErrorKind::Usage, what).remedy(format!("{needed} at least, or smaller queues; no cq_size has room for all"))
+            );
+        }
+        if max_sge == Some(0) {
+            return Err(Error::new(ErrorKind::Usage, "rdma.max_sge: 0 pieces of memory").remedy("1 at least"));
+        }
+        Ok(())
+    }
+
     /// Finds what is wrong with it as a whole.
     ///
     /// # Errors
@@ -431,6 +466,7 @@ impl Config {
             );
         }
         self.https.files()?;
+        self.check_queues()?;
         for (name, seconds) in [("unready_seconds", self.http.unready_seconds), ("drain_seconds", self.http.drain_seconds)] {
             if seconds > DRAIN_MAX_S {
                 return wrong(format!("http.{name}: {seconds}"), &format!("{DRAIN_MAX_S} at most"));
@@ -609,6 +645,9 @@ mod tests {
             Https { listen: Listen(Some(([127, 0, 0, 1], 9443).into())), certificate: Some("a.pem".into()), key: Some("b.pem".into()) }
         }
         assert!(Config::default().check().is_ok());
+        let mut least = Config::default();
+        (least.rdma.cq_size, least.rdma.max_sge) = (Some(769), Some(1));
+        assert!(least.check().is_ok());
         let without_http = Config { http: Http { listen: Listen(None), ..Http::default() }, https: secure(), ..Config::default() };
         assert!(without_http.check().is_ok(), "the files are not read yet");
         for (name, change) in [
@@ -625,6 +664,9 @@ mod tests {
             ("https.listen", |config| (config.https, config.rdma.port) = (secure(), 9443)),
             ("no https.certificate", |config| config.https = Https { certificate: None, ..secure() }),
             ("no https.key", |config| config.https = Https { key: None, ..secure() }),
+            ("rdma.cq_size: 768", |config| config.rdma.cq_size = Some(768)),
+            ("rdma.max_sge", |config| config.rdma.max_sge = Some(0)),
+            ("interface eth7", |config| config.rdma.interface = Some("eth7".into())),
             ("auth.secret_key", |config| config.auth.access_key = Some("AKIA".into())),
             ("log_level", |config| config.log_level = LogLevel("loud".into())),
             ("access key", |config| config.auth = Auth { access_key: Some("K".into()), secret_key: Some(Hidden("a long secret".into())) }),

@@ -60,13 +60,29 @@ pub const SETTINGS: &[Setting] = &[
     setting!(https.key, Some("--key"), "file in PEM: the private key of the first certificate, without a password"),
     setting!(rdma.enabled, Some("--rdma off"), "whether objects go by RDMA, too"),
     setting!(rdma.port, Some("--rdma-port"), "the TCP port at which queue pairs are connected; 0: that of HTTP alone"),
-    setting!(rdma.device_name, Some("--rdma"), "`soft`, `soft:udp`, `soft:shm`, or an RDMA device of the kernel"),
+    setting!(rdma.device_name, Some("--rdma"), "`soft`, `soft:udp`, `soft:shm`, `soft:xdp`, or an RDMA device of the kernel"),
+    setting!(rdma.interface, Some("--rdma-interface"), "the network interface of `soft:xdp`; without it the one with the address"),
     setting!(rdma.ib_port, None, "the port of a device of the kernel"),
     setting!(rdma.gid_index, None, "the index of its address in its table"),
     setting!(rdma.address, None, "the soft HCA's address; that of HTTP without it"),
-    setting!(rdma.udp_port, None, "the soft HCA's UDP port; 0: any. With 4791 only the first core has RDMA"),
+    setting!(
+        rdma.udp_port,
+        None,
+        "the soft HCA's UDP port; 0: any, of `soft:xdp` 4791. Of `soft:udp` with a port only the first core has RDMA"
+    ),
     setting!(rdma.max_send_wr, None, "requests in a send queue at most"),
     setting!(rdma.max_recv_wr, None, "receives in a receive queue at most: requests a client may have under way"),
+    setting!(
+        rdma.cq_size,
+        None,
+        "entries of each core's completion queue: a session whose queues find no room is refused. Without it the core's own bound"
+    ),
+    setting!(
+        rdma.max_sge,
+        None,
+        "pieces of memory in a work request at most; without it what the device takes: soft 4, others up to 16. 1 will do"
+    ),
+    setting!(rdma.enable_zero_copy, None, "whether the device has the store's memory; if not, what goes by RDMA is copied once more"),
     setting!(metrics.listen, Some("--metrics"), "where `/metrics` and `/health` are told, to anyone; `none` for nowhere"),
     setting!(store.device, Some("DEVICE"), "file or device with the store; without it ./basin-data/store.img"),
     setting!(store.size, Some("--size"), "bytes of a file that is made"),

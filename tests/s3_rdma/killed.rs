@@ -272,7 +272,7 @@ async fn put_until_it_is_gone(ground: &Ground, address: SocketAddr, way: &str) -
         let seed = rng.u64() >> 1;
         let (target, bytes) = (format!("/ended/{way}-{seed}"), bytes_of(seed));
         let asked =
-            Ask { method: Method::Put, target: &target, fields: "", body: Some(run_of(ground, &pattern(bytes, seed))), into: None };
+            Ask { method: Method::Put, target: &target, fields: "", body: vec![run_of(ground, &pattern(bytes, seed))], into: vec![] };
         match native.ask(asked).await {
             Ok(answer) if answer.status == 200 => told.push((target, seed)),
             Ok(answer) => panic!("{}: {}", answer.status, String::from_utf8_lossy(answer.bytes())),

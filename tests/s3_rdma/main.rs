@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "tests/s3 does more with it")]
 mod server;
 
+mod bounds;
 mod guesses;
 mod hidden;
 mod killed;

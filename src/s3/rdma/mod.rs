@@ -2,7 +2,10 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | [`device`] | the RDMA devices of the cores |
+//! | [`strays`] | packets that come in on another core's queue |
 //! | [`session`] | queue pairs that clients have connected |
+//! | [`bounce`] | memory of its own for what is moved, where the store's is not to be the device's |
 //! | [`connect`] | how they do, by a request of HTTP |
 //! | [`once`] | that such a request is taken once |
 //! | [`hipobj`] | one object by a queue pair of its own |
@@ -16,13 +19,16 @@
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
 //! otherwise, since its clients WRITE what they put: a window for one object and one queue pair.
 
+mod bounce;
 pub mod connect;
+pub mod device;
 pub mod hipobj;
 pub mod known;
 pub mod native;
 pub mod once;
 pub mod refused;
 pub mod session;
+mod strays;
 pub mod token;
 pub mod transfer;
 pub mod windows;

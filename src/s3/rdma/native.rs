@@ -214,7 +214,8 @@ impl Native {
         }
         let body = match &pieces[..] {
             [piece] if asked.window.bytes == 0 => frame::Body::Inline(piece.as_slice()),
-            [_, ..] if bytes <= asked.window.bytes && asked.list.is_empty() => frame::Body::Granted,
+            // What the device cannot reach is copied, for which there may have to be waited.
+            [_, ..] if bytes <= asked.window.bytes && asked.list.is_empty() && self.session.bounce.is_none() => frame::Body::Granted,
             _ => return None,
         };
         let id = front.take_id();
@@ -244,6 +245,7 @@ impl Native {
         let kind = Kind::Operation(Operation::GetObject);
         let account = Account { id, begun, peer: (self.peer, 0).into(), received: 0, kind, request: None };
         account.settle(&front.service, &Outgoing { status: 200, code: None, sent: bytes, is_whole: true });
+        self.rdma.tell_copies();
         Some(())
     }
 
@@ -375,7 +377,7 @@ impl Exchange {
             frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked))),
         };
         let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
-        let mut body = Body::apart(service.hasher(), slab, from);
+        let mut body = Body::apart(service.hasher(), self.rdma.home(), from);
         // As the bucket is now: what is found while it changes is not kept.
         let candidate = service.users().by_access_key(self.session.signer());
         let candidate = candidate.and_then(|user| Candidate::new(service, user, &request, asked));

@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
-use super::wire::{Arrival, Change, Peer, Tag, Wires};
+use super::wire::{Arrival, Carrier, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
@@ -53,8 +53,8 @@ pub(super) struct Slot {
     listed: bool,
     /// Its change to the error state was told.
     fault_told: bool,
-    /// The process at the other end of its link is gone.
-    is_peer_gone: bool,
+    /// What has gone under it: the process at the other end of its link, or the interface.
+    gone: Option<QpFault>,
     /// The first PSN it will send.
     pub(super) psn: Psn,
     pub(super) config: QpConfig,
@@ -74,6 +74,8 @@ pub struct Soft {
     /// Shared receive queues, by number in this table.
     pub(super) shared: Vec<Option<Shared>>,
     pub(super) caps: Rc<Caps>,
+    /// Completions there is room for, where that is bounded.
+    pub(super) completions: Option<u32>,
     pub(super) strays: Option<Rc<Strays>>,
     pub(in crate::device::rdma) management: Management,
     /// Counts what is copied of management datagrams, which is nobody's payload.
@@ -87,6 +89,8 @@ pub struct Soft {
     /// Taken from the events when the application does not look.
     events_lost: u64,
     pub(super) quiescing: bool,
+    /// What the interface below its datagrams is.
+    pub(super) carrier: Carrier,
     /// The time of the last poll, for what is sent between polls.
     pub(super) now: Nanos,
 }
@@ -107,12 +111,14 @@ impl Soft {
             by_qpn: KeyMap::default(),
             shared: Vec::new(),
             caps: Rc::new(caps),
+            completions: None,
             strays: None,
             listed: VecDeque::with_capacity(QPS_MAX),
             next_deadline: Nanos::MAX,
             events: VecDeque::new(),
             events_lost: 0,
             quiescing: false,
+            carrier: Carrier::Up,
             now: Nanos::ZERO,
         }
     }
@@ -194,12 +200,15 @@ impl Soft {
     /// The memory of an operation, if it is the region's and in few enough pieces.
     #[inline]
     pub(super) fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
-        let mut sges = Sges::new();
+        let (mut sges, most) = (Sges::new(), self.caps.max_sge as usize);
         let (base, bytes) = (self.region.base() as u64, self.region.bytes());
         self.ops.try_pieces(id, |addr, len| {
             let inside = addr.checked_sub(base).is_some_and(|offset| offset + u64::from(len) <= bytes);
             if !inside {
                 return Err(WcStatus::LocalProtection);
+            }
+            if sges.len() == most {
+                return Err(WcStatus::LocalLength);
             }
             sges.try_push(Sge { addr, len }).map_err(|_| WcStatus::LocalLength)
         })?;
@@ -387,7 +396,7 @@ impl Soft {
                 Change::Gone { link } if slot.peer == Peer::Link(link) => {
                     slot.peer = Peer::Nobody;
                     slot.engine.fail();
-                    slot.is_peer_gone = true;
+                    slot.gone = Some(QpFault::PeerGone);
                     slot.fault_told = true;
                     let qpn = slot.qpn;
                     self.list(index);
@@ -396,6 +405,29 @@ impl Soft {
                 _ => {}
             }
         }
+    }
+
+    /// The interface below datagrams is another than it was. While it is down retries go on, and queue pairs fail when those are used up.
+    #[cold]
+    fn turned(&mut self, carrier: Carrier) {
+        self.carrier = carrier;
+        let event = match carrier {
+            Carrier::Down => HcaEvent::PortDown,
+            Carrier::Up => HcaEvent::PortUp,
+            Carrier::Gone => {
+                for index in 0..self.slots.len() as u32 {
+                    let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+                    if matches!(slot.peer, Peer::Remote(_)) {
+                        slot.engine.fail();
+                        slot.gone = Some(QpFault::DeviceGone);
+                        self.list(index);
+                    }
+                }
+                // Links go on without it.
+                if self.wires.links.is_some() { HcaEvent::PortDown } else { HcaEvent::DeviceGone }
+            }
+        };
+        self.raise(event);
     }
 
     fn next_time(&self) -> Option<Nanos> {
@@ -426,16 +458,13 @@ impl Slot {
     pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig, shared: Option<u32>) -> Slot {
         let ledger = config.ledger.clone();
         let (peer, to, addresses) = (Peer::Nobody, None, Vec::new());
-        Slot { qpn, engine, peer, to, addresses, qkey, ledger, shared, listed: false, fault_told: false, is_peer_gone: false, psn, config }
+        Slot { qpn, engine, peer, to, addresses, qkey, ledger, shared, listed: false, fault_told: false, gone: None, psn, config }
     }
 
     /// Why it is in the error state, unless this end asked for it.
     #[cold]
     pub(super) fn fault(&self) -> Option<QpFault> {
-        if self.is_peer_gone {
-            return Some(QpFault::PeerGone);
-        }
-        self.engine.fault().filter(|fault| *fault != rc::Fault::Asked).map(QpFault::from)
+        self.gone.or_else(|| self.engine.fault().filter(|fault| *fault != rc::Fault::Asked).map(QpFault::from))
     }
 
     /// The way of a packet. Without the link it would take it is lost, as a datagram may be.
@@ -536,6 +565,9 @@ impl Queue for Soft {
         let timed = self.time(now);
         let sent = if self.listed.is_empty() { 0 } else { self.transmit(now) };
         let came = self.receive(now);
+        if let Some(carrier) = self.wires.take_change() {
+            self.turned(carrier);
+        }
         let managed = self.management.poll(now, &mut self.wires, &self.own);
         if managed {
             self.wires.flush(now);
