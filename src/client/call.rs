@@ -14,7 +14,7 @@ use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 use super::backoff::Backoff;
 use super::failure::Failure;
-use super::lane::Lane;
+use super::lane::{Lane, Seat};
 use super::pool::Pool;
 use super::{Check, Client, Way};
 use crate::base::error::ErrorKind;
@@ -22,6 +22,7 @@ use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
 use crate::s3::client::native::{Answered, Ask, Came, Native, Undone};
+use crate::s3::rdma::connect::BUCKET;
 use crate::wire::http::uri::encode_path;
 use crate::wire::s3::frame::{Method, REQUEST_BYTES};
 
@@ -164,14 +165,18 @@ impl Client {
         let mut is_repeated = false;
         let room = if let Load::Into(Some(run)) = &load { run.len() } else { 0 };
         for tries in 1.. {
-            if let Some((lane, session)) = self.lane(call, &load) {
-                match self.by_rdma(&session, call, &mut load).await {
+            if let Some((lane, seat, session)) = self.lane(call, &load) {
+                let answered = self.by_rdma(&session, call, &mut load).await;
+                if let Ok(reply) = &answered {
+                    lane.heed(call.bucket, reply.field(BUCKET));
+                }
+                match answered {
                     // It does not fit: HTTP has no such bound.
                     Ok(reply) if reply.status == 413 => {}
-                    Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => lane.expired(),
-                    Ok(reply) if matches!(reply.status, 500..) => lane.failed(&format!("status {}", reply.status)),
+                    Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => seat.expired(),
+                    Ok(reply) if matches!(reply.status, 500..) => lane.failed(&seat, &format!("status {}", reply.status)),
                     Ok(reply) => {
-                        lane.worked();
+                        seat.worked();
                         let mut stats = self.inner.stats.borrow_mut();
                         stats.by_rdma += 1;
                         stats.wire = Some(session.route());
@@ -179,7 +184,7 @@ impl Client {
                         return self.judge(call, &session.route(), reply).map_err(|failure| failure.repeated(is_repeated));
                     }
                     Err(error) => {
-                        lane.failed(&format!("{error:#}"));
+                        lane.failed(&seat, &format!("{error:#}"));
                         self.inner.stats.borrow_mut().fallbacks += 1;
                         if call.is_once {
                             return Err(Failure::lost(&call.shown(), &error));
@@ -239,7 +244,7 @@ impl Client {
     }
 
     /// A session that the request can go by.
-    fn lane(&self, call: &Call<'_>, load: &Load<'_>) -> Option<(Rc<Lane>, Native)> {
+    fn lane(&self, call: &Call<'_>, load: &Load<'_>) -> Option<(Rc<Lane>, Rc<Seat>, Native)> {
         let fits = match load {
             Load::None => !call.is_long && !call.bucket.is_empty(),
             Load::Document(_) => false,
@@ -249,8 +254,8 @@ impl Client {
         let fields: usize = call.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
         let text = 3 * (call.bucket.len() + call.key.len()) + call.query.len() + fields;
         let mut lanes = self.inner.lanes.iter().filter(|_| fits);
-        let (lane, session) = lanes.find_map(|lane| Some((lane.clone(), lane.session()?)))?;
-        (text + 8 <= session.terms().receive as usize - REQUEST_BYTES).then_some((lane, session))
+        let (lane, (seat, session)) = lanes.find_map(|lane| Some((lane.clone(), lane.session(call.bucket, call.key)?)))?;
+        (text + 8 <= session.terms().receive as usize - REQUEST_BYTES).then_some((lane, seat, session))
     }
 
     async fn by_rdma(&self, session: &Native, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Error> {

@@ -1,14 +1,14 @@
 //! A client of S3: objects to and from registered memory, over RDMA where a server has it, else over HTTP or HTTPS.
 //!
 //! A [`Client`] lives on a core of the caller's, or on one of its own ([`run`]). It has memory that an RDMA device and sockets receive into
-//! ([`Buffer`]), a session of the native mode for each `rdma://` endpoint, and connections for each of the others. Each request goes by
+//! ([`Buffer`]), sessions of the native mode with each core of an `rdma://` endpoint, and connections for each of the others. Each request goes by
 //! RDMA where that is up and the request fits, and by HTTP otherwise or when RDMA fails: [`call`] is that choice.
 //!
 //! | file | what it is |
 //! | --- | --- |
 //! | [`options`] | endpoints, keys, bounds |
 //! | [`call`] | one request: by which way, and what is done when it fails |
-//! | [`lane`] | the RDMA session of an endpoint, and when it is tried again |
+//! | [`lane`] | the RDMA sessions of an endpoint, and when they are tried again |
 //! | [`pool`] | HTTP connections of an endpoint |
 //! | [`backoff`] | how long to wait |
 //! | [`failure`] | what a request failed with |
@@ -170,13 +170,15 @@ impl Client {
         let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));
         let mut rng = core.rng().fork();
         let mut lanes = Vec::new();
-        for endpoint in options.endpoints.iter().filter(|endpoint| endpoint.scheme == Scheme::Rdma) {
+        let of_rdma: Vec<_> = options.endpoints.iter().filter(|endpoint| endpoint.scheme == Scheme::Rdma).collect();
+        let most = lane::sessions_of(options.memory_bytes, of_rdma.len());
+        for endpoint in of_rdma {
             let address = endpoint.address()?;
             let env = HcaEnv { address: lane::own_address(address), ..HcaEnv::new(core.ops().clone(), region.clone(), rng.fork()) };
             let hca = Hca::open(env, &options.rdma.parse()?)?;
             core.attach(hca.queue());
             let ground = Ground { core: core.clone(), hca, slab: slab.clone(), ledger: ledger.clone() };
-            lanes.push(Lane::new(endpoint, address, ground, &signer, options.rdma_patience));
+            lanes.push(Lane::new(endpoint, address, ground, &signer, most, options.rdma_patience));
         }
         let pools = pool::all(core, &slab, &options)?;
         let client = Client {
@@ -194,7 +196,7 @@ impl Client {
             }),
         };
         for lane in &client.inner.lanes {
-            lane.connect().await;
+            lane.begin().await;
         }
         Ok(client)
     }
@@ -244,6 +246,11 @@ impl Client {
     /// Bytes that were copied in user space.
     pub fn copied_bytes(&self) -> u64 {
         self.inner.ledger.copied_bytes()
+    }
+
+    /// Sessions of RDMA that are up: with each core of a server one, once something was asked of it.
+    pub fn rdma_sessions(&self) -> usize {
+        self.inner.lanes.iter().map(|lane| lane.count()).sum()
     }
 
     /// Why RDMA is not used now, of each endpoint where it is not.

@@ -18,6 +18,7 @@ use super::metrics::counters::Counters;
 use super::metrics::listener::{self, Watched};
 use super::metrics::page::Sources;
 use super::rdma::Rdma;
+use super::rdma::errand::{self, Cores};
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
 use crate::base::{Error, Nanos, Result, Rng};
@@ -29,7 +30,9 @@ use crate::reactor::{Core, CoreConfig, PollMode, Task, processors};
 use crate::store::format::FormatConfig;
 use crate::store::launch::{Launch, run};
 use crate::store::open::Store;
+use crate::store::recover::core_of;
 use crate::store::tools::{Format, make};
+use crate::wire::s3::deal::Deal;
 
 /// Where a server without a device keeps its store.
 const PLACE: &str = "basin-data";
@@ -106,6 +109,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         own,
         identity,
         counters: (0..cores).map(|_| Arc::default()).collect(),
+        cores: Cores::all(cores, with_rdma(config)),
         dropped: logging.dropped(),
         began_s: unix_now_ns() as f64 / 1e9,
         say,
@@ -138,12 +142,22 @@ fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
         .map_err(|error| error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")))
 }
 
+/// How many cores have an RDMA device, from the first on: of a UDP port there is one.
+fn with_rdma(config: &Config) -> usize {
+    match &config.rdma {
+        of if !of.enabled => 0,
+        of if of.udp_port != 0 => 1,
+        _ => config.store.cores.max(1),
+    }
+}
+
 /// The RDMA device of a core, if the server has one there.
 fn open_rdma(core: &Core, store: &Store, config: &Config) -> Result<Option<Rdma>> {
-    let of = &config.rdma;
-    if !of.enabled || (of.udp_port != 0 && store.core() > 0) {
+    let (of, with_rdma, cores) = (&config.rdma, with_rdma(config), store.cores());
+    if store.core() >= with_rdma {
         return Ok(None);
     }
+    let deal = (cores > 1 && with_rdma == cores).then(|| Deal::new(|shard| core_of(shard, cores) as u8));
     let own = Some(own_ip(config)).filter(|ip| !ip.is_unspecified());
     let env = HcaEnv {
         address: of.address.or(own),
@@ -152,7 +166,7 @@ fn open_rdma(core: &Core, store: &Store, config: &Config) -> Result<Option<Rdma>
         ..HcaEnv::new(core.ops().clone(), store.slab().region().clone(), Rng::from_kernel())
     };
     let hca = Hca::open(env, &of.device()?)?;
-    Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), store.cores()), (of.max_send_wr, of.max_recv_wr))))
+    Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), cores), deal, (of.max_send_wr, of.max_recv_wr))))
 }
 
 /// Takes as many descriptors as all connections need, as far as the process may: shells and systemd give 1024 unless asked.
@@ -187,6 +201,8 @@ struct Front {
     /// Of HTTPS, where that is served.
     identity: Option<Arc<Identity>>,
     counters: Arc<[Arc<Counters>]>,
+    /// As each of them sees the others.
+    cores: Vec<Cores>,
     dropped: tracing_appender::non_blocking::ErrorCounter,
     began_s: f64,
     say: fn(&str),
@@ -203,7 +219,7 @@ impl Front {
         let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
         let rdma = open_rdma(&core, &store, &self.config)?;
-        let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
+        let shared = Rc::new(Shared::new(service, domains, (rdma.clone(), self.cores[store.core()].clone()), first_id));
         let connections = Connections::new(counters.clone());
         let most = http.connections / store.cores();
         if rdma.is_some() && self.config.rdma.port != 0 {
@@ -219,6 +235,7 @@ impl Front {
         if let Some(rdma) = &rdma {
             core.spawn(rdma.clone().expire());
             core.spawn(rdma.clone().heed());
+            core.spawn(errand::serve(shared.clone(), rdma.clone()));
         }
         let watching = if store.core() == 0 { self.begin(&core, &store)? } else { None };
         // One core does it for all.

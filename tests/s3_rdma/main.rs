@@ -5,6 +5,9 @@
 #[allow(dead_code, reason = "tests/s3 does more with it")]
 mod server;
 
+mod batches;
+mod cores;
+
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -232,20 +235,30 @@ fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
         return;
     }
     // Of two cores each has half of the names.
-    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let server = Server::start_at(2, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    let (server, metrics) = metrics(2);
     let address = server.address;
     client("soft", async move |ground| known_answers(&ground, address, metrics).await);
 }
 
+/// A server of so many cores, and where it tells what it counts.
+fn metrics(cores: usize) -> (Server, SocketAddr) {
+    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    (Server::start_at(cores, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]), metrics)
+}
+
 /// How many answers a server has known.
 fn known(metrics: SocketAddr) -> u64 {
+    metric(metrics, "basin_s3_known_answers_total")
+}
+
+/// A number that a server tells.
+fn metric(metrics: SocketAddr, name: &str) -> u64 {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: basin\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    let line = page.lines().find_map(|line| line.strip_prefix("basin_s3_known_answers_total ")).unwrap();
-    line.parse().unwrap()
+    let number = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    number.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
@@ -356,7 +369,8 @@ fn objects_go_by_tokens_and_what_is_declined_goes_by_http() {
     if is_lab() {
         return;
     }
-    let server = Server::start(1);
+    // The session is on one of them, and requests come to either.
+    let server = Server::start(2);
     let address = server.address;
     client("soft", async move |ground| tokens(&ground, address, "soft").await);
 }

@@ -3,7 +3,9 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | [`http`] | a connection over which signed requests go one behind the other |
+//! | [`map`] | which core of a server has which names |
 //! | [`native`] | a session of the native mode: requests over RDMA |
 
 pub mod http;
+pub mod map;
 pub mod native;

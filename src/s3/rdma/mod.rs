@@ -5,18 +5,24 @@
 //! | [`session`] | queue pairs that clients have connected |
 //! | [`connect`] | how they do, by a request of HTTP |
 //! | [`hipobj`] | one object by a queue pair of its own |
+//! | [`errand`] | what one core does for another of all this |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
+//! | [`answers`] | answers of a session on their way |
+//! | [`outbox`] | frames on their way into messages |
 //! | [`known`] | answers to them that need not be found again |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
 //! otherwise, since its clients WRITE what they put: a window for one object and one queue pair.
 
+pub mod answers;
 pub mod connect;
+pub mod errand;
 pub mod hipobj;
 pub mod known;
 pub mod native;
+pub mod outbox;
 pub mod session;
 pub mod token;
 pub mod transfer;

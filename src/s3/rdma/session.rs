@@ -10,6 +10,7 @@ use crate::base::{Nanos, Result};
 use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint};
 use crate::mem::Slab;
 use crate::reactor::Core;
+use crate::wire::s3::deal::Deal;
 use crate::wire::s3::token::SessionId;
 
 /// Sessions of a core at once.
@@ -21,6 +22,15 @@ const LOOK: Nanos = Nanos::from_secs(15);
 /// How long a session of the native mode lasts.
 pub const LIFE_SECONDS: u64 = 3600;
 const LIFE: Nanos = Nanos::from_secs(LIFE_SECONDS);
+
+/// The bits of a session's number that are its core's.
+const CORE: u128 = 0xff;
+const _: () = assert!(crate::base::limits::CORES_MAX as u128 <= CORE, "a core's number fits");
+
+/// The core that a session is on.
+pub fn home(id: SessionId) -> usize {
+    (id.0 & CORE) as usize
+}
 
 /// RDMA on a core: its device, and the sessions. Clones are the same.
 #[derive(Clone)]
@@ -34,6 +44,8 @@ struct Inner {
     slab: Slab,
     /// Which of the server's cores this is, and how many it has.
     place: (usize, usize),
+    /// Which of them has which names, where a client can choose.
+    deal: Option<Deal>,
     /// Requests in a send and in a receive queue, at most.
     depths: (u32, u32),
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
@@ -97,14 +109,15 @@ impl Drop for Use {
 }
 
 impl Rdma {
-    /// Sessions on a device of this core, which is number `place.0` of `place.1`. What is read and written is leased from `slab`; a
-    /// queue pair has at most `depths` requests in its send and in its receive queue.
-    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), depths: (u32, u32)) -> Rdma {
+    /// Sessions on a device of this core, which is number `place.0` of `place.1`, all of which have names as `deal` says where a client can
+    /// choose. What is read and written is leased from `slab`; a queue pair has at most `depths` requests in its send and in its receive
+    /// queue.
+    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), deal: Option<Deal>, depths: (u32, u32)) -> Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
         let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most - 1));
         let (core, slab, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
-        let inner = Inner { core, hca, slab, place, depths, sessions, known };
+        let inner = Inner { core, hca, slab, place, deal, depths, sessions, known };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -131,6 +144,11 @@ impl Rdma {
     /// Which of the server's cores this is, and how many it has.
     pub fn place(&self) -> (usize, usize) {
         self.inner.place
+    }
+
+    /// Which core has which names, where there are several and a session can be on each.
+    pub fn deal(&self) -> Option<&Deal> {
+        self.inner.deal.as_ref()
     }
 
     /// Requests of the native mode that a client may have under way.
@@ -166,7 +184,9 @@ impl Rdma {
         qp.connect(remote)?;
         let id = {
             let mut rng = self.inner.core.rng();
-            SessionId(u128::from(rng.u64()) << 64 | u128::from(rng.u64()))
+            let random = u128::from(rng.u64()) << 64 | u128::from(rng.u64());
+            // So that any core knows where it is.
+            SessionId(random & !CORE | self.inner.place.0 as u128)
         };
         let now = self.inner.core.now();
         let session = Rc::new(Session { id, qp, access_key, ends: now.saturating_add(LIFE), used: Cell::new(now), busy: Cell::new(0) });
