@@ -319,9 +319,12 @@ struct BenchS3 {
     /// Bytes of an object
     #[arg(long, default_value = "4K", value_parser = bytes)]
     size: u64,
-    /// Connections, each with one request under way
+    /// Clients, each with one request under way, and with a connection or queue pair
     #[arg(long, default_value_t = 8)]
     clients: u32,
+    /// Over RDMA: how many queue pairs with each core of the server the clients have together; each its own without it
+    #[arg(long, value_name = "COUNT")]
+    sessions: Option<u32>,
     /// Names of objects
     #[arg(long, default_value_t = 64)]
     objects: u64,
@@ -629,8 +632,8 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
-    let BenchS3 { endpoint, rdma, rdma_interface, token, busy, blocking, operation, size, clients, objects, seconds, bucket, .. } =
-        arguments;
+    let BenchS3 { endpoint, rdma, rdma_interface, token, busy, blocking, operation, size, clients, sessions, objects, .. } = arguments;
+    let BenchS3 { seconds, bucket, .. } = arguments;
     let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
     let options = s3::Options {
         endpoint,
@@ -649,6 +652,7 @@ fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
             S3Operation::Mixed => s3::Operation::Mixed,
         },
         clients,
+        sessions,
         size_bytes: size,
         objects,
         duration: Nanos::from_secs(seconds),

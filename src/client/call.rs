@@ -14,7 +14,7 @@ use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 use super::backoff::Backoff;
 use super::failure::Failure;
-use super::lane::Lane;
+use super::lane::{Lane, Seat};
 use super::pool::Pool;
 use super::{Check, Client, RUN_BYTES, Way};
 use crate::base::error::ErrorKind;
@@ -22,6 +22,7 @@ use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
 use crate::s3::client::native::{Answered, Ask, Came, Native, Undone, bytes_of};
+use crate::s3::rdma::connect::BUCKET;
 use crate::wire::http::uri::encode_path;
 use crate::wire::s3::frame::{Listed, Method, REQUEST_BYTES};
 
@@ -173,16 +174,20 @@ impl Client {
         let mut is_repeated = false;
         let rooms: Vec<u32> = load.runs().iter().map(Run::len).collect();
         for tries in 1.. {
-            if let Some((lane, session)) = self.lane(call, &load)
+            if let Some((lane, seat, session)) = self.lane(call, &load)
                 && let Some(lent) = self.lend(&mut load)
             {
-                match self.by_rdma(&session, call, &mut load, lent).await {
+                let answered = self.by_rdma(&session, call, &mut load, lent).await;
+                if let Ok(reply) = &answered {
+                    lane.heed(call.bucket, reply.field(BUCKET));
+                }
+                match answered {
                     // It does not fit: HTTP has no such bound.
                     Ok(reply) if reply.status == 413 => {}
-                    Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => lane.expired(),
-                    Ok(reply) if matches!(reply.status, 500..) => lane.failed(&format!("status {}", reply.status)),
+                    Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => seat.expired(),
+                    Ok(reply) if matches!(reply.status, 500..) => lane.failed(&seat, &format!("status {}", reply.status)),
                     Ok(reply) => {
-                        lane.worked();
+                        seat.worked();
                         let mut stats = self.inner.stats.borrow_mut();
                         stats.by_rdma += 1;
                         stats.wire = Some(session.route());
@@ -190,7 +195,7 @@ impl Client {
                         return self.judge(call, &session.route(), reply).map_err(|failure| failure.repeated(is_repeated));
                     }
                     Err(error) => {
-                        lane.failed(&format!("{error:#}"));
+                        lane.failed(&seat, &format!("{error:#}"));
                         self.inner.stats.borrow_mut().fallbacks += 1;
                         // Without its memory it cannot be done again either.
                         if call.is_once || load.runs().len() != rooms.len() {
@@ -251,7 +256,7 @@ impl Client {
     }
 
     /// A session that the request can go by.
-    fn lane(&self, call: &Call<'_>, load: &Load<'_>) -> Option<(Rc<Lane>, Native)> {
+    fn lane(&self, call: &Call<'_>, load: &Load<'_>) -> Option<(Rc<Lane>, Rc<Seat>, Native)> {
         let fits = match load {
             Load::None => !call.is_long && !call.bucket.is_empty(),
             // Those of objects have short answers.
@@ -264,7 +269,8 @@ impl Client {
         let text = text + 8 + windows * size_of::<Listed>();
         let takes = |session: &Native| windows <= session.windows() && text <= session.terms().receive as usize - REQUEST_BYTES;
         let mut lanes = self.inner.lanes.iter().filter(|_| fits);
-        lanes.find_map(|lane| Some((lane.clone(), lane.session().filter(takes)?)))
+        let (lane, (seat, session)) = lanes.find_map(|lane| Some((lane.clone(), lane.session(call.bucket, call.key)?)))?;
+        takes(&session).then_some((lane, seat, session))
     }
 
     /// The memory of a request; nothing where a document has none now.

@@ -33,8 +33,8 @@ impl Client {
 
     /// Gets an object, or a range of it, into these runs, which are viewed as far as it came, in their order.
     pub(super) async fn get_long(&self, bucket: &str, key: &str, range: Option<Range<u64>>, runs: &mut Vec<Run>) -> Result<Got, Failure> {
-        let sessions = self.inner.lanes.iter().filter_map(|lane| lane.session());
-        let windows = sessions.map(|session| session.windows()).next().unwrap_or(usize::MAX);
+        let sessions = self.inner.lanes.iter().filter_map(|lane| lane.session(bucket, key));
+        let windows = sessions.map(|(_, session)| session.windows()).next().unwrap_or(usize::MAX);
         if runs.len() <= windows {
             return self.get_range(bucket, key, range, None, runs).await;
         }

@@ -1,7 +1,7 @@
 //! A client of S3: objects to and from registered memory, over RDMA where a server has it, else over HTTP or HTTPS.
 //!
 //! A [`Client`] lives on a core of the caller's, or on one of its own ([`run`]). It has memory that an RDMA device and sockets receive into
-//! ([`Buffer`]), a session of the native mode for each `rdma://` endpoint, and connections for each of the others. Each request goes by
+//! ([`Buffer`]), sessions of the native mode with each core of an `rdma://` endpoint, and connections for each of the others. Each request goes by
 //! RDMA where that is up and the request fits, and by HTTP otherwise or when RDMA fails: [`call`] is that choice.
 //!
 //! | file | what it is |
@@ -9,7 +9,7 @@
 //! | [`options`] | endpoints, keys, bounds |
 //! | [`call`] | one request: by which way, and what is done when it fails |
 //! | `devices` | the RDMA devices of its endpoints |
-//! | [`lane`] | the RDMA session of an endpoint, and when it is tried again |
+//! | [`lane`] | the RDMA sessions of an endpoint, and when they are tried again |
 //! | [`pool`] | HTTP connections of an endpoint |
 //! | [`backoff`] | how long to wait |
 //! | [`failure`] | what a request failed with |
@@ -200,9 +200,10 @@ impl Client {
         let Credentials { access_key, secret_key } = options.credentials.clone();
         let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));
         let mut lanes = Vec::new();
+        let most = lane::sessions_of(options.memory_bytes, hcas.len());
         for (endpoint, address, hca) in hcas {
             let ground = Ground { core: core.clone(), hca, slab: slab.clone(), ledger: ledger.clone() };
-            lanes.push(Lane::new(&endpoint, address, ground, &signer, options.rdma_patience));
+            lanes.push(Lane::new(&endpoint, address, ground, &signer, most, options.rdma_patience));
         }
         let pools = pool::all(core, &slab, &options)?;
         let client = Client {
@@ -220,7 +221,7 @@ impl Client {
             }),
         };
         for lane in &client.inner.lanes {
-            lane.connect().await;
+            lane.begin().await;
         }
         Ok(client)
     }
@@ -278,6 +279,11 @@ impl Client {
     /// Bytes that were copied in user space.
     pub fn copied_bytes(&self) -> u64 {
         self.inner.ledger.copied_bytes()
+    }
+
+    /// Sessions of RDMA that are up: with each core of a server one, once something was asked of it.
+    pub fn rdma_sessions(&self) -> usize {
+        self.inner.lanes.iter().map(|lane| lane.count()).sum()
     }
 
     /// Why RDMA is not used now, of each endpoint where it is not.

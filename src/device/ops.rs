@@ -421,6 +421,13 @@ impl<L: Lease> Op<L> {
     pub fn id(&self) -> OpId {
         self.id.expect("the operation is still in flight")
     }
+
+    /// Whether it has ended: to poll it gives its outcome.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        let table = self.ops.table.slots.borrow();
+        self.id.is_some_and(|id| table.slots[id.slot as usize].phase == Phase::Done)
+    }
 }
 
 impl<L: Lease> Unpin for Op<L> {}

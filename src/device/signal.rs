@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use crate::device::Ops;
 use crate::device::waker::Waiter;
@@ -34,13 +34,16 @@ impl Signal {
 
     /// Waits until raised, and lowers it. A second waiter takes the first one's place.
     pub async fn wait(&self) {
-        poll_fn(|cx| {
-            if self.raised.replace(false) {
-                return Poll::Ready(());
-            }
-            self.waiter.set(Some(Waiter::of(&self.ops, cx)));
-            Poll::Pending
-        })
-        .await;
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    /// The same, for a task that waits for something else beside it.
+    #[inline]
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.raised.replace(false) {
+            return Poll::Ready(());
+        }
+        self.waiter.set(Some(Waiter::of(&self.ops, cx)));
+        Poll::Pending
     }
 }

@@ -214,6 +214,12 @@ impl Core {
         Stats { panics: self.inner.executor.panics(), ..self.inner.stats.get() }
     }
 
+    /// Turns of the loop so far: what happens in one turn has the same number.
+    #[inline]
+    pub fn turns(&self) -> u64 {
+        self.inner.stats.get().turns
+    }
+
     /// Tasks that have not ended.
     pub fn live_tasks(&self) -> usize {
         self.inner.executor.live()

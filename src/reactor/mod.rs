@@ -1,7 +1,7 @@
 //! The loop of a core: poll the queues, run the tasks, sleep.
 //!
 //! A [`Core`] is one thread with one io_uring, one op table and one task table. Everything that belongs to it is `!Send`; cores
-//! talk by [`Mailboxes`]. The loop is in `turn.rs` and fits a screen. What it promises:
+//! talk by [`Mailboxes`], or an [`Inbox`] where it is seldom. The loop is in `turn.rs` and fits a screen. What it promises:
 //!
 //! - No wake-up is lost: before a core sleeps, its bell says that no other thread has left anything (`bell.rs`), every queue has
 //!   armed its descriptor and looked once more, and the kernel looks at every descriptor again when it starts to watch it.
@@ -12,6 +12,7 @@
 mod bell;
 mod core;
 mod executor;
+mod inbox;
 mod launch;
 mod mailbox;
 mod pin;
@@ -24,6 +25,7 @@ mod wakes;
 
 pub use core::{Core, CoreConfig, DrainReport, PollMode, QueueId, Stats};
 pub use executor::{Panicked, TASKS_MAX, TableFull, Task};
+pub use inbox::Inbox;
 pub use launch::launch;
 pub use mailbox::{MAILBOX_DEPTH, Mailboxes};
 pub use pin::processors;

@@ -152,6 +152,11 @@ impl<'a> Body<'a> {
         self.elsewhere = Some(Elsewhere::Memory(pull));
     }
 
+    /// Another core has taken so many bytes of it from a client's memory.
+    pub fn was_brought(&mut self, bytes: u64) {
+        self.brought += bytes;
+    }
+
     /// Waits until nothing of it is being read from a client's memory any more.
     pub async fn end(&mut self) {
         if let Some(Elsewhere::Memory(pull)) = &mut self.elsewhere {

@@ -18,6 +18,7 @@ use super::metrics::counters::Counters;
 use super::metrics::listener::{self, Watched};
 use super::metrics::page::Sources;
 use super::rdma::device::Devices;
+use super::rdma::errand::{self, Cores};
 use super::rdma::once::Taken;
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
@@ -103,6 +104,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         disk: DiskConfig::new(&device),
         is_read_only: false,
     };
+    let with_rdma = rdma.as_ref().map_or(0, Devices::count);
     let front = Front {
         region: config.region.clone().unwrap_or_else(|| REGION.into()),
         config: config.clone(),
@@ -112,6 +114,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         rdma,
         counters: (0..cores).map(|_| Arc::default()).collect(),
         taken: Arc::default(),
+        cores: Cores::all(cores, with_rdma),
         dropped: logging.dropped(),
         began_s: unix_now_ns() as f64 / 1e9,
         say,
@@ -179,6 +182,8 @@ struct Front {
     counters: Arc<[Arc<Counters>]>,
     /// Requests that have made queue pairs.
     taken: Arc<Taken>,
+    /// As each of them sees the others.
+    cores: Vec<Cores>,
     dropped: tracing_appender::non_blocking::ErrorCounter,
     began_s: f64,
     say: fn(&str),
@@ -198,7 +203,8 @@ impl Front {
         if let Some(rdma) = &rdma {
             counters.rdma.set(rdma.hca().refusals()).expect("a core opens its device once");
         }
-        let shared = Rc::new(Shared::new(service, domains, rdma.clone(), self.taken.clone(), first_id));
+        let (ways, taken) = ((rdma.clone(), self.cores[store.core()].clone()), self.taken.clone());
+        let shared = Rc::new(Shared::new(service, domains, ways, taken, first_id));
         let connections = Connections::new(counters.clone());
         let most = http.connections / store.cores();
         if rdma.is_some() && self.config.rdma.port != 0 {
@@ -215,6 +221,7 @@ impl Front {
             core.spawn(rdma.clone().expire());
             core.spawn(rdma.clone().heed());
             core.spawn(rdma.clone().tell_refused());
+            core.spawn(errand::serve(shared.clone(), rdma.clone()));
         }
         let watching = if store.core() == 0 { self.begin(&core, &store)? } else { None };
         // One core does it for all.

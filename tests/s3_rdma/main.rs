@@ -5,7 +5,9 @@
 #[allow(dead_code, reason = "tests/s3 does more with it")]
 mod server;
 
+mod batches;
 mod bounds;
+mod cores;
 mod guesses;
 mod hidden;
 mod killed;
@@ -238,10 +240,15 @@ fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
         return;
     }
     // Of two cores each has half of the names.
-    let metrics = free_address();
-    let server = Server::start_at(2, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    let (server, metrics) = metrics(2);
     let address = server.address;
     client("soft", async move |ground| known_answers(&ground, address, metrics).await);
+}
+
+/// A server of so many cores, and where it tells what it counts.
+fn metrics(cores: usize) -> (Server, SocketAddr) {
+    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    (Server::start_at(cores, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]), metrics)
 }
 
 /// How many answers a server has known.
@@ -372,7 +379,8 @@ fn objects_go_by_tokens_and_what_is_declined_goes_by_http() {
     if is_lab() {
         return;
     }
-    let server = Server::start(1);
+    // The session is on one of them, and requests come to either.
+    let server = Server::start(2);
     let address = server.address;
     client("soft", async move |ground| tokens(&ground, address, "soft").await);
 }

@@ -1,12 +1,13 @@
 //! Puts and gets of objects, over HTTP or RDMA or both, by many clients from one core: a load for any server of S3.
 //!
-//! A client is a task with a connection or a queue pair, and has one request under way. Requests over HTTP are signed by version 4
+//! A client is a task with a connection or queue pairs, its own or together with others, and has one request under way. Requests over HTTP are signed by version 4
 //! (`UNSIGNED-PAYLOAD`) before they are sent, and sent again as they are until the signature is old: a client's processor is not to be what
 //! is measured. Every answer is read to its end and its length compared, with [`Options::check`] its bytes, too. A connection that fails is
 //! an error, and is made anew.
 
 mod http;
 mod native;
+mod sessions;
 mod token;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,8 @@ use crate::s3::auth::{Request, Secret};
 use crate::s3::client::device::Device;
 use crate::s3::client::native::Ground;
 
+use sessions::Sessions;
+
 /// What an endpoint of the native mode begins with.
 const RDMA: &str = "rdma://";
 /// How long a server may take over one request.
@@ -38,10 +41,10 @@ const PAUSE: Nanos = Nanos::from_millis(50);
 const SIGNED_FOR: Nanos = Nanos::from_secs(300);
 /// The most bytes of an object that goes by RDMA: a run.
 const RUN_MAX: u64 = 1 << 20;
-/// Memory for the messages of a queue pair.
-const MESSAGES_BYTES: u64 = 64 << 10;
 /// Objects are each other's bytes, shifted by their number up to this.
 const SHIFTS: u64 = 251;
+/// Clients on one session.
+const SHARED_MAX: u32 = 255;
 /// The longest error document that is read.
 const DOCUMENT_MAX: u64 = 64 << 10;
 const CHUNK_BYTES: u32 = 4096;
@@ -82,8 +85,10 @@ pub struct Options {
     pub region: String,
     /// What the clients do.
     pub operation: Operation,
-    /// Connections.
+    /// Who has one request under way each.
     pub clients: u32,
+    /// Of the native mode: how many sessions with each core of the server they have together; nothing: each has its own.
+    pub sessions: Option<u32>,
     /// Bytes of an object.
     pub size_bytes: u64,
     /// Names.
@@ -209,6 +214,12 @@ pub fn run(options: &Options) -> Result<Report> {
         let what = format!("tokens at {}: they are fields of requests over HTTP", options.endpoint);
         return Err(Error::new(ErrorKind::Usage, what).remedy("name the server as http://host:port"));
     }
+    if let Some(sessions) = options.sessions
+        && !(is_native && (1..=options.clients).contains(&sessions) && options.clients.div_ceil(sessions) <= SHARED_MAX)
+    {
+        let what = format!("{} clients on {sessions} sessions: they are rdma://'s, and of one to {SHARED_MAX} clients", options.clients);
+        return Err(Error::new(ErrorKind::Usage, what));
+    }
     let wants_rdma = is_native || options.by_token;
     let device = wants_rdma.then(|| Device::new(&options.rdma, options.rdma_interface.as_deref())).transpose()?;
     if is_native && options.size_bytes > RUN_MAX {
@@ -221,7 +232,11 @@ pub fn run(options: &Options) -> Result<Report> {
     let core = Core::new(CoreConfig { cpu: options.cpu, poll, spin, ..usual })?;
     let client_bytes = match &device {
         Some(_) if options.by_token => u64::from(http::RECEIVE_BYTES) + 2 * RUN_MAX,
-        Some(_) => MESSAGES_BYTES + options.size_bytes.next_power_of_two(),
+        // With each core one receive for a client and one for the session, and as many messages that are sent.
+        Some(_) => {
+            let each = options.clients.div_ceil(options.sessions.unwrap_or(options.clients));
+            4 * u64::from(sessions::terms(each).receive) * sessions::CORES_MAX as u64 + options.size_bytes.next_power_of_two()
+        }
         None => u64::from(http::RECEIVE_BYTES),
     };
     let link = device.as_ref().map(|device| device.way_to(address)).transpose()?.flatten();
@@ -258,10 +273,14 @@ fn resolve(endpoint: &str) -> Result<SocketAddr> {
 
 async fn measure(load: &Rc<Load>, slab: &Slab, ground: Option<&Ground>) -> Result<Report> {
     let mut clients = Vec::new();
-    for _ in 0..load.options.clients {
+    let (count, together) = (load.options.clients, load.options.sessions.unwrap_or(load.options.clients));
+    let all: Vec<_> = ground
+        .filter(|_| !load.options.by_token)
+        .map_or_else(Vec::new, |ground| (0..together).map(|_| Sessions::new(load, ground, count.div_ceil(together))).collect());
+    for number in 0..count {
         clients.push(match ground {
             Some(ground) if load.options.by_token => Client::Token(Box::new(token::Client::connect(load, ground, slab).await?)),
-            Some(ground) => Client::Native(Box::new(native::Client::connect(load, ground, slab).await?)),
+            Some(_) => Client::Native(Box::new(native::Client::connect(load, &all[(number % together) as usize], slab).await?)),
             None => Client::Http(http::Client::connect(load, slab).await?),
         });
     }
@@ -362,7 +381,12 @@ impl Load {
 
     /// The path of an object.
     fn path(&self, number: u64) -> String {
-        format!("/{}/object-{number:06}", self.options.bucket)
+        format!("/{}/{}", self.options.bucket, Load::key(number))
+    }
+
+    /// The name of an object.
+    fn key(number: u64) -> String {
+        format!("object-{number:06}")
     }
 
     /// The bytes of an object.
@@ -486,6 +510,7 @@ mod tests {
             region: "us-east-1".into(),
             operation,
             clients: 2,
+            sessions: None,
             size_bytes: 100,
             objects: 1,
             duration: Nanos::from_millis(200),

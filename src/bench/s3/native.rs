@@ -1,51 +1,58 @@
-//! A client of the native mode: a queue pair.
+//! A client of the native mode.
 
 use std::rc::Rc;
 
+use super::sessions::Sessions;
 use super::{Load, shown_error};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::mem::{Run, Slab};
-use crate::s3::client::native::{Answered, Ask, Came, Ground, Native};
-use crate::s3::rdma::connect::Terms;
+use crate::s3::client::native::{Answered, Ask, Came};
 use crate::wire::s3::frame::Method;
 
-/// One request at a time, in messages that a block fits into.
-const TERMS: Terms = Terms { receive: 8192, depth: 1 };
 /// What of a message is for its head: what is longer goes to a window.
 const HEAD_BYTES: u64 = 1024;
 
-/// A session.
+/// A client with sessions of its own or others'.
 pub struct Client {
     load: Rc<Load>,
-    ground: Ground,
-    native: Native,
+    sessions: Rc<Sessions>,
     /// One, for an object on its way.
     runs: Vec<Run>,
 }
 
 impl Client {
-    /// Connects a queue pair.
-    pub async fn connect(load: &Rc<Load>, ground: &Ground, slab: &Slab) -> Result<Client> {
-        let native = Native::connect(ground, load.address, &load.signer, TERMS).await?;
+    /// One that has them.
+    ///
+    /// # Errors
+    /// No server.
+    pub async fn connect(load: &Rc<Load>, sessions: &Rc<Sessions>, slab: &Slab) -> Result<Client> {
+        sessions.of(None).await?;
         let run = slab.run(load.options.size_bytes.max(1) as u32)?;
-        Ok(Client { load: load.clone(), ground: ground.clone(), native, runs: vec![run] })
+        Ok(Client { load: load.clone(), sessions: sessions.clone(), runs: vec![run] })
     }
 
-    /// Connects anew.
+    /// Connects anew, where nobody else has.
     pub async fn again(&mut self) -> Result<()> {
-        self.native = Native::connect(&self.ground, self.load.address, &self.load.signer, TERMS).await?;
+        self.sessions.of(None).await?;
         if self.runs.is_empty() {
-            self.runs.push(self.ground.slab.run(self.load.options.size_bytes.max(1) as u32)?);
+            self.runs.push(self.sessions.ground().slab.run(self.load.options.size_bytes.max(1) as u32)?);
         }
         Ok(())
+    }
+
+    async fn ask(&self, number: Option<u64>, ask: Ask<'_>) -> Result<Answered> {
+        let session = self.sessions.of(number).await?;
+        let answered = session.ask(ask).await?;
+        self.sessions.heed(&session, &answered);
+        Ok(answered)
     }
 
     /// Makes the bucket; one that is there is as good.
     pub async fn make_bucket(&mut self) -> Result<()> {
         let fields = self.load.options.etag.as_ref().map_or_else(String::new, |etag| format!("x-basin-etag: {etag}\r\n"));
         let target = format!("/{}", self.load.options.bucket);
-        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: &fields, body: vec![], into: vec![] }).await?;
+        let answered = self.ask(None, Ask { method: Method::Put, target: &target, fields: &fields, body: vec![], into: vec![] }).await?;
         if matches!(answered.status, 200 | 409) { Ok(()) } else { Err(self.refused(&answered)) }
     }
 
@@ -56,7 +63,8 @@ impl Client {
         let mut runs = self.taken(bytes.len() as u32)?;
         runs[0].as_mut_slice().copy_from_slice(bytes);
         let target = load.path(number);
-        let answered = self.native.ask(Ask { method: Method::Put, target: &target, fields: "", body: runs, into: vec![] }).await?;
+        let ask = Ask { method: Method::Put, target: &target, fields: "", body: runs, into: vec![] };
+        let answered = self.ask(Some(number), ask).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }
@@ -69,8 +77,9 @@ impl Client {
         let load = self.load.clone();
         let wanted = load.bytes(number);
         let target = load.path(number);
-        let into = if load.options.size_bytes + HEAD_BYTES <= u64::from(TERMS.receive) { vec![] } else { self.taken(wanted.len() as u32)? };
-        let answered = self.native.ask(Ask { method: Method::Get, target: &target, fields: "", body: vec![], into }).await?;
+        let is_short = load.options.size_bytes + HEAD_BYTES <= u64::from(self.sessions.receive());
+        let into = if is_short { vec![] } else { self.taken(wanted.len() as u32)? };
+        let answered = self.ask(Some(number), Ask { method: Method::Get, target: &target, fields: "", body: vec![], into }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }

@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`device`] | the RDMA device that a server is reached by |
 //! | [`http`] | a connection over which signed requests go one behind the other |
+//! | [`map`] | which core of a server has which names |
 //! | [`native`] | a session of the native mode: requests over RDMA |
 
 pub mod device;
 pub mod http;
+pub mod map;
 pub mod native;

@@ -1,12 +1,14 @@
 //! A session of the native mode: requests that are SENDs, and objects that a server READs from and WRITEs to memory of this core.
 //!
 //! Windows are opened for each request that needs them, one for each of its runs, and closed before what is in them is looked at; then the
-//! bytes are compared with the CRC64NVME of the answer.
+//! bytes are compared with the CRC64NVME of the answer. Requests that several tasks have at the same time go together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
@@ -20,8 +22,10 @@ use crate::device::{Op, Signal};
 use crate::mem::{Ledger, Run, Shared, Slab, Window};
 use crate::reactor::Core;
 use crate::s3::auth::sign::Signer;
-use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, TOKEN, Terms, of_token, token_of, windows_of};
+use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, token_of, windows_of};
+use crate::s3::rdma::outbox::{NoRoom, Outbox};
 use crate::wire::s3::Memory;
+use crate::wire::s3::deal::Deal;
 use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, REQUEST_BYTES, Request, WINDOWS_MAX};
 use crate::wire::s3::token::{Endpoint, parse_psn};
 
@@ -59,6 +63,10 @@ struct Inner {
     terms: Terms,
     /// Windows that one request may have.
     windows: usize,
+    /// The server's core that it is on, and which has which names, if that was told.
+    core: u32,
+    deal: Option<Deal>,
+    outbox: Outbox,
     slots: Vec<Slot>,
     free: RefCell<Vec<u32>>,
     is_over: Cell<bool>,
@@ -189,6 +197,15 @@ impl Native {
     /// # Errors
     /// No server, no session for this user, or no wire in common.
     pub async fn connect(ground: &Ground, address: SocketAddr, signer: &Signer, terms: Terms) -> Result<Native> {
+        Native::connect_to(ground, address, signer, terms, None).await
+    }
+
+    /// The same to this core of the server, which tells which core has which names. A server that has no such core, or cannot choose, gives
+    /// a session on another one.
+    ///
+    /// # Errors
+    /// As for [`Native::connect`].
+    pub async fn connect_to(ground: &Ground, address: SocketAddr, signer: &Signer, terms: Terms, core: Option<u32>) -> Result<Native> {
         let mut http = Http::connect(&ground.core, address).await?;
         let depth = terms.depth.min((1 << SLOT_BITS) - 1);
         let config = QpConfig { send_depth: 2 * depth, recv_depth: depth + 1, ledger: ground.ledger.clone(), ..QpConfig::default() };
@@ -196,7 +213,8 @@ impl Native {
         let local = qp.local();
         let endpoint = serde_json::to_string(&local).expect("an endpoint is plain data");
         let (token, psn) = (token_of(&local).encode(), format!("{:06x}", local.psn));
-        let asked = format!("1;receive={};depth={depth}", terms.receive);
+        let at = core.map_or_else(String::new, |core| format!(";core={core}"));
+        let asked = format!("1;receive={};depth={depth}{at}", terms.receive);
         let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, &asked)];
         let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
         let (answer, body) = http.ask(signer, ask).await?;
@@ -210,6 +228,9 @@ impl Native {
         let windows = answer.text(NATIVE).map_or(1, windows_of);
         let terms = answer.text(NATIVE).and_then(|text| Terms::parse(text).ok()).filter(|told| told.depth <= depth);
         let terms = terms.ok_or_else(|| what("it does not know the native mode"))?;
+        let core = answer.text(NATIVE).and_then(|text| number_in(text, "core")).unwrap_or(0);
+        // A map that cannot be read is a newer one: the server passes on what comes to the wrong core.
+        let deal = answer.text(SHARDS).and_then(|text| Deal::parse(text).ok());
         let remote = remote_of(&answer).ok_or_else(|| what("it does not say what its end is"))?;
         let slot =
             |_| Slot { turn: Cell::new(0), signal: Signal::new(ground.core.ops()), came: RefCell::default(), opened: RefCell::default() };
@@ -218,6 +239,9 @@ impl Native {
             qp,
             terms,
             windows,
+            core,
+            deal,
+            outbox: Outbox::new(&ground.core, &ground.slab, terms.receive),
             slots: (0..terms.depth).map(slot).collect(),
             free: RefCell::new((0..terms.depth).rev().collect()),
             is_over: Cell::new(false),
@@ -244,6 +268,16 @@ impl Native {
     /// Runs that a request's body or answer may have, each in a window.
     pub fn windows(&self) -> usize {
         self.inner.windows
+    }
+
+    /// The server's core that it is on.
+    pub fn core(&self) -> u32 {
+        self.inner.core
+    }
+
+    /// Which core has which names, if the server has told.
+    pub fn deal(&self) -> Option<&Deal> {
+        self.inner.deal.as_ref()
     }
 
     /// The wire: `soft:shm`.
@@ -338,8 +372,19 @@ impl Inner {
 
     /// Takes messages, and deals the answers in them to who waits.
     async fn listen(&self, mut posted: VecDeque<Op<Run>>) {
-        while let Some(receiving) = posted.pop_front() {
-            let Ok(run) = receiving.await.into_result() else { break };
+        while let Some(mut receiving) = posted.pop_front() {
+            let received = poll_fn(|context| {
+                let received = Pin::new(&mut receiving).poll(context);
+                if received.is_pending() {
+                    // What tasks have put together in the turn before.
+                    self.outbox.listen(context);
+                    if self.outbox.flush(&self.qp).is_err() {
+                        context.waker().wake_by_ref();
+                    }
+                }
+                received
+            });
+            let Ok(run) = received.await.into_result() else { break };
             // First who waits; there is one receive more than there are answers to come.
             let dealt = self.deal(&run.freeze());
             let next = self.ground.slab.run(self.terms.receive).map_err(Error::from).and_then(|run| self.post(run));
@@ -479,27 +524,33 @@ impl Inner {
         outcome
     }
 
+    /// Sends a request: at once if it is alone in this turn, together with others if not. Its end is told by the answer, or by the end of
+    /// the queue pair.
     async fn send(&self, request: &Request<'_>) -> Result<()> {
-        let length = request.frame_bytes() as u32;
-        let mut run = self.ground.slab.run(length)?;
-        run.set_len(length);
-        request.emit(run.as_mut_slice());
-        if let Body::Inline(bytes) = request.body {
-            self.ground.ledger.note(bytes.len() as u32);
-        }
+        let bytes = request.frame_bytes() as u32;
         loop {
-            match self.qp.submit_send(run, None) {
-                // Its end is told by the answer, or by the end of the queue pair.
-                Ok(sending) => {
-                    drop(sending);
-                    return Ok(());
+            let is_alone = self.outbox.is_quiet();
+            match self.outbox.make_room(&self.qp, bytes) {
+                Ok(sent) => drop(sent),
+                Err(NoRoom::Memory) => {
+                    // Without any it is an error.
+                    drop(self.ground.slab.run(bytes)?);
+                    continue;
                 }
-                Err(refused) => {
-                    run = refused.lease;
+                Err(NoRoom::Queue) => {
                     self.check()?;
                     self.ground.core.sleep(LOOK).await;
+                    continue;
                 }
             }
+            self.outbox.put(bytes, |out| request.emit(out));
+            if let Body::Inline(bytes) = request.body {
+                self.ground.ledger.note(bytes.len() as u32);
+            }
+            if !is_alone || self.outbox.flush(&self.qp).is_err() {
+                self.outbox.defer();
+            }
+            return Ok(());
         }
     }
 

@@ -12,8 +12,8 @@ use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::metrics::counters::Kind;
+use crate::s3::rdma::errand::{self, Cores};
 use crate::s3::rdma::hipobj::{self, Transfers};
-use crate::s3::rdma::native::Native;
 use crate::s3::rdma::once::{self, Taken};
 use crate::s3::rdma::{Rdma, connect, token};
 use crate::s3::request::{Arrival, Request};
@@ -37,6 +37,8 @@ pub struct Shared {
     pub domains: Vec<Box<str>>,
     /// The core's RDMA device, if it has one.
     pub rdma: Option<Rdma>,
+    /// All cores, which do things of RDMA for each other.
+    pub cores: Cores,
     /// Transfers that clients have prepared there.
     pub transfers: Rc<Transfers>,
     /// Requests that have made queue pairs, on all cores.
@@ -51,11 +53,12 @@ pub struct Shared {
 
 impl Shared {
     /// For the connections of a core, whose requests are numbered from `first_id` on.
-    pub fn new(service: Service, domains: Vec<Box<str>>, rdma: Option<Rdma>, taken: Arc<Taken>, first_id: u64) -> Shared {
+    pub fn new(service: Service, domains: Vec<Box<str>>, (rdma, cores): (Option<Rdma>, Cores), taken: Arc<Taken>, first_id: u64) -> Shared {
         Shared {
             service,
             domains,
             rdma,
+            cores,
             transfers: Rc::default(),
             taken,
             next_id: Cell::new(first_id),
@@ -194,11 +197,11 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
         Ok(request) => {
             // On the heap: what is kept of a connection that waits is small.
             let answer = match request.head.path() {
-                connect::CONNECT | connect::DISCONNECT => session(shared, &request, arrival),
+                connect::CONNECT | connect::DISCONNECT => Box::pin(session(shared, &request)).await,
                 path if path.starts_with(hipobj::PATHS) => {
                     Box::pin(hipobj::answer(shared.rdma.as_ref(), &shared.transfers, &shared.taken, &shared.service, &request, arrival)).await
                 }
-                _ if token::is_for(&request) => Box::pin(token::answer(shared.rdma.as_ref(), &shared.service, &request, &mut body)).await,
+                _ if token::is_for(&request) => Box::pin(token::answer(shared, &request, &mut body)).await,
                 _ => Box::pin(shared.service.answer(&request, Sender::Signed, &mut body)).await,
             };
             (answer, Some(request))
@@ -216,25 +219,19 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
 }
 
 /// Connects or disconnects a queue pair.
-fn session(shared: &Rc<Shared>, request: &Request, arrival: Arrival) -> Answer {
-    let Some(rdma) = shared.rdma.as_ref().filter(|_| request.head.method() == "POST") else {
+async fn session(shared: &Rc<Shared>, request: &Request) -> Answer {
+    if request.head.method() != "POST" || !shared.cores.have_rdma() {
         return told(request, S3Error::with(Code::NotImplemented, "This server has no RDMA.")).header(connect::REPLY, "501");
-    };
+    }
     request.kind.set(Kind::Rdma);
-    let connected = shared.service.verify(request).and_then(|verified| {
-        if request.head.path() == connect::DISCONNECT {
-            return Ok(connect::disconnect(rdma, request));
-        }
-        once::check(&shared.taken, request, &verified)?;
-        connect::connect(rdma, request, verified.access_key, |session, terms| {
-            let native = Native::new(rdma, session, arrival.peer, terms, shared.service.ledger())?;
-            match rdma.core().try_spawn(native.serve(shared.clone())) {
-                Ok(_) => Ok(()),
-                Err(_) => Err(Code::ServiceUnavailable.into()),
-            }
-        })
-    });
-    connected.unwrap_or_else(|error| told(request, error))
+    let done = match shared.service.verify(request) {
+        Ok(verified) => match once::check(&shared.taken, request, &verified) {
+            Ok(()) => errand::session(shared, request, verified.access_key).await,
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    done.unwrap_or_else(|error| told(request, error))
 }
 
 /// The answer to a request that cannot be read.

@@ -156,6 +156,18 @@ pub struct Counters {
     pub known: Counter,
     /// What the core's RDMA device refuses, where it has one.
     pub rdma: OnceLock<Arc<Refusals>>,
+    /// Requests over RDMA for an object of the session's own core.
+    pub own: Counter,
+    /// Those for one of another core's, which were passed to it.
+    pub passed_on: Counter,
+    /// Messages of the native mode that came.
+    pub messages_received: Counter,
+    /// Requests in them.
+    pub frames_received: Counter,
+    /// Messages that were sent.
+    pub messages_sent: Counter,
+    /// Answers in them.
+    pub frames_sent: Counter,
     /// Bytes that the front copied.
     pub copied: Counter,
     /// Bytes that TLS passed over, each time that it did.
@@ -183,6 +195,12 @@ impl Default for Counters {
             broken: Counter::default(),
             known: Counter::default(),
             rdma: OnceLock::new(),
+            own: Counter::default(),
+            passed_on: Counter::default(),
+            messages_received: Counter::default(),
+            frames_received: Counter::default(),
+            messages_sent: Counter::default(),
+            frames_sent: Counter::default(),
             copied: Counter::default(),
             tls_copied: Counter::default(),
             rdma_copied: Counter::default(),

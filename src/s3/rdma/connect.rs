@@ -1,6 +1,6 @@
 //! How a client connects a queue pair: `POST /.s3rdma-rc/connect` and `disconnect`.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
 use super::session::{Rdma, Session};
@@ -12,6 +12,7 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::request::Request;
 use crate::wire::roce::UDP_PORT;
 use crate::wire::s3::Memory;
+use crate::wire::s3::deal::Deal;
 use crate::wire::s3::frame::WINDOWS_MAX;
 use crate::wire::s3::token::{Connection, Endpoint, SessionId, parse_psn};
 
@@ -31,6 +32,10 @@ pub const REPLY: &str = "x-amz-rdma-reply";
 pub const ENDPOINT: &str = "x-basin-rdma-endpoint";
 /// Asks for the native mode.
 pub const NATIVE: &str = "x-basin-rdma-native";
+/// Which core has which names.
+pub const SHARDS: &str = "x-basin-rdma-shards";
+/// The number of a bucket, in answers to requests that came to another core than the name's.
+pub const BUCKET: &str = "x-basin-rdma-bucket";
 
 /// The path MTU towards a client that says nothing of it: what stock programs use.
 const USUAL_MTU: u32 = 1024;
@@ -83,42 +88,105 @@ impl Terms {
 
 /// Windows that one request may have, as a server's answer tells: where it tells nothing there are no lists.
 pub fn windows_of(text: &str) -> usize {
-    let told = text.split(';').find_map(|field| field.trim().strip_prefix("windows="));
-    told.and_then(|count| count.parse().ok()).unwrap_or(1).clamp(1, WINDOWS_MAX)
+    number_in(text, "windows").map_or(1, |windows| windows as usize).clamp(1, WINDOWS_MAX)
 }
 
-/// Connects the queue pair a client names, for `access_key`, which has signed the request, if somebody has. Of the native mode `ready`
-/// posts the receives: the client may send as soon as it is answered.
+/// A number in terms, if they have it: `core`.
+pub fn number_in(text: &str, name: &str) -> Option<u32> {
+    text.split(';').filter_map(|field| field.split_once('=')).find(|(one, _)| one.trim() == name)?.1.trim().parse().ok()
+}
+
+/// What a client asks for when it connects a queue pair.
+pub struct Wanted {
+    /// From where.
+    pub peer: IpAddr,
+    /// The access key that the request was signed with, if somebody has.
+    access_key: Option<String>,
+    /// The client's end.
+    remote: QpEndpoint,
+    /// Its end was told with all its wires, and so is ours.
+    is_told: bool,
+    /// Of the native mode.
+    terms: Option<Terms>,
+    /// The core that the session is to live on; who names one knows of the shard map.
+    pub core: Option<u32>,
+}
+
+impl Wanted {
+    /// Reads what a request asks for, which `access_key` has signed, if somebody has.
+    ///
+    /// # Errors
+    /// A token that cannot be read, a transport that is not there, or what needs a signature without one.
+    pub fn read(request: &Request, access_key: Option<String>) -> Result<Wanted, S3Error> {
+        let terms = request.text(NATIVE).map(Terms::parse).transpose()?;
+        if terms.is_some() && access_key.is_none() {
+            return Err(S3Error::with(Code::AccessDenied, "The native mode of RDMA needs a signed connect."));
+        }
+        let token = request.text(TOKEN).and_then(|text| Endpoint::parse(text).ok()).ok_or(Code::InvalidRdmaToken)?;
+        if token.connection == Connection::Dc {
+            return Err(S3Error::with(Code::NotImplemented, "Dynamically connected transports are not implemented."));
+        }
+        let psn = request.text(PSN).and_then(|text| parse_psn(text).ok());
+        let psn = psn.ok_or_else(|| S3Error::with(Code::InvalidArgument, format!("{PSN} is 6 hexadecimal digits, not all 0.")))?;
+        let remote = match request.text(ENDPOINT) {
+            Some(text) => told(text, &token, psn)?,
+            None => of_token(&token, psn),
+        };
+        // Nobody is made to send to a third by somebody he does not know.
+        if access_key.is_none() && remote.address.is_some_and(|address| address.ip() != request.peer) {
+            let what = "A queue pair at another address than the request's needs a signed connect.";
+            return Err(S3Error::with(Code::AccessDenied, what));
+        }
+        let core = request.text(NATIVE).and_then(|text| number_in(text, "core"));
+        Ok(Wanted { peer: request.peer, access_key, remote, is_told: request.text(ENDPOINT).is_some(), terms, core })
+    }
+}
+
+/// A queue pair that was connected, as its client is told of it.
+pub struct Connected {
+    id: SessionId,
+    local: QpEndpoint,
+    is_told: bool,
+    terms: Option<Terms>,
+    /// The core, and how many the server has.
+    place: (usize, usize),
+    shards: Option<Deal>,
+}
+
+impl Connected {
+    /// The answer to the client.
+    pub fn answer(&self) -> Answer {
+        let mut answer = Answer::new(200)
+            .header(SESSION, self.id.encode())
+            .header(REPLY, format!("200:{}", token_of(&self.local).encode()))
+            .header(PSN, format!("{:06x}", self.local.psn));
+        if self.is_told {
+            answer = answer.header(ENDPOINT, serde_json::to_string(&self.local).expect("an endpoint is plain data"));
+        }
+        if let Some(Terms { receive, depth }) = self.terms {
+            let ((core, cores), expires) = (self.place, super::session::LIFE_SECONDS);
+            answer = answer.header(
+                NATIVE,
+                format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores};windows={WINDOWS_MAX}"),
+            );
+        }
+        answer.maybe(SHARDS, self.shards.as_ref().map(Deal::to_string))
+    }
+}
+
+/// Connects the queue pair that a client wants. Of the native mode `ready` posts the receives, and is told whether the client knows of
+/// the shard map: the client may send as soon as it is answered.
 ///
 /// # Errors
-/// A token that cannot be read, a transport that is not there, no room, or no wire in common.
+/// No room, or no wire in common.
 pub fn connect(
     rdma: &Rdma,
-    request: &Request,
-    access_key: Option<String>,
-    ready: impl FnOnce(&Rc<Session>, Terms) -> Result<(), S3Error>,
-) -> Result<Answer, S3Error> {
-    let asked = request.text(NATIVE).map(Terms::parse).transpose()?;
+    wanted: Wanted,
+    ready: impl FnOnce(&Rc<Session>, Terms, bool) -> Result<(), S3Error>,
+) -> Result<Connected, S3Error> {
+    let Wanted { access_key, remote, is_told, terms, core, .. } = wanted;
     // What is told back holds.
-    let terms = asked.map(|asked| Terms { depth: asked.depth.min(rdma.depth_max()), ..asked });
-    if terms.is_some() && access_key.is_none() {
-        return Err(S3Error::with(Code::AccessDenied, "The native mode of RDMA needs a signed connect."));
-    }
-    let token = request.text(TOKEN).and_then(|text| Endpoint::parse(text).ok()).ok_or(Code::InvalidRdmaToken)?;
-    if token.connection == Connection::Dc {
-        return Err(S3Error::with(Code::NotImplemented, "Dynamically connected transports are not implemented."));
-    }
-    let psn = request.text(PSN).and_then(|text| parse_psn(text).ok());
-    let psn = psn.ok_or_else(|| S3Error::with(Code::InvalidArgument, format!("{PSN} is 6 hexadecimal digits, not all 0.")))?;
-    let remote = match request.text(ENDPOINT) {
-        Some(text) => told(text, &token, psn)?,
-        None => of_token(&token, psn),
-    };
-    // Nobody is made to send to a third by somebody he does not know.
-    if access_key.is_none() && remote.address.is_some_and(|address| address.ip() != request.peer) {
-        let what = "A queue pair at another address than the request's needs a signed connect.";
-        return Err(S3Error::with(Code::AccessDenied, what));
-    }
+    let terms = terms.map(|asked| Terms { depth: asked.depth.min(rdma.depth_max()), ..asked });
     if rdma.is_full() || access_key.is_none() && rdma.is_full_of_unsigned() {
         return Err(Code::ServiceUnavailable.into());
     }
@@ -130,38 +198,15 @@ pub fn connect(
     };
     let qp = rdma.queue_pair(terms.map_or(1, |terms| terms.depth)).map_err(unavailable)?;
     let local = qp.local();
-    let is_told = request.text(ENDPOINT).is_some();
     let session = rdma.open(qp, &remote, access_key).map_err(unavailable)?;
+    let shards = terms.and(core).and(rdma.deal());
     if let Some(terms) = terms
-        && let Err(error) = ready(&session, terms)
+        && let Err(error) = ready(&session, terms, shards.is_some())
     {
         rdma.close(session.id);
         return Err(error);
     }
-    let mut answer = Answer::new(200)
-        .header(SESSION, session.id.encode())
-        .header(REPLY, format!("200:{}", token_of(&local).encode()))
-        .header(PSN, format!("{:06x}", local.psn));
-    if is_told {
-        answer = answer.header(ENDPOINT, serde_json::to_string(&local).expect("an endpoint is plain data"));
-    }
-    if let Some(terms) = terms {
-        let (core, cores) = rdma.place();
-        let Terms { receive, depth } = terms;
-        let expires = super::session::LIFE_SECONDS;
-        let windows = WINDOWS_MAX;
-        let told = format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores};windows={windows}");
-        answer = answer.header(NATIVE, told);
-    }
-    Ok(answer)
-}
-
-/// Ends a session. That there is none is as good.
-pub fn disconnect(rdma: &Rdma, request: &Request) -> Answer {
-    if let Some(id) = request.text(SESSION).and_then(|text| SessionId::parse(text).ok()) {
-        rdma.close(id);
-    }
-    Answer::new(204)
+    Ok(Connected { id: session.id, local, is_told, terms, place: rdma.place(), shards: shards.cloned() })
 }
 
 /// An end that was told with all its wires; what the token says of it must be the same.
@@ -224,6 +269,10 @@ mod tests {
         ] {
             assert_eq!(Terms::parse(text).unwrap_err().code, code, "{text}");
         }
+        let told = "1;receive=8192;depth=64;expires=3600;core=1; cores=2";
+        assert_eq!((number_in(told, "core"), number_in(told, "cores"), number_in(told, "none")), (Some(1), Some(2), None));
+        // What is none names none.
+        assert_eq!((number_in("1;core=x", "core"), number_in("1;core=-1", "core"), number_in("core", "core")), (None, None, None));
     }
 
     #[test]

@@ -15,11 +15,15 @@ use crate::reactor::Core;
 use crate::s3::config::RdmaConfig;
 use crate::s3::metrics::counters::Counters;
 use crate::store::open::Store;
+use crate::store::recover::core_of;
+use crate::wire::s3::deal::Deal;
 
 /// What all cores open their devices with.
 pub struct Devices {
     config: RdmaConfig,
     name: RdmaName,
+    /// Of the server.
+    cores: usize,
     /// The soft HCA's address, where there is one to be told.
     address: Option<IpAddr>,
     /// Of `soft:xdp`.
@@ -37,7 +41,7 @@ impl Devices {
     pub fn open(config: &RdmaConfig, own: IpAddr, cores: usize) -> Result<Devices> {
         let name = config.device()?;
         let address = config.address.or(Some(own).filter(|ip| !ip.is_unspecified()));
-        let mut devices = Devices { config: config.clone(), name, address, packets: None, ways: Vec::new() };
+        let mut devices = Devices { config: config.clone(), name, cores, address, packets: None, ways: Vec::new() };
         if devices.name == RdmaName::SoftXdp {
             let link = link_of(config, address)?;
             // S3 may be served elsewhere, at loopback with a proxy in front, say; or everywhere, in one family of addresses.
@@ -51,16 +55,21 @@ impl Devices {
         Ok(devices)
     }
 
+    /// How many cores have a device, from the first on: a UDP port has one socket, but the queues of an interface share theirs.
+    pub fn count(&self) -> usize {
+        if self.config.udp_port != 0 && self.packets.is_none() { 1 } else { self.cores }
+    }
+
     /// This core's device, if it has one.
     ///
     /// # Errors
     /// It cannot be opened.
     pub fn on(&self, core: &Core, store: &Store, counters: &Arc<Counters>) -> Result<Option<Rdma>> {
         let of = &self.config;
-        // A UDP port has one socket; the queues of an interface share theirs.
-        if of.udp_port != 0 && store.core() > 0 && self.packets.is_none() {
+        if store.core() >= self.count() {
             return Ok(None);
         }
+        let deal = (self.cores > 1 && self.count() == self.cores).then(|| Deal::new(|shard| core_of(shard, self.cores) as u8));
         let bounced = Ledger::new();
         let bounce = if of.enable_zero_copy { None } else { Some(Bounce::new(core, store.slab(), &bounced)?) };
         let memory = bounce.as_ref().map_or(store.slab(), Bounce::slab);
@@ -85,7 +94,7 @@ impl Devices {
         let hca = Hca::open(env, &self.name)?;
         let copied = Copied { by_device: Ledger::new(), bounced, counters: counters.clone() };
         let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr, bounce, copied };
-        Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), store.cores()), wants)))
+        Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), self.cores), deal, wants)))
     }
 }
 

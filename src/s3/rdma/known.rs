@@ -45,6 +45,11 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// The object: the number of its bucket, and its name.
+    pub fn name(&self) -> (u32, &[u8]) {
+        (self.state.0, self.key.as_bytes())
+    }
+
     fn is_to(&self, access_key: &str, asked: &frame::Request<'_>) -> bool {
         *self.access_key == *access_key && *self.target == *asked.target && *self.fields == *asked.fields
     }

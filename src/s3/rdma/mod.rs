@@ -9,8 +9,11 @@
 //! | [`connect`] | how they do, by a request of HTTP |
 //! | [`once`] | that such a request is taken once |
 //! | [`hipobj`] | one object by a queue pair of its own |
+//! | [`errand`] | what one core does for another of all this |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
+//! | [`answers`] | answers of a session on their way |
+//! | [`outbox`] | frames on their way into messages |
 //! | [`refused`] | what is told of clients that do what they may not |
 //! | [`known`] | answers to them that need not be found again |
 //! | [`windows`] | what a client has opened for one request: one window, or a list of them |
@@ -19,13 +22,16 @@
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
 //! otherwise, since its clients WRITE what they put: a window for one object and one queue pair.
 
+pub mod answers;
 mod bounce;
 pub mod connect;
 pub mod device;
+pub mod errand;
 pub mod hipobj;
 pub mod known;
 pub mod native;
 pub mod once;
+pub mod outbox;
 pub mod refused;
 pub mod session;
 mod strays;

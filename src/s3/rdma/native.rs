@@ -2,7 +2,8 @@
 //!
 //! One task of a session takes the messages, in order, and posts a receive for each; there is one more than a client may have requests
 //! under way, so that it never meets an empty queue. What is known and in memory is answered at once, and each other request is a task of
-//! its own. Requests mean what they mean over HTTP: the text of a frame becomes a head, which the same service answers.
+//! its own; answers that are ready together go together. Requests mean what they mean over HTTP: the text of a frame becomes a head, which
+//! the same service answers.
 
 use std::cell::RefCell;
 use std::collections::{HashSet, VecDeque};
@@ -10,11 +11,11 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use arrayvec::ArrayVec;
 
-use super::connect::Terms;
+use super::answers::Answers;
+use super::connect::{BUCKET, Terms};
 use super::known::{Candidate, Kept};
 use super::session::{Rdma, Session};
 use super::transfer::{Pull, Push, Writes, lease};
@@ -31,11 +32,13 @@ use crate::s3::http::connection::{Busy, Shared as Front};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::request::{Arrival, Request};
 use crate::s3::route::Operation;
-use crate::s3::service::{Sender, told};
+use crate::s3::service::{Sender, Service, told};
 use crate::store::handle::Get;
+use crate::store::recover::core_of;
 use crate::wire::http::head::Head;
 use crate::wire::http::respond::Respond;
 use crate::wire::s3::frame::{self, ANSWER_BYTES, Method};
+use crate::wire::store::shard;
 
 /// Fields that are a connection's, a signature's or another mode's.
 const REFUSED: [&str; 13] = [
@@ -68,13 +71,14 @@ pub struct Native {
     session: Rc<Session>,
     /// From where it was connected.
     peer: IpAddr,
+    /// The client knows of the shard map.
+    is_dealt: bool,
     terms: Terms,
     /// Receives that are posted, in order.
     posted: VecDeque<Op<Run>>,
     /// Requests that have no answer yet.
     open: Rc<RefCell<HashSet<u32>>>,
-    /// Answers that were given at once, in order, and are on their way.
-    sent: VecDeque<Op<Run>>,
+    answers: Rc<Answers>,
     /// The fields of the answer that is being made.
     fields: Vec<u8>,
     ledger: Ledger,
@@ -85,17 +89,24 @@ impl Native {
     ///
     /// # Errors
     /// `ServiceUnavailable`, `SlowDown`: no memory for them.
-    pub fn new(rdma: &Rdma, session: &Rc<Session>, peer: IpAddr, terms: Terms, ledger: &Ledger) -> Result<Native, S3Error> {
+    pub fn new(
+        rdma: &Rdma,
+        session: &Rc<Session>,
+        (peer, is_dealt): (IpAddr, bool),
+        terms: Terms,
+        service: &Service,
+    ) -> Result<Native, S3Error> {
         let mut native = Native {
             rdma: rdma.clone(),
             session: session.clone(),
             peer,
+            is_dealt,
             terms,
             posted: VecDeque::with_capacity(terms.depth as usize),
             open: Rc::default(),
-            sent: VecDeque::new(),
+            answers: Rc::new(Answers::new(rdma, session, service, terms.receive)),
             fields: Vec::new(),
-            ledger: ledger.clone(),
+            ledger: service.ledger().clone(),
         };
         for _ in 0..=terms.depth {
             let census = rdma.slab().census();
@@ -130,10 +141,7 @@ impl Native {
         for posted in self.posted.drain(..) {
             drop(posted.await);
         }
-        for sent in self.sent.drain(..) {
-            drop(sent.await);
-            front.service.counters().under_way.sub(1);
-        }
+        self.answers.close().await;
     }
 
     /// Tells a client why its session ends, as far as it listens.
@@ -145,6 +153,8 @@ impl Native {
         let Ok(mut run) = self.rdma.slab().run(length) else { return };
         run.set_len(length);
         answer.emit(run.as_mut_slice());
+        // Behind what was answered before, as far as there is room for it.
+        let _ = self.answers.flush();
         let sent = self.session.qp.send(run, None);
         // Who has no receive left does not hold it up.
         let _ = self.rdma.core().timeout(FAREWELL, sent).await;
@@ -153,11 +163,19 @@ impl Native {
     async fn messages(&mut self, front: &Rc<Front>) -> Result<(), String> {
         while let Some(mut receiving) = self.posted.pop_front() {
             let received = poll_fn(|context| {
-                self.reap(front, context);
-                Pin::new(&mut receiving).poll(context)
+                let received = Pin::new(&mut receiving).poll(context);
+                if received.is_pending() {
+                    self.answers.poll(context);
+                }
+                received
             });
             let Ok(run) = received.await.into_result() else { return Ok(()) };
             self.message(front, run.freeze())?;
+            // With more of them here, what is answered at once goes together.
+            if !self.posted.front().is_some_and(Op::is_done) {
+                // Where the send queue is full it is tried again.
+                let _ = self.answers.flush();
+            }
             let next = lease(self.rdma.core(), self.rdma.slab(), self.terms.receive).await.map_err(|error| error.to_string())?;
             if self.post(next).is_err() {
                 return Ok(());
@@ -166,23 +184,13 @@ impl Native {
         Ok(())
     }
 
-    /// Lets go of answers that have come.
-    fn reap(&mut self, front: &Front, context: &mut Context<'_>) {
-        while let Some(sent) = self.sent.front_mut() {
-            let Poll::Ready(sent) = Pin::new(sent).poll(context) else { return };
-            self.sent.pop_front();
-            front.service.counters().under_way.sub(1);
-            if let Err(failed) = sent.into_result() {
-                tracing::debug!("an answer over RDMA: {}", failed.outcome.status);
-                self.session.qp.force_error();
-            }
-        }
-    }
-
     /// Begins all requests of a message.
     fn message(&mut self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
         let mut left = message.as_slice();
+        let counters = front.service.counters();
+        counters.messages_received.add(1);
         loop {
+            counters.frames_received.add(1);
             let (request, behind) = frame::Request::parse(left).map_err(|malformed| format!("a frame of a request: {malformed}"))?;
             if self.open.borrow().len() >= self.terms.depth as usize {
                 return Err(format!("more than {} requests without an answer", self.terms.depth));
@@ -220,12 +228,11 @@ impl Native {
         };
         let id = front.take_id();
         self.fields.clear();
-        put_fields(&mut self.fields, &kept.lines, id);
-        let answer = frame::Answer { id: asked.id, status: 200, bytes, crc, fields: &self.fields, body };
-        let length = answer.frame_bytes() as u32;
-        let mut run = self.rdma.slab().run(length).ok().filter(|_| length <= self.terms.receive)?;
-        run.set_len(length);
-        answer.emit(run.as_mut_slice());
+        put_fields(&mut self.fields, &kept.lines, Label { id, bucket: None });
+        let found = frame::Answer { id: asked.id, status: 200, bytes, crc, fields: &self.fields, body: frame::Body::Granted };
+        let length = frame::Answer { body, ..found }.frame_bytes();
+        let length = u32::try_from(length).ok().filter(|&length| length <= self.terms.receive)?;
+        self.answers.make_room(length).ok()?;
         if body == frame::Body::Granted {
             let mut address = asked.window.address;
             for piece in pieces {
@@ -234,13 +241,14 @@ impl Native {
                 // The answer is behind it, and comes or fails with it.
                 drop(self.session.qp.submit_write(piece, remote, None).ok()?);
             }
+            self.answers.put(&found);
         } else {
             self.ledger.note(bytes as u32);
+            self.answers.put(&frame::Answer { body, ..found });
         }
-        self.sent.push_back(self.session.qp.submit_send(run, None).ok()?);
         let counters = front.service.counters();
-        counters.under_way.add(1);
         counters.known.add(1);
+        counters.own.add(1);
         self.session.touch(begun);
         let kind = Kind::Operation(Operation::GetObject);
         let account = Account { id, begun, peer: (self.peer, 0).into(), received: 0, kind, request: None };
@@ -256,8 +264,10 @@ impl Native {
             rdma: self.rdma.clone(),
             session: self.session.clone(),
             peer: self.peer,
+            is_dealt: self.is_dealt,
             receive: self.terms.receive,
             open: self.open.clone(),
+            answers: self.answers.clone(),
             ledger: self.ledger.clone(),
             front: front.clone(),
         };
@@ -284,8 +294,10 @@ struct Exchange {
     rdma: Rdma,
     session: Rc<Session>,
     peer: IpAddr,
+    is_dealt: bool,
     receive: u32,
     open: Rc<RefCell<HashSet<u32>>>,
+    answers: Rc<Answers>,
     ledger: Ledger,
     front: Rc<Front>,
 }
@@ -351,21 +363,23 @@ impl Exchange {
         let id = self.front.take_id();
         if let Some((get, kept)) = self.known(begun, asked).await {
             self.front.service.counters().known.add(1);
-            let reply = self.object(get, (200, &kept.lines), id, asked).await;
+            let label = Label { id, bucket: self.place(kept.name()) };
+            let reply = self.object(get, (200, &kept.lines), label, asked).await;
             self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, &reply, None);
             return reply;
         }
         let arrival = Arrival { id, now_ms: unix_now_ns() / 1_000_000, peer: self.peer, tls_version: None };
+        let mut label = Label { id, bucket: None };
         let head = match self.head(asked) {
             Ok(head) => head,
-            Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
+            Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
         };
         let request = match Request::new(head, &[], arrival) {
             Ok(request) => request,
-            Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
+            Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
         };
         if let Some(code) = refusal(&self.front, &self.session, begun) {
-            return Ok(self.document(told(&request, code.into()), id, asked.method));
+            return Ok(self.document(told(&request, code.into()), label, asked.method));
         }
         let (core, slab, service) = (self.rdma.core(), self.rdma.slab(), &self.front.service);
         let from = match asked.body {
@@ -391,8 +405,15 @@ impl Exchange {
         {
             self.rdma.known().keep(candidate, self.session.signer(), &request, asked, (&answer, &lines));
         }
+        // Where the bucket is now: it may be a new one.
+        if !request.key.is_empty()
+            && let Some((bucket, _)) = service.store().bucket_at(request.bucket.as_bytes())
+        {
+            // Who may not do it is told nothing of the bucket.
+            label.bucket = self.place((bucket, request.key.as_bytes())).filter(|_| answer.status != 403);
+        }
         let (code, received) = (answer.code, body.received());
-        let reply = self.reply(answer, id, asked).await;
+        let reply = self.reply(answer, label, asked).await;
         self.settle((id, begun, received), request.kind.get(), Some(&request), &reply, code);
         reply
     }
@@ -403,6 +424,15 @@ impl Exchange {
             return None;
         }
         self.rdma.known().get(self.front.service.store(), self.session.signer(), asked).await
+    }
+
+    /// Counts a request for an object, by the core that has it. The number of its bucket, where that is another one and the client knows what
+    /// it is for.
+    fn place(&self, (bucket, key): (u32, &[u8])) -> Option<u32> {
+        let (store, counters) = (self.front.service.store(), self.front.service.counters());
+        let is_own = core_of(shard(bucket, key), store.cores()) == store.core();
+        if is_own { &counters.own } else { &counters.passed_on }.add(1);
+        (!is_own && self.is_dealt).then_some(bucket)
     }
 
     fn settle(
@@ -442,13 +472,13 @@ impl Exchange {
     }
 
     /// Brings the body of an answer to where it is to go.
-    async fn reply<'a>(&'a self, answer: Answer, id: u64, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
+    async fn reply<'a>(&'a self, answer: Answer, label: Label, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
         let get = match answer.content {
             Content::Object(get) if asked.method != Method::Head => *get,
-            content => return self.small(Answer { content, ..answer }, id, asked).await,
+            content => return self.small(Answer { content, ..answer }, label, asked).await,
         };
         let Some(fields) = lines(&answer.headers) else { return Ok(broken()) };
-        self.object(get, (answer.status, &fields), id, asked).await
+        self.object(get, (answer.status, &fields), label, asked).await
     }
 
     /// Brings an object's bytes to where they are to go.
@@ -456,10 +486,10 @@ impl Exchange {
         &'a self,
         mut get: Get,
         (status, lines): (u16, &[u8]),
-        id: u64,
+        label: Label,
         asked: &frame::Request<'_>,
     ) -> Result<Reply<'a>, S3Error> {
-        let fields = with_id(lines, id);
+        let fields = labelled(lines, label);
         let bytes = get.range.end - get.range.start;
         if asked.window.bytes > 0 {
             if bytes > asked.window.bytes {
@@ -469,7 +499,7 @@ impl Exchange {
                 Ok(begun) => begun,
                 Err(error) if self.session.qp.fault().is_some() => return Err(error),
                 // The store's: nothing of what was written counts.
-                Err(error) => return Ok(self.document(told_apart(&error), id, asked.method)),
+                Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
             };
             let (crc, body) = if bytes == 0 { (0, ReplyBody::None) } else { (crc, ReplyBody::Window(writing)) };
             return Ok(Reply { status, fields, bytes, crc, body });
@@ -488,7 +518,7 @@ impl Exchange {
                     pieces.push(piece);
                 }
                 Ok(None) => break,
-                Err(failure) => return Ok(self.document(told_apart(&failure.into()), id, asked.method)),
+                Err(failure) => return Ok(self.document(told_apart(&failure.into()), label, asked.method)),
             }
         }
         Ok(Reply { status, fields, bytes, crc: known.unwrap_or_else(|| crc.finalize()), body: ReplyBody::Pieces(pieces) })
@@ -500,9 +530,9 @@ impl Exchange {
     }
 
     /// An answer whose body is a document or none.
-    async fn small<'a>(&'a self, answer: Answer, id: u64, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
+    async fn small<'a>(&'a self, answer: Answer, label: Label, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
         let is_head = asked.method == Method::Head;
-        let Some(fields) = lines(&answer.headers).map(|fields| with_id(&fields, id)) else { return Ok(broken()) };
+        let Some(fields) = lines(&answer.headers).map(|fields| labelled(&fields, label)) else { return Ok(broken()) };
         let document = match answer.content {
             Content::Document(document) if !is_head => document,
             Content::Told(bytes) => {
@@ -526,8 +556,8 @@ impl Exchange {
     }
 
     /// An error's document, where it fits.
-    fn document(&self, answer: Answer, id: u64, method: Method) -> Reply<'static> {
-        let Some(fields) = lines(&answer.headers).map(|fields| with_id(&fields, id)) else { return broken() };
+    fn document(&self, answer: Answer, label: Label, method: Method) -> Reply<'static> {
+        let Some(fields) = lines(&answer.headers).map(|fields| labelled(&fields, label)) else { return broken() };
         let document = match answer.content {
             Content::Document(document) if method != Method::Head && document.len() as u64 <= self.room(fields.len()) => document,
             _ => return Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None },
@@ -555,23 +585,11 @@ impl Exchange {
             // Fields alone that are longer than a message.
             answer = frame::Answer { status: 500, bytes: 0, crc: 0, fields: &[], body: frame::Body::None, ..answer };
         }
-        let length = answer.frame_bytes() as u32;
-        let mut run = lease(self.rdma.core(), self.rdma.slab(), length).await?;
-        run.set_len(length);
-        answer.emit(run.as_mut_slice());
         if let frame::Body::Inline(bytes) = answer.body {
-            // Into the message, where the frame was built.
+            // Into the message, where the frame is built.
             self.ledger.note(bytes.len() as u32);
         }
-        loop {
-            match self.session.qp.submit_send(run, None) {
-                Ok(sending) => return sending.await.into_result().map(drop).map_err(|_| Code::RdmaTransferFailed.into()),
-                Err(refused) => {
-                    run = refused.lease;
-                    self.rdma.core().yield_now().await;
-                }
-            }
-        }
+        self.answers.send(&answer).await
     }
 }
 
@@ -591,15 +609,27 @@ fn broken() -> Reply<'static> {
     Reply { status: 500, fields: Vec::new(), bytes: 0, crc: 0, body: ReplyBody::None }
 }
 
-/// Lines of an answer's fields, and the one that names the request.
-fn with_id(lines: &[u8], id: u64) -> Vec<u8> {
-    let mut fields = Vec::with_capacity(lines.len() + 64);
-    put_fields(&mut fields, lines, id);
+/// What an answer tells beside what was found.
+#[derive(Clone, Copy)]
+struct Label {
+    /// The number of the request.
+    id: u64,
+    /// That of the bucket, for a client that has asked another core than the name's.
+    bucket: Option<u32>,
+}
+
+/// Lines of an answer's fields, and those of its label.
+fn labelled(lines: &[u8], label: Label) -> Vec<u8> {
+    let mut fields = Vec::with_capacity(lines.len() + 96);
+    put_fields(&mut fields, lines, label);
     fields
 }
 
-fn put_fields(fields: &mut Vec<u8>, lines: &[u8], id: u64) {
+fn put_fields(fields: &mut Vec<u8>, lines: &[u8], Label { id, bucket }: Label) {
     fields.extend_from_slice(lines);
+    if let Some(bucket) = bucket {
+        fields.extend_from_slice(format!("{BUCKET}: {bucket}\r\n").as_bytes());
+    }
     fields.extend_from_slice(b"x-amz-request-id: ");
     fields.extend((0..16).rev().map(|digit| b"0123456789ABCDEF"[(id >> (4 * digit) & 15) as usize]));
     fields.extend_from_slice(b"\r\n");

@@ -15,6 +15,7 @@ use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::s3::error::S3Error;
 use crate::s3::metrics::counters::Counters;
+use crate::wire::s3::deal::Deal;
 use crate::wire::s3::token::SessionId;
 
 /// Sessions of a core at once.
@@ -28,6 +29,15 @@ const LOOK: Nanos = Nanos::from_secs(15);
 /// How long a session of the native mode lasts.
 pub const LIFE_SECONDS: u64 = 3600;
 const LIFE: Nanos = Nanos::from_secs(LIFE_SECONDS);
+
+/// The bits of a session's number that are its core's.
+const CORE: u128 = 0xff;
+const _: () = assert!(crate::base::limits::CORES_MAX as u128 <= CORE, "a core's number fits");
+
+/// The core that a session is on.
+pub fn home(id: SessionId) -> usize {
+    (id.0 & CORE) as usize
+}
 
 /// How queue pairs are made.
 pub struct Wants {
@@ -66,6 +76,8 @@ struct Inner {
     copied: Copied,
     /// Which of the server's cores this is, and how many it has.
     place: (usize, usize),
+    /// Which of them has which names, where a client can choose.
+    deal: Option<Deal>,
     /// Requests in a send and in a receive queue, at most.
     depths: (u32, u32),
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
@@ -155,15 +167,15 @@ impl Drop for Use {
 }
 
 impl Rdma {
-    /// Sessions on a device of this core, which is number `place.0` of `place.1`. What is read and written is leased from `slab`; a
-    /// queue pair is as large as `wants` allows.
-    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), wants: Wants) -> Rdma {
+    /// Sessions on a device of this core, which is number `place.0` of `place.1`, all of which have names as `deal` says where a client can
+    /// choose. What is read and written is leased from `slab`; a queue pair is as large as `wants` allows.
+    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), deal: Option<Deal>, wants: Wants) -> Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
         let depths = (wants.send.clamp(1, most), wants.recv.clamp(1, most - 1));
         let (core, home, sessions, known, lines) = (core.clone(), slab.clone(), RefCell::default(), Known::default(), Lines::default());
         let Wants { bounce, copied, .. } = wants;
-        let inner = Inner { core, hca, home, bounce, copied, place, depths, sessions, known, lines };
+        let inner = Inner { core, hca, home, bounce, copied, place, deal, depths, sessions, known, lines };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -209,6 +221,11 @@ impl Rdma {
         self.inner.place
     }
 
+    /// Which core has which names, where there are several and a session can be on each.
+    pub fn deal(&self) -> Option<&Deal> {
+        self.inner.deal.as_ref()
+    }
+
     /// Requests of the native mode that a client may have under way.
     pub fn depth_max(&self) -> u32 {
         self.inner.depths.1
@@ -252,7 +269,9 @@ impl Rdma {
         qp.connect(remote)?;
         let id = {
             let mut rng = self.inner.core.rng();
-            SessionId(u128::from(rng.u64()) << 64 | u128::from(rng.u64()))
+            let random = u128::from(rng.u64()) << 64 | u128::from(rng.u64());
+            // So that any core knows where it is.
+            SessionId(random & !CORE | self.inner.place.0 as u128)
         };
         let now = self.inner.core.now();
         let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(LIFE));

@@ -3,12 +3,16 @@
 //! What cannot be done by RDMA is declined: `x-amz-rdma-reply: 501`. A declined GET has the object in its body all the same. A declined PUT
 //! must not become an empty object, so it is refused also where there is no RDMA at all.
 
+use std::rc::Rc;
+
 use super::connect::{REPLY, TOKEN};
+use super::errand;
 use super::session::{Rdma, Use};
 use super::transfer::{Pull, Push};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
 use crate::s3::error::{Code, S3Error};
+use crate::s3::http::connection::Shared;
 use crate::s3::request::Request;
 use crate::s3::service::{Sender, Service, told};
 use crate::wire::s3::Memory;
@@ -22,24 +26,50 @@ pub fn is_for(request: &Request) -> bool {
     request.head.header(TOKEN).is_some() && !request.key.is_empty() && matches!(request.head.method(), "GET" | "PUT")
 }
 
-/// Answers a request that names memory.
-pub async fn answer(rdma: Option<&Rdma>, service: &Service, request: &Request, body: &mut Body<'_>) -> Answer {
-    let token = request.text(TOKEN).and_then(|text| Token::parse(text).ok());
-    let Some(token) = token else { return told(request, Code::InvalidRdmaToken.into()) };
-    let found = match (token, rdma) {
-        (Token::Session { session, memory }, Some(rdma)) => rdma.take(session).map(|used| (used, memory, rdma)),
-        _ => None,
-    };
-    let is_put = request.head.method() == "PUT";
-    match found {
-        None if is_put => {
-            let error = S3Error::with(Code::NotImplemented, "The RDMA transfer was declined, and nothing was stored.");
-            told(request, error).header(REPLY, "501")
-        }
-        None => Box::pin(service.answer(request, Sender::Signed, body)).await.header(REPLY, "501"),
-        Some((used, memory, rdma)) if is_put => put(rdma, service, request, body, (used, memory)).await,
-        Some((used, memory, rdma)) => get(rdma, service, request, body, (&used, memory)).await,
+/// Answers a request that names memory, here or on the core that has its session.
+pub async fn answer(shared: &Rc<Shared>, request: &Request, body: &mut Body<'_>) -> Answer {
+    let Some(token) = token_of(request) else { return told(request, Code::InvalidRdmaToken.into()) };
+    let service = &shared.service;
+    if let Some(rdma) = &shared.rdma
+        && let Some(answer) = Box::pin(answer_here(rdma, service, request, body)).await
+    {
+        return answer;
     }
+    if let Token::Session { session, .. } = token
+        && let Some(answer) = errand::by_token(shared, request, session, body).await
+    {
+        return answer;
+    }
+    if request.head.method() == "PUT" {
+        let error = S3Error::with(Code::NotImplemented, "The RDMA transfer was declined, and nothing was stored.");
+        return told(request, error).header(REPLY, "501");
+    }
+    Box::pin(service.answer(request, Sender::Signed, body)).await.header(REPLY, "501")
+}
+
+/// Answers it by a session of this core; nothing where it has none.
+pub async fn answer_here(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<'_>) -> Option<Answer> {
+    let Some(Token::Session { session, memory }) = token_of(request) else { return None };
+    let used = rdma.take(session)?;
+    Some(match request.head.method() {
+        "PUT" => put(rdma, service, request, body, (used, memory)).await,
+        _ => get(rdma, service, request, body, (&used, memory)).await,
+    })
+}
+
+fn token_of(request: &Request) -> Option<Token> {
+    request.text(TOKEN).and_then(|text| Token::parse(text).ok())
+}
+
+/// That a request has no body beside what is in memory.
+///
+/// # Errors
+/// `InvalidRequest`.
+pub fn check_empty(body: &Body<'_>) -> Result<(), S3Error> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    Err(S3Error::with(Code::InvalidRequest, "A request whose body is in memory has none of its own: Content-Length is 0."))
 }
 
 /// Whose signature a request that uses a session must have.
@@ -48,9 +78,8 @@ fn sender(used: &Use) -> Sender<'_> {
 }
 
 async fn put(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<'_>, (used, memory): (Use, Memory)) -> Answer {
-    if !body.is_empty() {
-        let what = "A request whose body is in memory has none of its own: Content-Length is 0.";
-        return told(request, S3Error::with(Code::InvalidRequest, what));
+    if let Err(error) = check_empty(body) {
+        return told(request, error);
     }
     let session = used.session().clone();
     let sender = session.access_key.as_deref().map_or(Sender::Signed, Sender::SignedBy);

@@ -1,7 +1,9 @@
-//! S3 over RDMA as bytes: what names a client's memory in HTTP ([`token`]), and requests and answers that are SENDs ([`frame`]).
+//! S3 over RDMA as bytes: what names a client's memory in HTTP ([`token`]), requests and answers that are SENDs ([`frame`]),
+//! and which core of a server has which names ([`deal`]).
 //!
 //! docs/S3-RDMA.md is the protocol. Tokens are rights to memory: what holds them shows nothing of them, so that they get into no log.
 
+pub mod deal;
 pub mod frame;
 pub mod token;
 
