@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{SysconfVar, sysconf};
 
 use super::config::{Config, OwnUser, Poll, REGION, own_user, users_of};
 use super::http::connection::Shared;
@@ -22,6 +23,8 @@ use super::rdma::errand::{self, Cores};
 use super::rdma::once::Taken;
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
+use crate::base::error::ErrorKind;
+use crate::base::units::human_bytes;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::DiskConfig;
 use crate::device::socket::TcpListener;
@@ -73,16 +76,15 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     if config.rdma.enabled {
         is_free(rdma_listen(config), "--rdma-port PORT, or --rdma off")?;
     }
+    if let Some(address) = config.metrics.listen {
+        is_free(address, "--metrics ADDRESS:PORT")?;
+    }
+    has_memory(config)?;
     let cores = config.store.cores.max(1);
     let rdma = config.rdma.enabled.then(|| Devices::open(&config.rdma, own_ip(config), cores)).transpose()?;
     if !device.exists() {
         say(&format!("making a store of {} MiB in {}", config.store.size.0 >> 20, device.display()));
-        make(&Format {
-            path: device.clone(),
-            size_bytes: Some(config.store.size.0),
-            force_device: None,
-            config: FormatConfig { now_ms: unix_now_ns() / 1_000_000, ..FormatConfig::default() },
-        })?;
+        make_file(config, &device)?;
     }
     allow_descriptors(config.http.connections);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
@@ -126,7 +128,14 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         async move { front.serve(core, store, first_id).await }
     };
     tracing::info!(device = %device.display(), cores, version = env!("CARGO_PKG_VERSION"), "starting");
-    run(&launch, each)?;
+    run(&launch, each).map_err(|error| match error.kind() {
+        // What is on the disk is judged where programs can be told to overwrite it. A server cannot.
+        ErrorKind::Refused if error.remedy_text().is_some_and(|remedy| remedy.contains("--force-device")) => {
+            let shown = device.display();
+            error.remedy(format!("give another path; or make a store of it, which destroys what is there: basin store format {shown}"))
+        }
+        _ => error,
+    })?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -143,8 +152,55 @@ fn rdma_listen(config: &Config) -> SocketAddr {
 
 /// That nobody listens there.
 fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
-    TcpListener::probe(address)
-        .map_err(|error| error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")))
+    TcpListener::probe(address).map_err(|error| match error.kind() {
+        ErrorKind::Busy => error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")),
+        _ => error,
+    })
+}
+
+/// That the cores' memory is there. What is not is found page by page otherwise, and somebody is killed for the last one.
+fn has_memory(config: &Config) -> Result<()> {
+    let (wanted, cores) = (config.store.memory.0, config.store.cores.max(1) as u64);
+    let Some(there) = machine_bytes().filter(|there| wanted.saturating_mul(cores) > *there) else { return Ok(()) };
+    let what = format!("store.memory: {} for each of {cores} cores, and this machine has {}", human_bytes(wanted), human_bytes(there));
+    Err(Error::new(ErrorKind::Usage, what).remedy("ask for less: basin serve --memory BYTES --cache BYTES"))
+}
+
+/// Bytes of memory of this machine.
+fn machine_bytes() -> Option<u64> {
+    let number = |of| sysconf(of).ok().flatten().and_then(|number| u64::try_from(number).ok());
+    Some(number(SysconfVar::_PHYS_PAGES)? * number(SysconfVar::PAGE_SIZE)?)
+}
+
+/// Makes the file with the store, under another name until it is whole: a server that is ended meanwhile leaves nothing that the next one
+/// could take for somebody's.
+fn make_file(config: &Config, device: &Path) -> Result<()> {
+    let is_device = device.starts_with("/dev");
+    let new = if is_device { device.to_path_buf() } else { beside(device, ".new") };
+    if !is_device && new.exists() {
+        std::fs::remove_file(&new).map_err(|error| Error::io(format!("removing {}, which was not made whole", new.display()), &error))?;
+    }
+    let size_bytes = Some(config.store.size.0);
+    let format = FormatConfig { now_ms: unix_now_ns() / 1_000_000, ..FormatConfig::default() };
+    let made = make(&Format { path: new.clone(), size_bytes, force_device: None, config: format });
+    if is_device {
+        return made.map(drop);
+    }
+    if made.is_err() {
+        // Where it could not be made at all it is not there.
+        let _ = std::fs::remove_file(&new);
+    }
+    made?;
+    let shown = device.display();
+    std::fs::rename(&new, device).map_err(|error| Error::io(format!("giving the new store the name {shown}"), &error))?;
+    let folder = device.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| Error::io(format!("making the name {shown} stable"), &error))
+}
+
+/// A path with something behind its name.
+fn beside(path: &Path, behind: &str) -> PathBuf {
+    path.with_file_name(format!("{}{behind}", path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
 /// Takes as many descriptors as all connections need, as far as the process may: shells and systemd give 1024 unless asked.
@@ -167,7 +223,7 @@ fn credentials_of(device: &Path) -> PathBuf {
     if device.starts_with("/dev") {
         return PathBuf::from("basin.credentials");
     }
-    device.with_file_name(format!("{}.credentials", device.file_name().unwrap_or_default().to_string_lossy()))
+    beside(device, ".credentials")
 }
 
 /// What all cores serve with.

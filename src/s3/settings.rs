@@ -177,7 +177,10 @@ pub fn load(file: Option<&Path>, environment: &[(String, String)], options: &[(&
     let mut config = Config::default();
     if let Some(path) = file {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io(format!("reading {shown}"), &error))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Error::io(format!("reading {shown}"), &error)
+                .remedy("name a file that is there and this user may read: --config FILE, or BASIN_CONFIG")
+        })?;
         let is_said;
         (config, is_said) = parse(&text, is_yaml(path)).map_err(|wrong| Error::new(ErrorKind::Usage, format!("{shown}{wrong}")))?;
         for (setting, origin) in SETTINGS.iter().zip(&mut origins) {

@@ -643,6 +643,73 @@ def test_a_taken_port(world):
                 check(address in server.log() and "to mend it" in server.log(), server.log()[-400:])
 
 
+def serve(world, place, *options, timeout=30):
+    """A server that is to refuse: exit code and errors, of which there is one, with what to do."""
+    command = [world.basin, "serve", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=world.environment, cwd=place)
+    said = [line for line in done.stderr.splitlines() if not re.match(r"\d{4}-\d\d-\d\dT", line)]
+    check(len(said) == 2 and said[0].startswith("basin: ") and said[1].startswith("  to mend it: "), f"{options}: {done.stderr}")
+    return done.returncode, done.stderr
+
+
+def test_what_a_new_user_may_meet(world):
+    """A store that is in use, places and sizes that cannot be: one message each, with a remedy, and nothing is left behind."""
+    place = world.place / "new-user"
+    place.mkdir()
+    (place / "others.img").write_bytes(b"somebody's data, which is no store" * 100_000)
+    there = sorted(path.name for path in place.iterdir())
+
+    def ports():
+        return "--listen", f"127.0.0.1:{free_port()}", "--rdma-port", str(free_port())
+
+    for code, options, parts in [
+        (1, ["a.img", "--size", "1M"], ["needs", "larger disk"]),
+        (2, ["a.img", "--memory", "60000G"], ["store.memory", "this machine has", "--memory"]),
+        (2, ["none/a.img"], ["none/a.img", "the directory does not exist"]),
+        (2, ["."], ["neither a file nor a block device"]),
+        (1, ["others.img"], ["others.img", "basin store format"]),
+        (1, ["--config", "none.toml"], ["none.toml", "--config FILE"]),
+        (2, ["a.img", "--rdma", "soft:fax"], ["soft:fax", "soft:udp"]),
+    ]:
+        found, said = serve(world, place, *options, *ports())
+        check(found == code and all(part in said for part in parts), f"{options}: {found} {said}")
+        same(sorted(path.name for path in place.iterdir()), there, f"files after {options}")
+    found, said = serve(world, place, "a.img", "--listen", f"192.0.2.1:{free_port()}", "--rdma", "off")
+    check(found == 1 and "no interface of this machine has that address" in said, said)
+    with Server(world, "taken-store") as server:
+        found, said = serve(world, place, str(server.place / "store.img"), *ports())
+        check(found == 1 and f"in use by process {server.process.pid}" in said, said)
+        same(server.request("GET", "/", user=USER)[0], 200, "the first one goes on")
+
+
+def test_a_store_that_was_not_made_whole(world):
+    """A server that is killed while it makes its file is started again, and makes it."""
+    place = world.place / "half-made"
+    place.mkdir()
+    device, new = place / "store.img", place / "store.img.new"
+    options = ["--listen", f"127.0.0.1:{free_port()}", "--rdma", "off", "--memory", "80M", "--cache", "8M"]
+    process = subprocess.Popen([world.basin, "serve", str(device), "--size", "3G", *options], cwd=place, env=world.environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    begun = time.monotonic()
+    while not new.exists():
+        check(time.monotonic() - begun < 30 and process.poll() is None, "no file is made")
+    process.kill()
+    process.wait()
+    check(not device.exists(), "what was not made whole has the store's name")
+    with open(place / "output", "wb") as output:
+        process = subprocess.Popen([world.basin, "serve", str(device), "--size", "64M", *options], cwd=place, env=world.environment,
+                                   stdout=output, stderr=output)
+    try:
+        begun = time.monotonic()
+        while "http://" not in (place / "output").read_text():
+            check(time.monotonic() - begun < 60 and process.poll() is None, (place / "output").read_text())
+            time.sleep(0.02)
+        check(device.exists() and not new.exists(), "files")
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main(module=sys.modules[__name__], make=World):
     """Runs the tests of a module that has servers of its own."""
     basin, place, *names = sys.argv[1:]

@@ -32,6 +32,8 @@ const WINDOW: u32 = 64 << 10;
 const EVIL: [u8; 64] = [0xa5; 64];
 /// Packets between two looks at the metrics: what a socket's buffer holds.
 const BURST: u64 = 2048;
+/// How long an answer may take before it is asked again: what is sprayed takes the room of other packets.
+const ANSWERED: Duration = Duration::from_millis(300);
 /// For one window, whose owner has ten seconds.
 const SLICE: Duration = Duration::from_secs(3);
 
@@ -72,7 +74,7 @@ struct Sender {
 impl Sender {
     fn new(own: &str, target: SocketAddr) -> Sender {
         let socket = UdpSocket::bind(own).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(ANSWERED)).unwrap();
         Sender { own: socket.local_addr().unwrap(), socket, target }
     }
 
@@ -83,7 +85,8 @@ impl Sender {
         let payload = if opcode == Opcode::RcWriteOnly { &EVIL[..] } else { &[] };
         repr.payload_len = payload.len() as u32;
         let none = Mac([0; 6]);
-        let path = Encapsulation { src_mac: none, dst_mac: none, vlan: None, src: self.own, dst: self.target, traffic_class: 0, hop_limit: 64 };
+        let path =
+            Encapsulation { src_mac: none, dst_mac: none, vlan: None, src: self.own, dst: self.target, traffic_class: 0, hop_limit: 64 };
         let front = path.header_len();
         let mut frame = vec![0; front + repr.packet_len()];
         path.emit(repr.packet_len() as u16, 0, &mut frame);
@@ -113,13 +116,13 @@ impl Sender {
         assert!(self.socket.recv(&mut bytes).is_err(), "a stranger was answered");
     }
 
-    /// Why a request was refused.
-    fn nak(&self) -> Nak {
+    /// Why a request was refused; nothing if no answer has come.
+    fn nak(&self) -> Option<Nak> {
         let mut bytes = [0; 4096];
-        let count = self.socket.recv(&mut bytes).expect("a wrong key of a queue pair's own peer is answered");
+        let count = self.socket.recv(&mut bytes).ok()?;
         let packet = Packet::new_checked(&bytes[..count]).unwrap();
         match packet.repr().ext {
-            Ext::Aeth(Aeth { syndrome: Syndrome::Nak(nak), .. }) if packet.repr().opcode == Opcode::RcAcknowledge => nak,
+            Ext::Aeth(Aeth { syndrome: Syndrome::Nak(nak), .. }) if packet.repr().opcode == Opcode::RcAcknowledge => Some(nak),
             other => panic!("the answer to a guess is {:?} {other:?}", packet.repr().opcode),
         }
     }
@@ -141,7 +144,8 @@ fn session(http: &mut TcpStream, own: SocketAddr, rng: &mut Rng) -> (Qpn, Psn) {
         fabric: None,
     };
     let (token, endpoint) = (token_of(&local).encode(), serde_json::to_string(&local).unwrap());
-    write!(http, "POST {CONNECT} HTTP/1.1\r\nhost: h\r\n{TOKEN}: {token}\r\n{PSN}: {:06x}\r\n{ENDPOINT}: {endpoint}\r\n\r\n", psn.get()).unwrap();
+    write!(http, "POST {CONNECT} HTTP/1.1\r\nhost: h\r\n{TOKEN}: {token}\r\n{PSN}: {:06x}\r\n{ENDPOINT}: {endpoint}\r\n\r\n", psn.get())
+        .unwrap();
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         http.read_exact(&mut byte).unwrap();
@@ -175,10 +179,13 @@ fn spray(target: &Target, window: &Window, (began, wanted): (u64, u64), rng: &mu
             let (qpn, psn) = session(&mut http, own.own, rng);
             // The right one is for another queue pair.
             let rkey = if turn % 2 == 0 { window.rkey } else { Rkey(window.rkey.0 ^ (1 + rng.below(0xffff_fffe) as u32)) };
-            for at in 0..8 {
-                own.guess(turn / 2 + at, (qpn, psn.advance(at as u32)), window, rkey);
-            }
-            assert_eq!(own.nak(), Nak::RemoteAccess);
+            let nak = (0..20).find_map(|_| {
+                for at in 0..8 {
+                    own.guess(turn / 2 + at, (qpn, psn.advance(at as u32)), window, rkey);
+                }
+                own.nak()
+            });
+            assert_eq!(nak, Some(Nak::RemoteAccess), "a wrong key of a queue pair's own peer is answered");
         }
         judged = target.judged() - began;
     }
@@ -243,7 +250,17 @@ async fn of_the_victims_host(ground: &Ground, front: &mut Http, target: &Target,
     }
     let content = pattern(WINDOW as usize, 1);
     assert_eq!(prepared.finish(ground, front, &content).await, 200);
+    // What comes late, with everything right, finds neither the window nor its queue pair.
+    let before = (target.refused("memory"), target.refused("unknown"));
+    let next = prepared.window.psn.advance(WINDOW.div_ceil(1024));
+    for turn in 0..8 {
+        beside.guess(turn, (prepared.window.qpn, next.advance(turn as u32)), &prepared.window, prepared.window.rkey);
+    }
     assert!(http(front, "GET", "/guessed/beside", &[], b"").await.2 == content);
+    let until = Instant::now() + Duration::from_secs(20);
+    while (target.refused("memory"), target.refused("unknown")) != (before.0, before.1 + 8) {
+        assert!(Instant::now() < until, "what came late was not refused: {before:?}");
+    }
     // With it, a wrong key ends the transfer, and nothing is stored.
     let before = target.refused("memory");
     let prepared = Prepared::new(ground, front, "/guessed/ended", WINDOW).await;

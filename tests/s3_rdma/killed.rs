@@ -148,9 +148,9 @@ fn kill_one(test: &str, way: &str, address: SocketAddr, after: Duration) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(WAY, way).env(SERVER, address.to_string());
     let mut child: Child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let begun = lines.map_while(Result::ok).find(|line| line.contains("begun"));
-    assert!(begun.is_some(), "{way}: the client ended before it was killed");
+    // Kept to the end: who cannot say anything ends by itself.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("begun")), "{way}: the client ended before it was killed");
     std::thread::sleep(after);
     assert!(child.try_wait().unwrap().is_none(), "{way}: the client has ended by itself");
     child.kill().unwrap();
@@ -267,6 +267,8 @@ fn clients_of_hipobj_that_are_killed_leave_nothing_behind() {
 /// Puts over RDMA until the server is gone: the names and seeds of those that were answered.
 async fn put_until_it_is_gone(ground: &Ground, address: SocketAddr, way: &str) -> Vec<(String, u64)> {
     let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    // Nobody says that a server is gone to who has sent his request, and waits.
+    native.set_patience(Nanos::from_secs(10));
     let (mut told, mut rng) = (Vec::new(), Rng::from_kernel());
     loop {
         let seed = rng.u64() >> 1;
@@ -397,5 +399,39 @@ fn a_full_store_says_so_and_is_used_again() {
             let (status, _, body) = http(&mut front, "GET", "/full/again", &[], b"").await;
             assert!(status == 200 && body == content);
         }
+    });
+}
+
+/// Users are of a configuration, and a server of another one knows neither those that are not in it nor the sessions they had.
+#[test]
+fn who_is_no_user_any_more_has_no_session() {
+    if is_lab() {
+        return;
+    }
+    let server = Rc::new(std::cell::RefCell::new(Server::start(1)));
+    let address = server.borrow().address;
+    client("soft:shm", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        let native = Native::connect(&ground, address, &signer("alt"), TERMS).await.unwrap();
+        assert_eq!(put(&native, "/of-alt", "", run_of(&ground, b"")).await.status, 200);
+        assert_eq!(put(&native, "/of-alt/one", "", run_of(&ground, b"one")).await.status, 200);
+        let (_qp, session) = token_session(&ground, &mut front).await;
+        let place = server.borrow().place.path().join("basin.toml");
+        let text = std::fs::read_to_string(&place).unwrap();
+        let (before, of_alt) = text.split_at(text.rfind("[[users]]").unwrap());
+        assert!(of_alt.contains("KEYOFALT") && before.contains("KEYOFMAIN"));
+        std::fs::write(&place, before).unwrap();
+        server.borrow_mut().restart("TERM");
+        let asked = Ask { method: Method::Get, target: "/of-alt/one", fields: "", body: None, into: None };
+        assert!(native.ask(asked).await.is_err(), "the session is over");
+        let refused = Native::connect(&ground, address, &signer("alt"), TERMS).await.err().unwrap().to_string();
+        assert!(refused.contains("Access Key Id"), "{refused}");
+        // Nor is there a session of before for who is still a user.
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        let token = format!("rc:{session}:1000:1000:1");
+        let (status, fields, _) = http(&mut front, "PUT", "/of-alt/two", &[(TOKEN, &token)], b"").await;
+        assert!(status == 501 && fields.contains("x-amz-rdma-reply: 501\n"), "{status} {fields}");
+        let ask = HttpAsk { method: "GET", path: "/of-alt/one", query: "", fields: &[(TOKEN, &token)], body: b"" };
+        assert_eq!(front.ask(&signer("alt"), ask).await.unwrap().0.status(), 403);
     });
 }

@@ -34,6 +34,10 @@ fn not_listening(address: SocketAddr, error: &io::Error) -> Error {
     let explained = Error::io(format!("listening on {address}"), error);
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => explained.remedy(format!("end the other server, or choose another port than {}", address.port())),
+        Some(libc::EACCES) => explained.remedy("ports below 1024 are for root and programs with CAP_NET_BIND_SERVICE: choose a higher one"),
+        Some(libc::EADDRNOTAVAIL) => {
+            explained.remedy("no interface of this machine has that address: `ip address` lists those that there are")
+        }
         _ => explained,
     }
 }

@@ -199,7 +199,8 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
             let answer = match request.head.path() {
                 connect::CONNECT | connect::DISCONNECT => Box::pin(session(shared, &request)).await,
                 path if path.starts_with(hipobj::PATHS) => {
-                    Box::pin(hipobj::answer(shared.rdma.as_ref(), &shared.transfers, &shared.taken, &shared.service, &request, arrival)).await
+                    Box::pin(hipobj::answer(shared.rdma.as_ref(), &shared.transfers, &shared.taken, &shared.service, &request, arrival))
+                        .await
                 }
                 _ if token::is_for(&request) => Box::pin(token::answer(shared, &request, &mut body)).await,
                 _ => Box::pin(shared.service.answer(&request, Sender::Signed, &mut body)).await,
