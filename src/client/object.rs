@@ -160,8 +160,8 @@ impl Client {
         Ok(Got { bytes, size, etag: reply.etag(), check: reply.check, way: reply.way })
     }
 
-    /// Puts what is in a buffer. With RDMA the server reads it there; what is longer than one request takes is put in parts. The buffer is as
-    /// it was afterwards.
+    /// Puts what is in a buffer. With RDMA the server reads it there; what is longer than one request takes is put in parts. The buffer is
+    /// as it was afterwards.
     ///
     /// # Errors
     /// It was not stored, as far as anybody could say.

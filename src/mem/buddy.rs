@@ -47,8 +47,8 @@ impl Buddy {
         Some(self.first + block)
     }
 
-    /// Takes `count` consecutive chunks that may be more than the largest block, beginning with such a block, and returns the first. Looks at
-    /// each largest block from the front on: for who wants that seldom.
+    /// Takes `count` consecutive chunks that may be more than the largest block, beginning with such a block, and returns the first. Looks
+    /// at each largest block from the front on: for who wants that seldom.
     pub fn take_across(&mut self, count: u32) -> Option<u32> {
         const LARGEST: u32 = 1 << (ORDERS - 1);
         let blocks = count.div_ceil(LARGEST);

@@ -93,8 +93,8 @@ impl Span {
 
     /// The bytes of the view.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the view lies in the chunks of `runs` (set_len), which are adjacent in one mapping (join, Slab::span_of) that lives while
-        // the slab's region does. This span has the leases themselves, and gives none of them out while it lives: nobody else may touch them.
+        // SAFETY: the view lies in the chunks of `runs` (set_len), which are adjacent in one mapping (join) that lives while the slab's
+        // region does. This span has the leases themselves, and gives none of them out while it lives: nobody else may touch them.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.len as usize) }
     }
 
@@ -275,7 +275,8 @@ mod tests {
                         let blocks = (RUN / chunk) as usize * if chunk == 4096 { 2 } else { 1 };
                         let of_block = if chunk == 4096 { wanted.div_ceil(2) } else { wanted };
                         let free: Vec<bool> = model.chunks(blocks).map(|block| block.iter().all(|owner| *owner == 0)).collect();
-                        prop_assert!(!free.windows(of_block).any(|some| some.iter().all(|is_free| *is_free)), "there was room for {wanted}");
+                        let has_room = free.windows(of_block).any(|some| some.iter().all(|is_free| *is_free));
+                        prop_assert!(!has_room, "there was room for {wanted}");
                     }
                     continue;
                 };
