@@ -8,7 +8,7 @@ mod failing;
 mod proxy;
 mod tool;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -155,6 +155,58 @@ fn objects_of_all_sizes_by_udp() {
 fn objects_of_all_sizes_by_http() {
     let server = server();
     every_size(&server, options(&both(&server)[1..]), &Way::Http);
+}
+
+/// Of requests of the native mode, how many came to the core of their key, and how many to another.
+fn places(metrics: SocketAddr) -> (u64, u64) {
+    let output = Command::new("curl").args(["-sS", "-m", "60", &format!("http://{metrics}/metrics")]).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    let number = |core: &str| {
+        let name = format!("basin_s3_rdma_requests_total{{core=\"{core}\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
+    };
+    (number("own"), number("other"))
+}
+
+#[test]
+fn each_core_of_a_server_is_asked_for_what_it_has() {
+    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let server = Server::start_at(2, "1G", "soft", &[QUICK, ("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    // RDMA alone: what it does not do goes over HTTP at the same port.
+    let stats = run(options(&both(&server)[..1]), async move |client| {
+        client.create_bucket("cores").await?;
+        let mut buffer = client.allocate(100_000).await?;
+        let key = |number: u64| format!("a b/ü {number}");
+        let mut put_all = async |seed: u64| {
+            for number in 0..48 {
+                buffer.set_len(100 + 2000 * number as u32);
+                let bytes = buffer.as_slice().len();
+                buffer.as_mut_slice().copy_from_slice(&pattern(bytes, seed + number));
+                let put = client.put_from("cores", &key(number), &mut buffer, &PutOptions::default()).await.unwrap();
+                assert_eq!((put.way, put.check), (Way::Rdma("soft:shm".into()), Check::Verified));
+            }
+        };
+        put_all(0).await;
+        let until = client.core().now().saturating_add(Nanos::from_secs(30));
+        while client.rdma_sessions() < 2 {
+            assert!(client.core().now() < until, "{:?}", client.rdma_troubles());
+            client.core().sleep(Nanos::from_millis(5)).await;
+        }
+        let (own, other) = places(metrics);
+        put_all(1000).await;
+        let mut buffer = client.allocate(100_000).await?;
+        for number in 0..48 {
+            let got = client.get_into("cores", &key(number), None, &mut buffer).await?;
+            assert_eq!((got.way, got.check), (Way::Rdma("soft:shm".into()), Check::Verified));
+            assert!(buffer.as_slice() == pattern(100 + 2000 * number as usize, 1000 + number));
+            assert_eq!(client.head("cores", &key(number)).await?.size, 100 + 2000 * number);
+            client.delete("cores", &key(number)).await?;
+        }
+        assert_eq!(places(metrics), (own + 4 * 48, other), "each request goes to the core of its key");
+        Ok(client.stats())
+    });
+    let stats = stats.unwrap();
+    assert!(stats.fallbacks == 0 && stats.by_rdma == 5 * 48, "{stats:?}");
 }
 
 fn testdata(name: &str) -> PathBuf {

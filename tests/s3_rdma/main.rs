@@ -557,12 +557,13 @@ fn the_bench_moves_what_it_says() {
     if is_lab() {
         return;
     }
-    let server = Server::start(1);
+    let server = Server::start(2);
     for (scheme, size, operation, by) in [
-        ("rdma", "4K", "mixed", None),
-        ("rdma", "100K", "mixed", None),
-        ("http", "100K", "mixed", Some("--token")),
-        ("http", "3M", "get", Some("--token")),
+        ("rdma", "4K", "mixed", &[][..]),
+        ("rdma", "100K", "mixed", &[]),
+        ("rdma", "1K", "mixed", &["--sessions", "1"]),
+        ("http", "100K", "mixed", &["--token"]),
+        ("http", "3M", "get", &["--token"]),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_basin"));
         command.args(["bench", "s3", &format!("{scheme}://{}", server.address), "--size", size, "--operation", operation]).args(by);

@@ -36,7 +36,7 @@ pub struct Cores {
 
 /// What another core is to do.
 enum Errand {
-    Connect(Box<Wanted>, Back<Result<Connected, S3Error>>),
+    Connect(Box<Wanted>, Back<Result<Box<Connected>, S3Error>>),
     Disconnect(SessionId),
     Token(Box<(Head, Arrival)>, Back<Option<Done>>),
 }
@@ -121,7 +121,7 @@ pub async fn session(shared: &Rc<Shared>, request: &Request, access_key: Option<
     let wanted = Wanted::read(request, access_key)?;
     let at = cores.place(wanted.core).ok_or(Code::NotImplemented)?;
     let connected = match &shared.rdma {
-        Some(rdma) if at == cores.own => connected(shared, rdma, wanted)?,
+        Some(rdma) if at == cores.own => Box::new(connected(shared, rdma, wanted)?),
         _ => cores.ask(at, |back| Errand::Connect(Box::new(wanted), back)).await??,
     };
     Ok(connected.answer())
@@ -166,7 +166,7 @@ pub async fn by_token(shared: &Shared, request: &Request, id: SessionId, body: &
 pub async fn serve(shared: Rc<Shared>, rdma: Rdma) {
     loop {
         match shared.cores.inboxes[shared.cores.own].recv().await {
-            Errand::Connect(wanted, back) => back.give(connected(&shared, &rdma, *wanted)),
+            Errand::Connect(wanted, back) => back.give(connected(&shared, &rdma, *wanted).map(Box::new)),
             Errand::Disconnect(id) => rdma.close(id),
             Errand::Token(request, back) => {
                 let (shared, rdma) = (shared.clone(), rdma.clone());
