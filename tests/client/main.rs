@@ -179,7 +179,7 @@ fn each_core_of_a_server_is_asked_for_what_it_has() {
         let key = |number: u64| format!("a b/ü {number}");
         let mut put_all = async |seed: u64| {
             for number in 0..48 {
-                buffer.set_len(100 + 2000 * number as u32);
+                buffer.set_len(100 + 2000 * number as u64);
                 let bytes = buffer.as_slice().len();
                 buffer.as_mut_slice().copy_from_slice(&pattern(bytes, seed + number));
                 let put = client.put_from("cores", &key(number), &mut buffer, &PutOptions::default()).await.unwrap();
