@@ -100,9 +100,12 @@ struct Serve {
     /// What is logged: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// The RDMA device: soft, soft:udp, soft:shm, one of the kernel's, or off
+    /// The RDMA device: soft, soft:udp, soft:shm, soft:xdp, one of the kernel's, or off
     #[arg(long, value_name = "RDMA_DEV")]
     rdma: Option<String>,
+    /// The network interface of soft:xdp; without it the one with the address that is listened at
+    #[arg(long, value_name = "IFNAME")]
+    rdma_interface: Option<String>,
     /// The TCP port at which queue pairs are connected
     #[arg(long, value_name = "PORT")]
     rdma_port: Option<String>,
@@ -112,7 +115,7 @@ impl Serve {
     /// All settings, from wherever they come.
     fn load(self) -> Result<Loaded, Error> {
         let Serve { device, config, listen, https, certificate, key, .. } = self;
-        let Serve { metrics, size, cores, memory, cache, etag, poll, log_level, rdma, rdma_port, .. } = self;
+        let Serve { metrics, size, cores, memory, cache, etag, poll, log_level, rdma, rdma_interface, rdma_port, .. } = self;
         let device = device.map(|device| device.to_string_lossy().into_owned());
         let options = [
             ("store.device", device),
@@ -130,6 +133,7 @@ impl Serve {
             ("log_level", log_level),
             ("rdma.enabled", rdma.as_deref().filter(|rdma| *rdma == "off").map(|_| "false".to_owned())),
             ("rdma.device_name", rdma.filter(|rdma| rdma != "off")),
+            ("rdma.interface", rdma_interface),
             ("rdma.port", rdma_port),
         ];
         let given: Vec<_> = options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
@@ -294,9 +298,12 @@ struct BenchS3 {
     /// The server: http://HOST:PORT, or rdma://HOST:PORT for requests that are SENDs
     #[arg(value_name = "ENDPOINT")]
     endpoint: String,
-    /// The RDMA device for those: soft, soft:udp, soft:shm, or one of the kernel's
+    /// The RDMA device for those: soft, soft:udp, soft:shm, soft:xdp, or one of the kernel's
     #[arg(long, default_value = "soft", value_name = "RDMA_DEV")]
     rdma: String,
+    /// The network interface of soft:xdp; without it the one by which the server is reached
+    #[arg(long, value_name = "IFNAME")]
+    rdma_interface: Option<String>,
     /// Objects go by RDMA, requests over HTTP: each names the client's memory (x-amz-rdma-token)
     #[arg(long)]
     token: bool,
@@ -622,11 +629,12 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
-    let BenchS3 { endpoint, rdma, token, busy, blocking, operation, size, clients, objects, seconds, bucket, .. } = arguments;
+    let BenchS3 { endpoint, rdma, rdma_interface, token, busy, blocking, operation, size, clients, objects, seconds, bucket, .. } = arguments;
     let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
     let options = s3::Options {
         endpoint,
         rdma,
+        rdma_interface,
         by_token: token,
         is_busy: busy,
         is_blocking: blocking,

@@ -1,7 +1,7 @@
 //! The RDMA session of an endpoint: used while it is up, and connected again in the background, later each time it fails.
 
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::backoff::Backoff;
@@ -32,15 +32,6 @@ pub struct Lane {
     again: Cell<Nanos>,
     rest: RefCell<Backoff>,
     why: RefCell<Option<String>>,
-}
-
-/// The address of this machine that a server is reached from; loopback's where that is how.
-pub fn own_address(server: SocketAddr) -> Option<IpAddr> {
-    let any: SocketAddr = if server.is_ipv6() { ([0u16; 8], 0).into() } else { ([0u8; 4], 0).into() };
-    // Nothing is sent: the kernel says which way it would go.
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(server).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
 }
 
 impl Lane {

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`options`] | endpoints, keys, bounds |
 //! | [`call`] | one request: by which way, and what is done when it fails |
+//! | `devices` | the RDMA devices of its endpoints |
 //! | [`lane`] | the RDMA session of an endpoint, and when it is tried again |
 //! | [`pool`] | HTTP connections of an endpoint |
 //! | [`backoff`] | how long to wait |
@@ -21,6 +22,7 @@
 pub mod backoff;
 pub mod bucket;
 pub mod call;
+mod devices;
 pub mod failure;
 pub mod get;
 pub mod lane;
@@ -34,13 +36,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::base::{Error, Nanos, Result, Rng};
-use crate::device::rdma::{Hca, HcaEnv};
 use crate::mem::{Ledger, Region, RegionConfig, Run, Slab};
 use crate::reactor::{Core, CoreConfig};
 use crate::s3::auth::Secret;
 use crate::s3::auth::sign::Signer;
 use crate::s3::client::native::Ground;
 
+use devices::Devices;
 pub use failure::Failure;
 use lane::Lane;
 pub use options::{Credentials, Endpoint, Options, Scheme};
@@ -162,21 +164,19 @@ impl Client {
     /// Options that make no sense, a name that has no address, no memory, no certificates to believe.
     pub async fn connect(core: &Core, options: Options) -> Result<Client> {
         options.check()?;
-        let region = Region::map(&RegionConfig::new(options.memory_bytes.next_multiple_of(2 << 20)))?;
+        let mut devices = Devices::new(&options)?;
+        let region = Region::map(&RegionConfig::new((options.memory_bytes + devices.bytes()).next_multiple_of(2 << 20)))?;
+        let mut rng = core.rng().fork();
+        let hcas = devices.open(core, &region, &mut rng)?;
         let slab = Slab::new(&region, region.undealt())?;
         core.adopt_slab(&slab);
         let ledger = Ledger::new();
         let Credentials { access_key, secret_key } = options.credentials.clone();
         let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));
-        let mut rng = core.rng().fork();
         let mut lanes = Vec::new();
-        for endpoint in options.endpoints.iter().filter(|endpoint| endpoint.scheme == Scheme::Rdma) {
-            let address = endpoint.address()?;
-            let env = HcaEnv { address: lane::own_address(address), ..HcaEnv::new(core.ops().clone(), region.clone(), rng.fork()) };
-            let hca = Hca::open(env, &options.rdma.parse()?)?;
-            core.attach(hca.queue());
+        for (endpoint, address, hca) in hcas {
             let ground = Ground { core: core.clone(), hca, slab: slab.clone(), ledger: ledger.clone() };
-            lanes.push(Lane::new(endpoint, address, ground, &signer, options.rdma_patience));
+            lanes.push(Lane::new(&endpoint, address, ground, &signer, options.rdma_patience));
         }
         let pools = pool::all(core, &slab, &options)?;
         let client = Client {

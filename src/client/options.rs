@@ -134,8 +134,10 @@ pub struct Options {
     pub credentials: Credentials,
     /// The region that is signed for.
     pub region: String,
-    /// The RDMA device: `soft`, `soft:udp`, `soft:shm`, or one of the kernel's.
+    /// The RDMA device: `soft`, `soft:udp`, `soft:shm`, `soft:xdp`, or one of the kernel's.
     pub rdma: String,
+    /// The network interface of `soft:xdp`; without it the one by which a server is reached.
+    pub rdma_interface: Option<String>,
     /// Bytes of registered memory, for all buffers and messages: 8 MiB at least.
     pub memory_bytes: u64,
     /// How often a request is sent at most.
@@ -158,6 +160,7 @@ impl Options {
             credentials,
             region: "us-east-1".to_owned(),
             rdma: "soft".to_owned(),
+            rdma_interface: None,
             memory_bytes: 96 << 20,
             tries: 6,
             patience: Nanos::from_secs(30),

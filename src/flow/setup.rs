@@ -327,7 +327,7 @@ fn open_hca(core: &Core, options: &Options, node: &Node, link: &Link, role: Role
         HcaEnv { address, interface: link.index, link_mtu: Some(link.mtu), verbs, ..HcaEnv::new(core.ops().clone(), region, rng) };
     if let Some(inlet) = roce {
         env.udp_port = roce::UDP_PORT;
-        env.inlet = Some(inlet);
+        env.inlets = vec![inlet];
         env.slab = Some(node.slab().clone());
         env.strays = node.place().post.as_ref().filter(|_| node.place().rdma_cores > 1).map(Post::strays);
     }

@@ -1,13 +1,13 @@
 //! What every program here needs: a region and an HCA at RoCE's own port.
 
 use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::{Options, silent};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng, limits};
 use crate::device::packet::Link;
-use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName, VerbsConfig};
+use crate::device::rdma::{Hca, HcaEnv, Packets, PacketsConfig, QpConfig, RdmaName, VerbsConfig};
 use crate::flow::crew::{Either, either};
 use crate::mem::{Region, RegionConfig, Run, Slab};
 use crate::reactor::Core;
@@ -32,7 +32,7 @@ impl Station {
             return Err(Error::new(ErrorKind::Usage, what).remedy("use soft:udp, soft:xdp as root, or an RDMA device of the kernel"));
         }
         let link = Link::find(&options.interface)?;
-        let address = choose_address(&link, options)?;
+        let address = link.choose_address(options.address, options.host)?;
         let region = Region::map(&RegionConfig { chunk_bytes: limits::CHUNK_SIZES[1], ..RegionConfig::new(REGION_BYTES) })?;
         let mut env = HcaEnv {
             address: Some(address),
@@ -44,13 +44,13 @@ impl Station {
             ..HcaEnv::new(core.ops().clone(), region.clone(), Rng::from_kernel())
         };
         if options.rdma == RdmaName::SoftXdp {
-            attach_packets(core, &region, &link, &mut env)?;
+            let config = PacketsConfig { link: &link, address, udp_port: roce::UDP_PORT, cores: 1, copies: false };
+            let packets = Packets::open(&region, &config)?.equip(core.ops(), 0, None, &mut env)?;
+            packets.slabs.iter().for_each(|slab| core.adopt_slab(slab));
+            packets.queues.into_iter().for_each(|queue| drop(core.attach(queue)));
         }
         let slab = Slab::new(&region, region.undealt())?;
         core.adopt_slab(&slab);
-        if env.inlet.is_some() {
-            env.slab = Some(slab.clone());
-        }
         let hca = Hca::open(env, &options.rdma)?;
         core.attach(hca.queue());
         Ok(Station { core: core.clone(), slab, hca, address: SocketAddr::new(address, roce::UDP_PORT) })
@@ -98,39 +98,4 @@ impl Station {
             Either::Right(()) => Err(silent(&what)),
         }
     }
-}
-
-fn choose_address(link: &Link, options: &Options) -> Result<IpAddr> {
-    let near = |host| link.address_for(host);
-    let has = |address: IpAddr| link.addresses.iter().any(|&(own, _)| own == address);
-    match (options.address, options.host) {
-        (Some(address), _) if !has(address) => {
-            let own: Vec<String> = link.addresses.iter().map(|(address, _)| address.to_string()).collect();
-            let what = format!("{} has no address {address}", link.name);
-            Err(Error::new(ErrorKind::Usage, what).remedy(format!("name one of: {}", own.join(", "))))
-        }
-        (Some(address), _) => Ok(address),
-        (None, host) => host.and_then(near).or_else(|| link.addresses.first().map(|&(address, _)| address)).ok_or_else(|| {
-            Error::new(ErrorKind::Unavailable, format!("{} has no IP address", link.name))
-                .remedy(format!("ip addr add … dev {}", link.name))
-        }),
-    }
-}
-
-#[cfg(feature = "xdp")]
-fn attach_packets(core: &Core, region: &Region, link: &Link, env: &mut HcaEnv) -> Result<()> {
-    use crate::device::packet::{Interface, InterfaceConfig, Port, PortConfig, Splitter};
-    let interface = Interface::open(region, &InterfaceConfig::new(&link.name, &[roce::UDP_PORT]).for_whole_mtu(region)?)?;
-    let config = PortConfig::new(0);
-    let slab = Slab::new(region, config.receive_chunks)?;
-    core.adopt_slab(&slab);
-    let port = Port::open(core.ops(), &slab, &interface, &config)?;
-    core.attach(port.queue());
-    env.inlet = Some(Splitter::new(core.ops(), port).inlet(&[roce::UDP_PORT]));
-    Ok(())
-}
-
-#[cfg(not(feature = "xdp"))]
-fn attach_packets(_: &Core, _: &Region, _: &Link, _: &mut HcaEnv) -> Result<()> {
-    crate::device::packet::require()
 }

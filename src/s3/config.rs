@@ -252,15 +252,18 @@ pub struct RdmaConfig {
     pub enabled: bool,
     /// The TCP port that queue pairs are connected at, beside that of HTTP, at the same address; 0: that of HTTP alone.
     pub port: u16,
-    /// The device: `soft`, `soft:udp`, `soft:shm`, or one of the kernel's (`mlx5_0`).
+    /// The device: `soft`, `soft:udp`, `soft:shm`, `soft:xdp`, or one of the kernel's (`mlx5_0`).
     pub device_name: String,
+    /// The network interface of `soft:xdp`; without it the one with the address.
+    pub interface: Option<String>,
     /// The port of a device of the kernel.
     pub ib_port: Option<u8>,
     /// The index of its address in its table.
     pub gid_index: Option<u32>,
     /// The address of the soft HCA; that of HTTP without it, where that is one.
     pub address: Option<IpAddr>,
-    /// The soft HCA's UDP port: any without it. Clients with a NIC are met at 4791 only, and there by the first core alone.
+    /// The soft HCA's UDP port: any without it, of `soft:xdp` 4791. Clients with a NIC are met at 4791 only; a socket has it for the first core
+    /// alone.
     pub udp_port: u16,
     /// Requests in a send queue, at most.
     pub max_send_wr: u32,
@@ -274,6 +277,7 @@ impl Default for RdmaConfig {
             enabled: true,
             port: 9100,
             device_name: "soft".into(),
+            interface: None,
             ib_port: None,
             gid_index: None,
             address: None,
@@ -288,9 +292,14 @@ impl RdmaConfig {
     /// The device by name.
     ///
     /// # Errors
-    /// `Usage`: no such name, or a port where there is none.
+    /// `Usage`: no such name, or a port or interface where there is none.
     pub fn device(&self) -> Result<RdmaName> {
-        match (self.device_name.parse()?, self.ib_port) {
+        let name: RdmaName = self.device_name.parse()?;
+        if let Some(interface) = self.interface.as_ref().filter(|_| name != RdmaName::SoftXdp) {
+            let error = Error::new(ErrorKind::Usage, format!("rdma: interface {interface} of the device {name}"));
+            return Err(error.remedy("the interface is soft:xdp's: rdma.device_name, --rdma soft:xdp"));
+        }
+        match (name, self.ib_port) {
             (name, None) => Ok(name),
             (RdmaName::Verbs(name), Some(port)) if !name.contains(':') => Ok(RdmaName::Verbs(format!("{name}:{port}"))),
             (name, Some(port)) => {

@@ -17,12 +17,11 @@ use super::log::Logging;
 use super::metrics::counters::Counters;
 use super::metrics::listener::{self, Watched};
 use super::metrics::page::Sources;
-use super::rdma::Rdma;
+use super::rdma::device::Devices;
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::DiskConfig;
-use crate::device::rdma::{Hca, HcaEnv, VerbsConfig};
 use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
 use crate::reactor::{Core, CoreConfig, PollMode, Task, processors};
@@ -69,6 +68,8 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     if config.rdma.enabled {
         is_free(rdma_listen(config), "--rdma-port PORT, or --rdma off")?;
     }
+    let cores = config.store.cores.max(1);
+    let rdma = config.rdma.enabled.then(|| Devices::open(&config.rdma, own_ip(config), cores)).transpose()?;
     if !device.exists() {
         say(&format!("making a store of {} MiB in {}", config.store.size.0 >> 20, device.display()));
         make(&Format {
@@ -79,7 +80,6 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         })?;
     }
     allow_descriptors(config.http.connections);
-    let cores = config.store.cores.max(1);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
     let of_core = |index: usize| CoreConfig {
         cpu: pinned.as_ref().map(|pinned| pinned[index]),
@@ -105,6 +105,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         users,
         own,
         identity,
+        rdma,
         counters: (0..cores).map(|_| Arc::default()).collect(),
         dropped: logging.dropped(),
         began_s: unix_now_ns() as f64 / 1e9,
@@ -138,23 +139,6 @@ fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
         .map_err(|error| error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")))
 }
 
-/// The RDMA device of a core, if the server has one there.
-fn open_rdma(core: &Core, store: &Store, config: &Config) -> Result<Option<Rdma>> {
-    let of = &config.rdma;
-    if !of.enabled || (of.udp_port != 0 && store.core() > 0) {
-        return Ok(None);
-    }
-    let own = Some(own_ip(config)).filter(|ip| !ip.is_unspecified());
-    let env = HcaEnv {
-        address: of.address.or(own),
-        udp_port: of.udp_port,
-        verbs: VerbsConfig { gid_index: of.gid_index, ..VerbsConfig::default() },
-        ..HcaEnv::new(core.ops().clone(), store.slab().region().clone(), Rng::from_kernel())
-    };
-    let hca = Hca::open(env, &of.device()?)?;
-    Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), store.cores()), (of.max_send_wr, of.max_recv_wr))))
-}
-
 /// Takes as many descriptors as all connections need, as far as the process may: shells and systemd give 1024 unless asked.
 fn allow_descriptors(connections: usize) {
     let wanted = connections as u64 + DESCRIPTORS_BESIDE;
@@ -186,6 +170,7 @@ struct Front {
     own: Option<OwnUser>,
     /// Of HTTPS, where that is served.
     identity: Option<Arc<Identity>>,
+    rdma: Option<Devices>,
     counters: Arc<[Arc<Counters>]>,
     dropped: tracing_appender::non_blocking::ErrorCounter,
     began_s: f64,
@@ -202,7 +187,7 @@ impl Front {
         let users = Rc::new(users_of(&self.users)?);
         let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
-        let rdma = open_rdma(&core, &store, &self.config)?;
+        let rdma = self.rdma.as_ref().map(|devices| devices.on(&core, &store)).transpose()?.flatten();
         let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
         let connections = Connections::new(counters.clone());
         let most = http.connections / store.cores();

@@ -61,7 +61,7 @@ mod with {
         Stand::run(4 << 20, &[PageKind::Huge2M, PageKind::Plain], move |stand| async move {
             let port = open(&stand, &devices, mode, several_chunks)?;
             let expected = match mode {
-                ModeWish::Auto => None,
+                ModeWish::Auto | ModeWish::Copy => None,
                 ModeWish::ZeroCopy => Some(PacketMode::ZeroCopy),
                 ModeWish::Native => Some(PacketMode::NativeCopy),
                 ModeWish::Skb => Some(PacketMode::SkbCopy),

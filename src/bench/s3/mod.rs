@@ -21,11 +21,11 @@ use super::block::{LATENCY_MAX_NS, Latency, cpu_time};
 use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result, Rng};
-use crate::device::rdma::{Hca, HcaEnv, RdmaName};
 use crate::mem::{Ledger, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig, PollMode};
 use crate::s3::auth::sign::{Body, Signer};
 use crate::s3::auth::{Request, Secret};
+use crate::s3::client::device::Device;
 use crate::s3::client::native::Ground;
 
 /// What an endpoint of the native mode begins with.
@@ -64,6 +64,8 @@ pub struct Options {
     pub endpoint: String,
     /// The RDMA device for that: `soft`, or one of the kernel's.
     pub rdma: String,
+    /// The network interface of `soft:xdp`; without it the one by which the server is reached.
+    pub rdma_interface: Option<String>,
     /// Whether objects go by RDMA though requests go over HTTP: each names memory of this core.
     pub by_token: bool,
     /// Whether the core looks for work without a pause.
@@ -207,7 +209,8 @@ pub fn run(options: &Options) -> Result<Report> {
         let what = format!("tokens at {}: they are fields of requests over HTTP", options.endpoint);
         return Err(Error::new(ErrorKind::Usage, what).remedy("name the server as http://host:port"));
     }
-    let device = (is_native || options.by_token).then(|| options.rdma.parse::<RdmaName>()).transpose()?;
+    let wants_rdma = is_native || options.by_token;
+    let device = wants_rdma.then(|| Device::new(&options.rdma, options.rdma_interface.as_deref())).transpose()?;
     if is_native && options.size_bytes > RUN_MAX {
         let what = format!("objects of {} bytes over RDMA: {RUN_MAX} at most", options.size_bytes);
         return Err(Error::new(ErrorKind::Usage, what).remedy("longer ones go over HTTP"));
@@ -216,13 +219,16 @@ pub fn run(options: &Options) -> Result<Report> {
     let usual = CoreConfig::default();
     let spin = if options.is_blocking { Nanos::ZERO } else { usual.spin };
     let core = Core::new(CoreConfig { cpu: options.cpu, poll, spin, ..usual })?;
-    let client_bytes = match device {
+    let client_bytes = match &device {
         Some(_) if options.by_token => u64::from(http::RECEIVE_BYTES) + 2 * RUN_MAX,
         Some(_) => MESSAGES_BYTES + options.size_bytes.next_power_of_two(),
         None => u64::from(http::RECEIVE_BYTES),
     };
-    let region_bytes = u64::from(options.clients) * client_bytes;
+    let link = device.as_ref().map(|device| device.way_to(address)).transpose()?.flatten();
+    let packets_bytes = device.as_ref().map_or(0, |device| u64::from(device.chunks(link.as_ref())) * u64::from(CHUNK_BYTES));
+    let region_bytes = u64::from(options.clients) * client_bytes + packets_bytes;
     let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, ..RegionConfig::new(region_bytes.next_multiple_of(2 << 20)) })?;
+    let hca = device.map(|device| device.open(&core, &region, Rng::from_kernel(), address)).transpose()?;
     let slab = Slab::new(&region, region.undealt())?;
     core.adopt_slab(&slab);
     let mut pattern = vec![0; (options.size_bytes + SHIFTS) as usize];
@@ -238,14 +244,7 @@ pub fn run(options: &Options) -> Result<Report> {
         tally: RefCell::new(Tally::new()),
         until: Cell::new(Nanos::ZERO),
     });
-    let ground = match device {
-        Some(name) => {
-            let hca = Hca::open(HcaEnv::new(core.ops().clone(), region, Rng::from_kernel()), &name)?;
-            core.attach(hca.queue());
-            Some(Ground { core: core.clone(), hca, slab: slab.clone(), ledger: Ledger::new() })
-        }
-        None => None,
-    };
+    let ground = hca.map(|hca| Ground { core: core.clone(), hca, slab: slab.clone(), ledger: Ledger::new() });
     core.run(async move { measure(&load, &slab, ground.as_ref()).await })?
 }
 
@@ -477,6 +476,7 @@ mod tests {
         Options {
             endpoint,
             rdma: "soft".into(),
+            rdma_interface: None,
             by_token: false,
             is_busy: false,
             is_blocking: false,

@@ -46,9 +46,12 @@ pub struct Reach {
     /// The region that is signed for
     #[arg(long, default_value = "us-east-1", env = "AWS_REGION")]
     region: String,
-    /// The RDMA device: soft, soft:udp, soft:shm, one of the kernel's, or off
+    /// The RDMA device: soft, soft:udp, soft:shm, soft:xdp, one of the kernel's, or off
     #[arg(long, default_value = "soft", value_name = "RDMA_DEV")]
     rdma: String,
+    /// The network interface of soft:xdp; without it the one by which the server is reached
+    #[arg(long, value_name = "IFNAME", env = "BASIN_RDMA_INTERFACE")]
+    rdma_interface: Option<String>,
     /// Certificates to believe, in PEM; without it the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -76,7 +79,9 @@ impl Reach {
         }
         let rdma = if self.rdma == "off" { "soft".to_owned() } else { self.rdma.clone() };
         let options = Options::new(endpoints, self.credentials()?);
-        Ok(Options { region: self.region.clone(), rdma, memory_bytes: self.memory, ca: self.ca.clone(), ..options })
+        // Set for a server, perhaps: it says nothing of other devices.
+        let rdma_interface = self.rdma_interface.clone().filter(|_| rdma == "soft:xdp");
+        Ok(Options { region: self.region.clone(), rdma, rdma_interface, memory_bytes: self.memory, ca: self.ca.clone(), ..options })
     }
 
     fn credentials(&self) -> Result<Credentials> {

@@ -50,7 +50,7 @@ impl InterfaceConfig {
         let longest = link.mtu + (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
         let is_needed = longest > region.chunk_bytes() - umem::frame_start(self.headroom);
         let features = if is_needed { xdp_features(link.carrier())? } else { None };
-        let copies_anyway = matches!(self.mode, ModeWish::Native | ModeWish::Skb);
+        let copies_anyway = matches!(self.mode, ModeWish::Copy | ModeWish::Native | ModeWish::Skb);
         // A bind that asks for several chunks falls back to copies where the driver's zero-copy takes one.
         let is_free =
             |features: XdpFeatures| copies_anyway || !features.zero_copy || features.zero_copy_pieces.is_some_and(|most| most > 1);
@@ -92,7 +92,7 @@ impl Interface {
             return Err(Error::new(ErrorKind::Usage, format!("no UDP port to receive on {}", link.name)).remedy("name at least one port"));
         }
         let want = match config.mode {
-            ModeWish::Auto => None,
+            ModeWish::Auto | ModeWish::Copy => None,
             ModeWish::ZeroCopy | ModeWish::Native => Some(Attached::Native),
             ModeWish::Skb => Some(Attached::Skb),
         };

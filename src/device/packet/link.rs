@@ -83,6 +83,47 @@ impl Link {
         Link::find(&found.name)
     }
 
+    /// The interface with this address.
+    ///
+    /// # Errors
+    /// None has it, or several have, as link-local ones may be.
+    pub fn with_address(address: IpAddr) -> Result<Link> {
+        let mut holders: Vec<u32> = all_addresses()?.into_iter().filter(|(_, own, _)| *own == address).map(|(index, ..)| index).collect();
+        holders.dedup();
+        match holders[..] {
+            [] => Err(Error::new(ErrorKind::Usage, format!("no network interface here has the address {address}"))),
+            [index] => Link::at(index),
+            _ => {
+                let links = all_links()?.into_iter().filter(|link| holders.contains(&link.index));
+                let names: Vec<String> = links.map(|link| link.name).collect();
+                Err(Error::new(ErrorKind::Usage, format!("{} all have the address {address}", names.join(", "))))
+            }
+        }
+    }
+
+    /// One of its addresses: the one that was asked for, or the one that is best for reaching `near`.
+    ///
+    /// # Errors
+    /// It has not that one, or none at all.
+    pub fn choose_address(&self, asked: Option<IpAddr>, near: Option<IpAddr>) -> Result<IpAddr> {
+        let has = |address: IpAddr| self.addresses.iter().any(|&(own, _)| own == address);
+        match asked {
+            Some(address) if !has(address) => {
+                let own: Vec<String> = self.addresses.iter().map(|(address, _)| address.to_string()).collect();
+                let what = format!("{} has no address {address}", self.name);
+                Err(Error::new(ErrorKind::Usage, what).remedy(format!("name one of: {}", own.join(", "))))
+            }
+            Some(address) => Ok(address),
+            None => {
+                let found = near.and_then(|near| self.address_for(near)).or_else(|| self.addresses.first().map(|&(address, _)| address));
+                found.ok_or_else(|| {
+                    Error::new(ErrorKind::Unavailable, format!("{} has no IP address", self.name))
+                        .remedy(format!("ip address add ADDRESS/PREFIX dev {}", self.name))
+                })
+            }
+        }
+    }
+
     /// The number of the interface that has the queues: its own, or that of the one that carries its VLAN.
     pub fn carrier(&self) -> u32 {
         self.vlan.map_or(self.index, |vlan| vlan.carrier)
@@ -177,13 +218,16 @@ fn driver_and_queues(link: &mut Link, name: &str) {
 }
 
 fn addresses_of(index: u32) -> Result<Vec<(IpAddr, u8)>> {
-    let answers = ask("the addresses of an interface", RouteNetlinkMessage::GetAddress(AddressMessage::default()), Scope::All)?;
+    let own = all_addresses()?.into_iter().filter(|&(holder, ..)| holder == index);
+    Ok(own.map(|(_, address, prefix)| (address, prefix)).collect())
+}
+
+/// Every address: the number of the interface that has it, and the length of its prefix in bits.
+fn all_addresses() -> Result<Vec<(u32, IpAddr, u8)>> {
+    let answers = ask("the addresses of its interfaces", RouteNetlinkMessage::GetAddress(AddressMessage::default()), Scope::All)?;
     let mut addresses = Vec::new();
     for answer in answers {
         let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-        if message.header.index != index {
-            continue;
-        }
         // On a point-to-point link `Address` is the other end and `Local` is ours; otherwise they are one, or only one is there.
         let pick = |local: bool| {
             message.attributes.iter().find_map(|attribute| match attribute {
@@ -192,7 +236,8 @@ fn addresses_of(index: u32) -> Result<Vec<(IpAddr, u8)>> {
                 _ => None,
             })
         };
-        addresses.extend(pick(true).or_else(|| pick(false)).map(|address| (address, message.header.prefix_len)));
+        let address = pick(true).or_else(|| pick(false));
+        addresses.extend(address.map(|address| (message.header.index, address, message.header.prefix_len)));
     }
     Ok(addresses)
 }
@@ -280,6 +325,12 @@ mod tests {
         let link = Link::find("lo").unwrap();
         assert!(link.index > 0 && link.mtu >= 1500 && link.rx_queues >= 1);
         assert_eq!(Link::at(link.index).unwrap(), link);
+        let own = link.addresses.first().unwrap().0;
+        assert_eq!(Link::with_address(own).unwrap(), link);
+        assert_eq!(link.choose_address(Some(own), None).unwrap(), own);
+        let error = link.choose_address(Some("192.0.2.77".parse().unwrap()), None).unwrap_err();
+        assert!(error.to_string().contains("lo has no address 192.0.2.77") && error.remedy_text().unwrap().contains(&own.to_string()));
+        assert!(Link::with_address("192.0.2.77".parse().unwrap()).unwrap_err().to_string().contains("192.0.2.77"));
     }
 
     #[test]

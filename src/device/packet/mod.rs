@@ -72,6 +72,8 @@ pub enum ModeWish {
     Auto,
     /// No copies, or an error.
     ZeroCopy,
+    /// The best place for the program; the kernel copies.
+    Copy,
     /// The program in the driver; the kernel copies.
     Native,
     /// The program behind the driver; the kernel copies. Works with every driver.

@@ -27,6 +27,7 @@ pub mod exchange;
 mod joint;
 mod keys;
 pub mod name;
+pub mod packets;
 pub mod port;
 pub mod qp;
 pub mod raw;
@@ -54,6 +55,7 @@ use crate::wire::roce::Nak;
 
 pub use endpoint::QpEndpoint;
 pub use name::RdmaName;
+pub use packets::{CorePackets, Packets, PacketsConfig};
 pub use qp::{Address, Change, Qp, Received, Remote};
 pub use raw::{RawConfig, RawQp};
 pub use srq::Srq;
@@ -178,8 +180,8 @@ pub struct HcaEnv {
     /// DSCP and ECN of the soft HCA's packets (TOS, traffic class). ECT(0) by default: a router with a long queue marks them instead of
     /// dropping, and the sender of a marked packet slows down; 0 takes part in neither.
     pub traffic_class: u8,
-    /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire.
-    pub inlet: Option<crate::device::packet::Inlet>,
+    /// RoCE's packets on an interface that was opened for AF_XDP, for the `xdp` wire: all are read, and the first one is sent by.
+    pub inlets: Vec<crate::device::packet::Inlet>,
     /// The VLAN the `xdp` wire's frames are tagged for (1 to 4094); frames of others are not taken. Without one it is that of the
     /// interface, where it stands for one.
     pub vlan: Option<u16>,
@@ -217,7 +219,7 @@ impl HcaEnv {
             link_mtu: None,
             udp_port: 0,
             traffic_class: ECN_ECT0,
-            inlet: None,
+            inlets: Vec::new(),
             vlan: None,
             slab: None,
             strays: None,

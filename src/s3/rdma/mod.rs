@@ -2,6 +2,8 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | [`device`] | the RDMA devices of the cores |
+//! | [`strays`] | packets that come in on another core's queue |
 //! | [`session`] | queue pairs that clients have connected |
 //! | [`connect`] | how they do, by a request of HTTP |
 //! | [`hipobj`] | one object by a queue pair of its own |
@@ -14,10 +16,12 @@
 //! otherwise, since its clients WRITE what they put: a window for one object and one queue pair.
 
 pub mod connect;
+pub mod device;
 pub mod hipobj;
 pub mod known;
 pub mod native;
 pub mod session;
+mod strays;
 pub mod token;
 pub mod transfer;
 

@@ -22,6 +22,15 @@ const LOOK: Nanos = Nanos::from_secs(15);
 pub const LIFE_SECONDS: u64 = 3600;
 const LIFE: Nanos = Nanos::from_secs(LIFE_SECONDS);
 
+/// How large queue pairs may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// Requests in a send queue, at most.
+    pub send: u32,
+    /// Receives in a receive queue, at most.
+    pub recv: u32,
+}
+
 /// RDMA on a core: its device, and the sessions. Clones are the same.
 #[derive(Clone)]
 pub struct Rdma {
@@ -98,11 +107,11 @@ impl Drop for Use {
 
 impl Rdma {
     /// Sessions on a device of this core, which is number `place.0` of `place.1`. What is read and written is leased from `slab`; a
-    /// queue pair has at most `depths` requests in its send and in its receive queue.
-    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), depths: (u32, u32)) -> Rdma {
+    /// queue pair is as large as `wants` allows.
+    pub fn new(core: &Core, hca: Hca, slab: &Slab, place: (usize, usize), wants: Wants) -> Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
-        let depths = (depths.0.clamp(1, most), depths.1.clamp(1, most - 1));
+        let depths = (wants.send.clamp(1, most), wants.recv.clamp(1, most - 1));
         let (core, slab, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
         let inner = Inner { core, hca, slab, place, depths, sessions, known };
         Rdma { inner: Rc::new(inner) }

@@ -65,7 +65,7 @@ fn another(name: &str) -> String {
         "store.size" | "store.cache" => "300M".into(),
         "store.etag" => "opaque".into(),
         "store.poll" => "busy".into(),
-        "rdma.device_name" => "mlx5_7".into(),
+        "rdma.device_name" => "soft:xdp".into(),
         "rdma.ib_port" | "rdma.gid_index" => "1".into(),
         "rdma.address" => "192.0.2.1".into(),
         "auth.access_key" => "AKIAEXAMPLE".into(),
@@ -93,10 +93,16 @@ fn every_field_is_in_the_table_and_has_its_variable() {
     let mut named: Vec<String> = SETTINGS.iter().map(|setting| setting.name.to_owned()).collect();
     named.sort();
     assert_eq!(named, fields());
-    let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+    let (interface, port) = ("rdma.interface", "rdma.ib_port");
+    let without = |left: &str| SETTINGS.iter().map(|setting| setting.name).filter(|name| *name != left).collect::<Vec<_>>();
+    // An interface is soft:xdp's, and a port a device of the kernel's.
+    let mut of_kernel = variables(&without(interface));
+    of_kernel.iter_mut().filter(|(name, _)| name == "BASIN_RDMA_DEVICE_NAME").for_each(|(_, value)| "mlx5_7".clone_into(value));
+    assert_eq!(load(None, &of_kernel, &[]).unwrap().config.rdma.ib_port, Some(1));
+    let all = without(port);
     let loaded = load(None, &variables(&all), &[]).unwrap();
     assert!(loaded.strays.is_empty(), "{:?}", loaded.strays);
-    for (setting, origin) in SETTINGS.iter().zip(&loaded.origins) {
+    for (setting, origin) in SETTINGS.iter().zip(&loaded.origins).filter(|(setting, _)| setting.name != port) {
         assert_eq!(*origin, Origin::Environment(setting.variable()));
         let (shown, usual) = (setting.shown(&loaded.config), setting.shown(&Config::default()));
         assert_ne!(shown, usual, "{} has another value", setting.name);

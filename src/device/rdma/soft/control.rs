@@ -7,10 +7,10 @@ use super::engine::{Connection, Engine};
 use super::hca::{QPS_MAX, Slot, Soft};
 use super::wire::sim::Sim;
 use super::wire::udp::Udp;
-use super::wire::{Datagrams, Links, Peer, Tag, Wires};
+use super::wire::{Carrier, Datagrams, Links, Peer, Tag, Wires};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
-use crate::device::Ops;
+use crate::device::{Ops, WcStatus};
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
 use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RawConfig, RdmaName, Transport, endpoint, slots};
@@ -95,6 +95,10 @@ impl Soft {
             let what =
                 if self.quiescing { "a new queue pair: the HCA is closing".to_owned() } else { format!("more than {QPS_MAX} queue pairs") };
             return Err(Error::new(ErrorKind::Unavailable, what).remedy("close some first"));
+        }
+        if self.carrier == Carrier::Gone && self.wires.links.is_none() {
+            let error = Error::new(ErrorKind::Unavailable, format!("a new queue pair: the interface of {} is gone", self.caps.name));
+            return Err(error.remedy("open the device again once it is back"));
         }
         let qpn = loop {
             let number = match &self.strays {
@@ -283,7 +287,9 @@ impl Soft {
 
     /// Why a queue pair is in the error state, unless this end asked for it.
     pub fn fault(&self, index: u32) -> Option<QpFault> {
-        self.slots[index as usize].as_ref()?.fault()
+        let fault = self.slots[index as usize].as_ref()?.fault()?;
+        let is_silent = fault == QpFault::Request(WcStatus::RetryExceeded);
+        Some(if is_silent && self.carrier == Carrier::Down { QpFault::PortDown } else { fault })
     }
 
     /// The HCA's limits.
@@ -309,14 +315,15 @@ fn open_udp(env: &HcaEnv) -> Result<Datagrams> {
 
 #[cfg(feature = "xdp")]
 fn open_xdp(env: &mut HcaEnv) -> Result<Datagrams> {
-    let Some(inlet) = env.inlet.take() else {
+    let inlets = std::mem::take(&mut env.inlets);
+    if inlets.is_empty() {
         return Err(Error::new(ErrorKind::Unavailable, "soft:xdp: no interface was opened for AF_XDP")
             .remedy("run with CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, or use soft:udp"));
-    };
+    }
     let slab = env.slab.take().ok_or_else(|| Error::new(ErrorKind::Usage, "soft:xdp: no slab to send from"))?;
     let port = if env.udp_port == 0 { crate::wire::roce::UDP_PORT } else { env.udp_port };
     let address = SocketAddr::new(address(env), port);
-    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlet, slab, address, env)?))
+    Ok(Datagrams::Xdp(super::wire::xdp::Xdp::open(inlets, slab, address, env)?))
 }
 
 #[cfg(not(feature = "xdp"))]

@@ -12,7 +12,7 @@ use super::engine::Engine;
 use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
-use super::wire::{Arrival, Change, Peer, Tag, Wires};
+use super::wire::{Arrival, Carrier, Change, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
@@ -52,8 +52,8 @@ pub(super) struct Slot {
     listed: bool,
     /// Its change to the error state was told.
     fault_told: bool,
-    /// The process at the other end of its link is gone.
-    is_peer_gone: bool,
+    /// What has gone under it: the process at the other end of its link, or the interface.
+    gone: Option<QpFault>,
     /// The first PSN it will send.
     pub(super) psn: Psn,
     pub(super) config: QpConfig,
@@ -86,6 +86,8 @@ pub struct Soft {
     /// Taken from the events when the application does not look.
     events_lost: u64,
     pub(super) quiescing: bool,
+    /// What the interface below its datagrams is.
+    pub(super) carrier: Carrier,
     /// The time of the last poll, for what is sent between polls.
     pub(super) now: Nanos,
 }
@@ -112,6 +114,7 @@ impl Soft {
             events: VecDeque::new(),
             events_lost: 0,
             quiescing: false,
+            carrier: Carrier::Up,
             now: Nanos::ZERO,
         }
     }
@@ -377,7 +380,7 @@ impl Soft {
                 Change::Gone { link } if slot.peer == Peer::Link(link) => {
                     slot.peer = Peer::Nobody;
                     slot.engine.fail();
-                    slot.is_peer_gone = true;
+                    slot.gone = Some(QpFault::PeerGone);
                     slot.fault_told = true;
                     let qpn = slot.qpn;
                     self.list(index);
@@ -386,6 +389,29 @@ impl Soft {
                 _ => {}
             }
         }
+    }
+
+    /// The interface below datagrams is another than it was. While it is down retries go on, and queue pairs fail when those are used up.
+    #[cold]
+    fn turned(&mut self, carrier: Carrier) {
+        self.carrier = carrier;
+        let event = match carrier {
+            Carrier::Down => HcaEvent::PortDown,
+            Carrier::Up => HcaEvent::PortUp,
+            Carrier::Gone => {
+                for index in 0..self.slots.len() as u32 {
+                    let Some(slot) = self.slots[index as usize].as_mut() else { continue };
+                    if matches!(slot.peer, Peer::Remote(_)) {
+                        slot.engine.fail();
+                        slot.gone = Some(QpFault::DeviceGone);
+                        self.list(index);
+                    }
+                }
+                // Links go on without it.
+                if self.wires.links.is_some() { HcaEvent::PortDown } else { HcaEvent::DeviceGone }
+            }
+        };
+        self.raise(event);
     }
 
     fn next_time(&self) -> Option<Nanos> {
@@ -416,16 +442,13 @@ impl Slot {
     pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig, shared: Option<u32>) -> Slot {
         let ledger = config.ledger.clone();
         let (peer, to, addresses) = (Peer::Nobody, None, Vec::new());
-        Slot { qpn, engine, peer, to, addresses, qkey, ledger, shared, listed: false, fault_told: false, is_peer_gone: false, psn, config }
+        Slot { qpn, engine, peer, to, addresses, qkey, ledger, shared, listed: false, fault_told: false, gone: None, psn, config }
     }
 
     /// Why it is in the error state, unless this end asked for it.
     #[cold]
     pub(super) fn fault(&self) -> Option<QpFault> {
-        if self.is_peer_gone {
-            return Some(QpFault::PeerGone);
-        }
-        self.engine.fault().filter(|fault| *fault != rc::Fault::Asked).map(QpFault::from)
+        self.gone.or_else(|| self.engine.fault().filter(|fault| *fault != rc::Fault::Asked).map(QpFault::from))
     }
 
     /// The way of a packet. Without the link it would take it is lost, as a datagram may be.
@@ -526,6 +549,9 @@ impl Queue for Soft {
         let timed = self.time(now);
         let sent = if self.listed.is_empty() { 0 } else { self.transmit(now) };
         let came = self.receive(now);
+        if let Some(carrier) = self.wires.take_change() {
+            self.turned(carrier);
+        }
         let managed = self.management.poll(now, &mut self.wires, &self.own);
         if managed {
             self.wires.flush(now);

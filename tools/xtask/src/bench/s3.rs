@@ -244,10 +244,28 @@ fn peer_server(peer: &Path, place: &Path) -> Result<impl FnMut(SocketAddr) -> Co
 
 impl Server {
     pub fn start(command: &mut dyn FnMut(SocketAddr) -> Command, address: SocketAddr) -> Result<Server, String> {
+        Server::start_if(command, address, &|| TcpStream::connect(address).is_ok())
+    }
+
+    /// One that is seen from elsewhere, by a command that succeeds once it listens.
+    pub fn start_seen(
+        command: &mut dyn FnMut(SocketAddr) -> Command,
+        address: SocketAddr,
+        look: &dyn Fn() -> Command,
+    ) -> Result<Server, String> {
+        let listens = || look().stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        Server::start_if(command, address, &listens)
+    }
+
+    fn start_if(
+        command: &mut dyn FnMut(SocketAddr) -> Command,
+        address: SocketAddr,
+        listens: &dyn Fn() -> bool,
+    ) -> Result<Server, String> {
         let mut command = command(address);
         let mut group = Group::spawn(command.stdout(Stdio::null()))?;
         let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
+        while !listens() {
             if begun.elapsed() > STARTED || matches!(group.child.try_wait(), Ok(Some(_))) {
                 return Err(format!("'{}' does not listen at {address}", crate::child::shown(&command)));
             }

@@ -2,15 +2,21 @@
 //! processor 0, `basin bench s3` with one request under way on the last one.
 //!
 //! Each run has a server of its own, for one that never sleeps would take the processor from another. Those come by turns, in both orders.
+//!
+//! By AF_XDP they are in two network namespaces, joined by a veth pair that is made for them; there is also soft:udp over that pair, since
+//! on loopback packets of 64 KiB go, and on a veth Ethernet's.
 
 use super::block::scratch;
 use super::measure::{self, number};
 use super::pairs::{Side, Spread, rounds, verdict};
 use super::s3::{ACCESS_KEY, MIB, SECRET_KEY, SLACK, Server, free_port, on_first, remove};
 use super::{Options, lab};
+use crate::demo::place::Namespaces;
 use crate::undo::Undo;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// How requests go.
@@ -21,6 +27,8 @@ struct Way {
     /// Whether requests go over HTTP, and only their bytes by RDMA.
     by_token: bool,
     ends: Ends,
+    /// Whether the two ends are in namespaces of their own.
+    on_veth: bool,
 }
 
 /// What both ends do while they wait.
@@ -35,11 +43,13 @@ enum Ends {
 }
 
 const fn way(name: &'static str, rdma: Option<&'static str>, by_token: bool, ends: Ends) -> Way {
-    Way { name, rdma, by_token, ends }
+    Way { name, rdma, by_token, ends, on_veth: false }
 }
 
 const NATIVE_BUSY: Way = way("native, soft:shm, both ends busy", Some("soft"), false, Ends::Busy);
 const NATIVE_UDP: Way = way("native, soft:udp, both ends busy", Some("soft:udp"), false, Ends::Busy);
+const NATIVE_UDP_VETH: Way = Way { on_veth: true, ..way("native, soft:udp on a veth, both ends busy", Some("soft:udp"), false, Ends::Busy) };
+const NATIVE_XDP: Way = Way { on_veth: true, ..way("native, soft:xdp on a veth, both ends busy", Some("soft:xdp"), false, Ends::Busy) };
 const NATIVE: Way = way("native, soft:shm", Some("soft"), false, Ends::Adaptive);
 const TOKEN: Way = way("tokens, soft:shm", Some("soft"), true, Ends::Adaptive);
 const HTTP_BUSY: Way = way("HTTP, both ends busy", None, false, Ends::Busy);
@@ -59,6 +69,16 @@ enum Bound {
     Rate(usize, usize),
 }
 
+impl Bound {
+    /// Whether it is of a way that is not among the first so many.
+    fn needs(&self, ways: usize) -> bool {
+        match *self {
+            Bound::Latency(way, ..) => way >= ways,
+            Bound::Times(first, second, _) | Bound::Processor(first, second, _) | Bound::Rate(first, second) => first.max(second) >= ways,
+        }
+    }
+}
+
 /// One comparison.
 struct Case {
     name: &'static str,
@@ -69,9 +89,13 @@ struct Case {
 }
 
 const ALL: &[Way] = &[NATIVE_BUSY, NATIVE_UDP, NATIVE, HTTP_BUSY, HTTP, HTTP_BLOCKING];
+/// By each wire of RDMA, and the two that need a network on one.
+const WIRES: &[Way] = &[NATIVE_BUSY, NATIVE_UDP, NATIVE_UDP_VETH, NATIVE_XDP];
 const BY_TOKEN: &[Way] = &[TOKEN, HTTP];
 const NO_WORSE: &[Bound] = &[Bound::Rate(0, 1), Bound::Processor(0, 1, 1.0)];
-const CASES: [Case; 7] = [
+/// Only told: a veth is no NIC.
+const XDP_BESIDE_UDP: &[Bound] = &[Bound::Times(3, 2, None)];
+const CASES: [Case; 11] = [
     Case {
         name: "get-4k",
         operation: "get",
@@ -82,6 +106,10 @@ const CASES: [Case; 7] = [
     Case { name: "put-4k", operation: "put", bytes: 4096, ways: ALL, bounds: &[Bound::Times(2, 5, None)] },
     Case { name: "get-1m", operation: "get", bytes: MIB, ways: ALL, bounds: &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)] },
     Case { name: "put-1m", operation: "put", bytes: MIB, ways: ALL, bounds: &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)] },
+    Case { name: "wires-get-4k", operation: "get", bytes: 4096, ways: WIRES, bounds: XDP_BESIDE_UDP },
+    Case { name: "wires-put-4k", operation: "put", bytes: 4096, ways: WIRES, bounds: XDP_BESIDE_UDP },
+    Case { name: "wires-get-1m", operation: "get", bytes: MIB, ways: WIRES, bounds: XDP_BESIDE_UDP },
+    Case { name: "wires-put-1m", operation: "put", bytes: MIB, ways: WIRES, bounds: XDP_BESIDE_UDP },
     Case { name: "token-get-1m", operation: "get", bytes: MIB, ways: BY_TOKEN, bounds: NO_WORSE },
     Case { name: "token-put-1m", operation: "put", bytes: MIB, ways: BY_TOKEN, bounds: NO_WORSE },
     Case { name: "token-get-16m", operation: "get", bytes: 16 * MIB, ways: BY_TOKEN, bounds: NO_WORSE },
@@ -99,27 +127,46 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let gone = place.clone();
     let _undo = Undo::with(move || remove(&gone));
+    // As root: others cannot make namespaces, and the ways that need them are left out.
+    let namespaces = match Namespaces::create() {
+        Ok(namespaces) => Some(namespaces),
+        Err(why) => {
+            println!("SKIPPED: what goes over a veth: {why}\n");
+            None
+        }
+    };
     let mut met = true;
     for case in CASES.iter().filter(|case| options.only.is_empty() || options.only.iter().any(|name| name == case.name)) {
-        met &= compare(case, &basin, &place, options)?;
+        met &= compare(case, &basin, &place, namespaces.as_ref(), options)?;
     }
     Ok(met)
 }
 
 /// p50 and p99 of the latency in µs, requests a second, and the server's and the client's processor time for each in µs.
-fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, seconds: u32) -> Result<Vec<f64>, String> {
+fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, veth: Option<&Namespaces>, seconds: u32) -> Result<Vec<f64>, String> {
     let store = place.join("store.img");
-    let mut server = |address: std::net::SocketAddr| {
+    let mut server = |address: SocketAddr| {
         remove(&store);
-        let mut command = on_first(basin);
+        let mut command = match veth {
+            Some(namespaces) => inside(&namespaces.server, on_first(basin)),
+            None => on_first(basin),
+        };
         command.arg("serve").arg(&store).args(["--listen", &address.to_string(), "--rdma-port", "0", "--log-level", "error"]);
         command.args(["--size", "2G", "--memory", "512M", "--cache", "256M", "--etag", "opaque"]);
+        command.args(way.rdma.iter().filter(|_| veth.is_some()).flat_map(|device| ["--rdma", *device]));
         command.args(["--poll", if way.ends == Ends::Busy { "busy" } else { "adaptive" }]);
         command.env("BASIN_AUTH_ACCESS_KEY", ACCESS_KEY).env("BASIN_AUTH_SECRET_KEY", SECRET_KEY);
         command
     };
-    let server = Server::start(&mut server, free_port()?)?;
-    let mut client = measure::pinned(basin);
+    let (server, client) = match veth {
+        Some(namespaces) => {
+            let address = format!("{}:{PORT}", Namespaces::SERVER_IP).parse().map_err(|error| format!("{error}"))?;
+            let look = || inside(&namespaces.client, is_there(address));
+            (Server::start_seen(&mut server, address, &look)?, inside(&namespaces.client, measure::pinned(basin)))
+        }
+        None => (Server::start(&mut server, free_port()?)?, measure::pinned(basin)),
+    };
+    let mut client = client;
     let scheme = if way.rdma.is_some() && !way.by_token { "rdma" } else { "http" };
     client.args(["bench", "s3", &format!("{scheme}://{}", server.address), "--operation", case.operation, "--clients", "1"]);
     client.args(["--size", &case.bytes.to_string(), "--seconds", &seconds.to_string(), "--server", &server.id().to_string(), "--json"]);
@@ -139,20 +186,43 @@ fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, seconds: u32) -> 
     Ok(vec![told("/latency_us/p50")?, told("/latency_us/p99")?, told("/operations_per_second")?, server_us, client_us])
 }
 
-fn compare(case: &Case, basin: &Path, place: &Path, options: &Options) -> Result<bool, String> {
+/// The port of servers that have a namespace to themselves.
+const PORT: u16 = 9000;
+
+/// A command in a network namespace. `ip` becomes it, so that its process is the command's.
+fn inside(namespace: &str, command: Command) -> Command {
+    let mut entered = Command::new("ip");
+    entered.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    entered
+}
+
+/// Succeeds once somebody listens there.
+fn is_there(address: SocketAddr) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("exec 3<>/dev/tcp/{}/{}", address.ip(), address.port())]);
+    command
+}
+
+fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespaces>, options: &Options) -> Result<bool, String> {
+    let ways: Vec<&Way> = case.ways.iter().filter(|way| !way.on_veth || namespaces.is_some()).collect();
+    if ways.len() < case.ways.len() && case.bounds.iter().any(|bound| bound.needs(ways.len())) {
+        println!("### {}: SKIPPED, for it needs a veth\n", case.name);
+        return Ok(true);
+    }
     let seconds = options.seconds.unwrap_or(3);
     println!(
         "### {}: {} of {} bytes, one at a time, {} rounds of {seconds} s each\n",
         case.name, case.operation, case.bytes, options.pairs
     );
-    let each: Vec<_> = case.ways.iter().map(|way| move || measure(case, way, basin, place, seconds)).collect();
+    let of = |way: &Way| namespaces.filter(|_| way.on_veth);
+    let each: Vec<_> = ways.iter().map(|way| move || measure(case, way, basin, place, of(way), seconds)).collect();
     let sides: Vec<Side> = each.iter().map(|side| side as Side).collect();
     let rounds = rounds(options.pairs, &sides)?;
     // Seconds of a processor for each GB, at both ends.
     let processor = |round: &[f64]| (round[3] + round[4]) * 1e3 / case.bytes as f64;
     println!("| median (min – max) | p50 µs | p99 µs | requests/s | server's CPU µs | client's CPU µs | CPU s/GB |");
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
-    for (at, way) in case.ways.iter().enumerate() {
+    for (at, way) in ways.iter().enumerate() {
         let of = |metric: usize, digits| Spread::of(&rounds.iter().map(|round| round[at][metric]).collect::<Vec<_>>()).show(digits);
         let processor = Spread::of(&rounds.iter().map(|round| processor(&round[at])).collect::<Vec<_>>()).show(2);
         println!("| {} | {} | {} | {} | {} | {} | {processor} |", way.name, of(0, 1), of(1, 1), of(2, 0), of(3, 1), of(4, 1));

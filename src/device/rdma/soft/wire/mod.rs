@@ -68,6 +68,17 @@ pub enum Change {
     },
 }
 
+/// What happened to the interface below datagrams.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Carrier {
+    /// It was set down: nothing goes until it is up again.
+    Down,
+    /// Packets come again.
+    Up,
+    /// It is no more.
+    Gone,
+}
+
 /// Where a connected queue pair's packets go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Peer {
@@ -168,6 +179,16 @@ impl Datagrams {
 
     fn arm(&mut self) -> bool {
         each!(self, wire => wire.arm())
+    }
+
+    /// What happened to the interface since this was asked last. A socket knows nothing of it.
+    #[inline]
+    fn take_change(&mut self) -> Option<Carrier> {
+        match self {
+            #[cfg(feature = "xdp")]
+            Datagrams::Xdp(wire) => wire.take_change(),
+            _ => None,
+        }
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -284,6 +305,12 @@ impl Wires {
         let links = self.links.as_mut().is_some_and(Links::arm);
         let datagrams = self.datagrams.as_mut().is_some_and(Datagrams::arm);
         links || datagrams
+    }
+
+    /// What happened to the interface below datagrams since this was asked last.
+    #[inline]
+    pub fn take_change(&mut self) -> Option<Carrier> {
+        self.datagrams.as_mut().and_then(Datagrams::take_change)
     }
 
     /// When a wire next has something by itself.

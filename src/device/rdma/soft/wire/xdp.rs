@@ -1,7 +1,7 @@
 //! RoCEv2 through AF_XDP, in the same region: whole Ethernet frames, built in chunks and received in chunks.
 //!
-//! The interface and its queue belong to the core; this wire reads RoCE's packets through an [`Inlet`] and sends through the
-//! port behind it. A frame is built in one chunk, or in consecutive ones where packets are longer: headers, and the payload copied in
+//! The interface and its queues belong to the core; this wire reads RoCE's packets through an [`Inlet`] of each, and sends through the
+//! port behind the first. A frame is built in one chunk, or in consecutive ones where packets are longer: headers, and the payload copied in
 //! with its ICRC on the way. (A payload sent from where it lies would still be read in full for the ICRC, and could change between
 //! that and the NIC's own reading.) Its chunks come back to their slab when the kernel has sent them. What arrives in several chunks
 //! is judged and placed where it lies.
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::{Arrival, From};
+use super::{Arrival, Carrier, From};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Qpn, Result, limits};
-use crate::device::packet::{Fragment, Inlet, Packet, Refusal, neighbours};
+use crate::device::packet::{Fragment, Inlet, Packet, PortFault, Refusal, neighbours};
 use crate::device::rdma::soft::frame;
 use crate::device::rdma::{HcaEnv, Strays};
 use crate::mem::{Buf, Ledger, Run, Slab};
@@ -33,9 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Source ports are entropy for receive-side scaling: the dynamic range (RFC 6335), as rxe takes them.
 const SOURCE_PORTS: u16 = 0xc000;
 
-/// RoCE's packets of one queue of an interface.
+/// RoCE's packets of a core's queues of an interface.
 pub struct Xdp {
-    inlet: Inlet,
+    /// What is sent goes by the first.
+    sources: Vec<Source>,
     slab: Slab,
     address: SocketAddr,
     traffic_class: u8,
@@ -50,16 +51,25 @@ pub struct Xdp {
     refused: Option<Run>,
     /// Frames were given to the port since the last flush.
     dirty: bool,
-    /// What has come. The last packet may not be all there.
-    received: Vec<Fragment>,
     dropped: u64,
     strays: Option<Rc<Strays>>,
+    /// What the interface is, and whether that was told.
+    carrier: Carrier,
+    is_changed: bool,
+}
+
+/// A queue that is read.
+struct Source {
+    inlet: Inlet,
+    /// What has come. The last packet may not be all there.
+    received: Vec<Fragment>,
 }
 
 impl Xdp {
-    /// Over `inlet`, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With strays in `env`, packets
+    /// Over `inlets`, of which there is one at least, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With strays in `env`, packets
     /// for queue pairs of other cores go there.
-    pub fn open(inlet: Inlet, slab: Slab, address: SocketAddr, env: &HcaEnv) -> Result<Xdp> {
+    pub fn open(inlets: Vec<Inlet>, slab: Slab, address: SocketAddr, env: &HcaEnv) -> Result<Xdp> {
+        let inlet = inlets.first().expect("there is one at least");
         let (traffic_class, strays) = (env.traffic_class, env.strays.clone());
         let interface = inlet.port().interface();
         let vlan = env.vlan.or(interface.link().vlan.map(|vlan| vlan.id));
@@ -86,9 +96,9 @@ impl Xdp {
         let link_mtu = interface.link().mtu.min(room - (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32);
         let longest = Mtu::for_link(link_mtu).map_or(0, |mtu| frame::OVERHEAD_MAX as u32 + mtu.bytes());
         let long_bytes = if longest > chunk { longest } else { 0 };
-        let received = Vec::with_capacity(BATCH);
+        let sources = inlets.into_iter().map(|inlet| Source { inlet, received: Vec::with_capacity(BATCH) }).collect();
         Ok(Xdp {
-            inlet,
+            sources,
             slab,
             address,
             traffic_class,
@@ -99,10 +109,17 @@ impl Xdp {
             long_bytes,
             refused: None,
             dirty: false,
-            received,
             dropped: 0,
             strays,
+            carrier: Carrier::Up,
+            is_changed: false,
         })
+    }
+
+    /// What is sent by.
+    #[inline]
+    fn outward(&self) -> &Inlet {
+        &self.sources[0].inlet
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -122,7 +139,7 @@ impl Xdp {
         if peer.is_ipv4() != self.address.is_ipv4() {
             return Err(Error::new(ErrorKind::Usage, format!("soft:xdp: from {} to {peer}: different address families", self.address)));
         }
-        let path = neighbours::resolve(self.inlet.port().interface().link(), peer.ip(), PATIENCE)?;
+        let path = neighbours::resolve(self.outward().port().interface().link(), peer.ip(), PATIENCE)?;
         let mut src = self.address;
         if peer.port() == roce::UDP_PORT {
             // A constant for each pair of addresses, so that a flow stays in order.
@@ -163,7 +180,7 @@ impl Xdp {
 
     #[inline]
     fn post(&mut self, frame: Run) {
-        let posted = if frame.chunks() == 1 { self.inlet.post(frame) } else { self.inlet.post_run(frame) };
+        let posted = if frame.chunks() == 1 { self.outward().post(frame) } else { self.outward().post_run(frame) };
         match posted {
             Ok(()) => self.dirty = true,
             // The queue pair waits meanwhile: nothing is lost for want of room.
@@ -176,55 +193,87 @@ impl Xdp {
     #[inline]
     pub fn flush(&mut self, now: Nanos) {
         if std::mem::take(&mut self.dirty) {
-            self.inlet.port().flush(now);
+            self.outward().port().flush(now);
         }
     }
 
     #[inline]
     pub fn receive(&mut self, _now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
         let most = budget.min(BATCH);
-        let Xdp { inlet, received, strays, .. } = self;
         let mut taken = 0;
-        while let Some(strays) = strays
+        while let Some(strays) = &self.strays
             && taken < most
             && let Some(packet) = strays.next()
         {
             judge(&mut self.dropped, self.address, self.vlan, &packet, each);
             taken += 1;
         }
-        if inlet.receive_fragments(received, most.saturating_sub(received.len())).is_err() {
-            // A link that is down delivers nothing; the port's owner is told of it. A packet that was under way has no end.
-            received.clear();
-        }
-        let whole = received.iter().rposition(|fragment| !fragment.more).map_or(0, |last| last + 1);
-        let mut fragments = received.drain(..whole);
-        while let Some(Fragment { buf, mut more }) = fragments.next() {
-            taken += 1;
-            let mut packet = Packet::new();
-            packet.push(buf);
-            while more && let Some(next) = fragments.next() {
-                more = next.more;
-                // Of a packet with more chunks than RoCE's have, the first ones will not do.
-                let _ = packet.try_push(next.buf);
-            }
-            if let Some(strays) = strays
-                && let Some(core) = addressee(&packet).and_then(|qpn| strays.elsewhere(qpn))
-            {
-                strays.hand_over(core, packet);
-            } else {
-                judge(&mut self.dropped, self.address, self.vlan, &packet, each);
+        for at in 0..self.sources.len() {
+            self.fetch(at, most.saturating_sub(taken).saturating_sub(self.sources[at].received.len()));
+            let (received, strays) = (&mut self.sources[at].received, &self.strays);
+            let whole = received.iter().rposition(|fragment| !fragment.more).map_or(0, |last| last + 1);
+            let mut fragments = received.drain(..whole);
+            while let Some(Fragment { buf, mut more }) = fragments.next() {
+                taken += 1;
+                let mut packet = Packet::new();
+                packet.push(buf);
+                while more && let Some(next) = fragments.next() {
+                    more = next.more;
+                    // Of a packet with more chunks than RoCE's have, the first ones will not do.
+                    let _ = packet.try_push(next.buf);
+                }
+                if let Some(strays) = strays
+                    && let Some(core) = addressee(&packet).and_then(|qpn| strays.elsewhere(qpn))
+                {
+                    strays.hand_over(core, packet);
+                } else {
+                    judge(&mut self.dropped, self.address, self.vlan, &packet, each);
+                }
             }
         }
         taken
     }
 
+    /// Takes up to so many chunks from a queue, or what it says of its interface.
+    #[inline]
+    fn fetch(&mut self, at: usize, most: usize) {
+        let Source { inlet, received } = &mut self.sources[at];
+        match inlet.receive_fragments(received, most) {
+            Ok(0) => {}
+            Ok(_) if self.carrier == Carrier::Up => {}
+            Ok(_) => self.turned(Carrier::Up),
+            Err(fault) => self.fell(at, fault),
+        }
+    }
+
+    #[cold]
+    fn fell(&mut self, at: usize, fault: PortFault) {
+        // A packet that was under way has no end.
+        self.sources[at].received.clear();
+        match fault {
+            PortFault::LinkDown => self.turned(Carrier::Down),
+            PortFault::InterfaceGone => self.turned(Carrier::Gone),
+            // By who closes it.
+            PortFault::Closed => {}
+        }
+    }
+
+    /// The port says of its end every time; it is told once.
+    fn turned(&mut self, carrier: Carrier) {
+        self.is_changed |= self.carrier != carrier;
+        self.carrier = carrier;
+    }
+
+    #[inline]
+    pub fn take_change(&mut self) -> Option<Carrier> {
+        std::mem::take(&mut self.is_changed).then_some(self.carrier)
+    }
+
     /// The port's own queue wakes the core; here is only the look at what is there already.
     pub fn arm(&mut self) -> bool {
-        if self.inlet.receive_fragments(&mut self.received, 1).is_err() {
-            self.received.clear();
-        }
+        (0..self.sources.len()).for_each(|at| self.fetch(at, 1));
         let is_stray_here = self.strays.as_ref().is_some_and(|strays| strays.has_some());
-        !self.received.is_empty() || is_stray_here || self.refused.is_some()
+        self.sources.iter().any(|source| !source.received.is_empty()) || is_stray_here || self.refused.is_some() || self.is_changed
     }
 }
 
