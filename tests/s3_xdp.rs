@@ -218,8 +218,11 @@ fn the_tool_and_the_bench_go_by_af_xdp() {
         basin(words(&format!("mb s3://tool {reach}"), &[]));
         let said = basin(words(&format!("cp FILE s3://tool/one {reach} --rdma-interface far"), &[&from]));
         assert!(said.contains("soft:xdp"), "{said}");
-        basin(words(&format!("cp s3://tool/one FILE {reach}"), &[&to]));
-        assert!(std::fs::read(&to).unwrap() == content);
+        // RoCEv2 is what it is: a client without privileges meets the same server by a socket.
+        for device in ["soft:xdp", "soft:udp"] {
+            let said = basin(words(&format!("cp s3://tool/one FILE --endpoint rdma://10.77.0.1:9100 --rdma {device}"), &[&to]));
+            assert!(said.contains(device) && std::fs::read(&to).unwrap() == content, "{said}");
+        }
         for (endpoint, size, token) in [("rdma://10.77.0.1:9100", "4K", ""), ("http://10.77.0.1:9000", "100K", "--token")] {
             let load = "--operation mixed --clients 2 --objects 5 --seconds 1 --check --json --rdma soft:xdp";
             let said = basin(words(&format!("bench s3 {endpoint} --size {size} {load} {token}"), &[]));
@@ -247,7 +250,7 @@ fn without_its_link_rdma_falls_back_to_http() {
         let (told, steps) = std::sync::mpsc::channel();
         let done = far.start(move || {
             let endpoints = ["rdma://10.77.0.1:9100", http.as_str()];
-            let patient = Options { rdma_patience: Nanos::from_secs(2), ..options(&endpoints) };
+            let patient = Options { rdma_patience: Nanos::from_secs(8), ..options(&endpoints) };
             run(patient, async move |client| {
                 client.create_bucket("sizes").await?;
                 let content = pattern(300_000, 3);
@@ -255,7 +258,7 @@ fn without_its_link_rdma_falls_back_to_http() {
                 told.send("link set near down").unwrap();
                 // Whoever takes it does so at once, or a little later.
                 let begun = client.core().now();
-                while client.stats().fallbacks == 0 && client.core().now().since(begun) < Nanos::from_secs(40) {
+                while client.stats().fallbacks == 0 && client.core().now().since(begun) < Nanos::from_secs(120) {
                     assert!(get(&client, "one").await == content);
                     client.core().sleep(Nanos::from_millis(50)).await;
                 }
@@ -264,7 +267,7 @@ fn without_its_link_rdma_falls_back_to_http() {
                 told.send("link set near up").unwrap();
                 let by_rdma = client.stats().by_rdma;
                 let begun = client.core().now();
-                while client.stats().by_rdma == by_rdma && client.core().now().since(begun) < Nanos::from_secs(50) {
+                while client.stats().by_rdma == by_rdma && client.core().now().since(begun) < Nanos::from_secs(120) {
                     assert!(get(&client, "one").await == content);
                     client.core().sleep(Nanos::from_millis(50)).await;
                 }
@@ -272,7 +275,7 @@ fn without_its_link_rdma_falls_back_to_http() {
                 told.send("link delete near").unwrap();
                 let fallbacks = client.stats().fallbacks;
                 let begun = client.core().now();
-                while client.stats().fallbacks == fallbacks && client.core().now().since(begun) < Nanos::from_secs(40) {
+                while client.stats().fallbacks == fallbacks && client.core().now().since(begun) < Nanos::from_secs(120) {
                     assert!(get(&client, "one").await == content);
                     client.core().sleep(Nanos::from_millis(50)).await;
                 }
@@ -299,7 +302,7 @@ fn what_cannot_be_is_refused() {
         };
         // Everywhere is no interface.
         told(&[], 2, &["neither rdma.interface nor an address", "--rdma-interface"]);
-        told(&["--rdma-interface", "none"], 2, &["no network interface 'none'", "near"]);
+        told(&["--rdma-interface", "eth77"], 2, &["no network interface 'eth77'", "near"]);
         told(&["--rdma-interface", "near", "--cores", "2"], 2, &["near has 1 receive queues", "use 1 cores", "ethtool -L near combined 2"]);
         told(&["--rdma", "soft:udp", "--rdma-interface", "near"], 2, &["interface near", "soft:xdp"]);
         ip("link set near down");

@@ -629,7 +629,8 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
-    let BenchS3 { endpoint, rdma, rdma_interface, token, busy, blocking, operation, size, clients, objects, seconds, bucket, .. } = arguments;
+    let BenchS3 { endpoint, rdma, rdma_interface, token, busy, blocking, operation, size, clients, objects, seconds, bucket, .. } =
+        arguments;
     let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
     let options = s3::Options {
         endpoint,

@@ -53,6 +53,8 @@ pub const BUFFER_MAX: u32 = crate::base::limits::IO_MAX_BYTES;
 /// How long to wait for memory that others have, and how often to look.
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(30);
 const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
+/// How long devices may take to let go of memory when a client ends.
+const CLOSED: Nanos = Nanos::from_secs(2);
 
 /// By which way a request went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -258,8 +260,12 @@ impl Client {
 /// As for [`Client::connect`]; what `main` fails with.
 pub fn run<T: 'static>(options: Options, main: impl AsyncFnOnce(Client) -> Result<T> + 'static) -> Result<T> {
     let core = Core::new(CoreConfig::default())?;
-    core.clone().run(async move {
-        let client = Client::connect(&core, options).await?;
+    let of_core = core.clone();
+    let done = core.run(async move {
+        let client = Client::connect(&of_core, options).await?;
         main(client).await
-    })?
+    });
+    // What it opened is closed now, not with the program: an interface takes one AF_XDP program at a time.
+    core.shut_down(CLOSED);
+    done?
 }

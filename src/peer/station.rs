@@ -47,7 +47,9 @@ impl Station {
             let config = PacketsConfig { link: &link, address, udp_port: roce::UDP_PORT, cores: 1, copies: false };
             let packets = Packets::open(&region, &config)?.equip(core.ops(), 0, None, &mut env)?;
             packets.slabs.iter().for_each(|slab| core.adopt_slab(slab));
-            packets.queues.into_iter().for_each(|queue| drop(core.attach(queue)));
+            for queue in packets.queues {
+                core.attach(queue);
+            }
         }
         let slab = Slab::new(&region, region.undealt())?;
         core.adopt_slab(&slab);

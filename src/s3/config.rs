@@ -262,13 +262,19 @@ pub struct RdmaConfig {
     pub gid_index: Option<u32>,
     /// The address of the soft HCA; that of HTTP without it, where that is one.
     pub address: Option<IpAddr>,
-    /// The soft HCA's UDP port: any without it, of `soft:xdp` 4791. Clients with a NIC are met at 4791 only; a socket has it for the first core
-    /// alone.
+    /// The soft HCA's UDP port: any without it, of `soft:xdp` 4791. Clients with a NIC are met at 4791 only; a socket has it for the first
+    /// core alone.
     pub udp_port: u16,
     /// Requests in a send queue, at most.
     pub max_send_wr: u32,
     /// Receives in a receive queue, at most: requests of the native mode that a client may have under way.
     pub max_recv_wr: u32,
+    /// Entries of each core's completion queue. Without it as many as the core may have operations in flight.
+    pub cq_size: Option<u32>,
+    /// Pieces of memory in a work request, at most. Without it as many as the device takes, 16 at most.
+    pub max_sge: Option<u32>,
+    /// Whether the device has the store's memory. Without it what goes by RDMA is copied through memory of its own.
+    pub enable_zero_copy: bool,
 }
 
 impl Default for RdmaConfig {
@@ -284,6 +290,9 @@ impl Default for RdmaConfig {
             udp_port: 0,
             max_send_wr: 512,
             max_recv_wr: 256,
+            cq_size: None,
+            max_sge: None,
+            enable_zero_copy: true,
         }
     }
 }
@@ -402,6 +411,23 @@ impl Config {
         Ok(users)
     }
 
+    /// That what the queues of RDMA are bounded by goes together.
+    fn check_queues(&self) -> Result<()> {
+        let RdmaConfig { max_send_wr, max_recv_wr, cq_size, max_sge, .. } = self.rdma;
+        // A session has one receive more than requests, for the word that it ends.
+        let needed = max_send_wr.saturating_add(max_recv_wr).saturating_add(1);
+        if let Some(size) = cq_size.filter(|size| *size < needed) {
+            let what = format!("rdma.cq_size: {size} entries, and one session may need {needed}: max_send_wr, max_recv_wr and one");
+            return Err(
+                Error::new(ErrorKind::Usage, what).remedy(format!("{needed} at least, or smaller queues; no cq_size has room for all"))
+            );
+        }
+        if max_sge == Some(0) {
+            return Err(Error::new(ErrorKind::Usage, "rdma.max_sge: 0 pieces of memory").remedy("1 at least"));
+        }
+        Ok(())
+    }
+
     /// Finds what is wrong with it as a whole.
     ///
     /// # Errors
@@ -440,6 +466,7 @@ impl Config {
             );
         }
         self.https.files()?;
+        self.check_queues()?;
         for (name, seconds) in [("unready_seconds", self.http.unready_seconds), ("drain_seconds", self.http.drain_seconds)] {
             if seconds > DRAIN_MAX_S {
                 return wrong(format!("http.{name}: {seconds}"), &format!("{DRAIN_MAX_S} at most"));
@@ -608,6 +635,9 @@ mod tests {
             Https { listen: Listen(Some(([127, 0, 0, 1], 9443).into())), certificate: Some("a.pem".into()), key: Some("b.pem".into()) }
         }
         assert!(Config::default().check().is_ok());
+        let mut least = Config::default();
+        (least.rdma.cq_size, least.rdma.max_sge) = (Some(769), Some(1));
+        assert!(least.check().is_ok());
         let without_http = Config { http: Http { listen: Listen(None), ..Http::default() }, https: secure(), ..Config::default() };
         assert!(without_http.check().is_ok(), "the files are not read yet");
         for (name, change) in [
@@ -624,6 +654,9 @@ mod tests {
             ("https.listen", |config| (config.https, config.rdma.port) = (secure(), 9443)),
             ("no https.certificate", |config| config.https = Https { certificate: None, ..secure() }),
             ("no https.key", |config| config.https = Https { key: None, ..secure() }),
+            ("rdma.cq_size: 768", |config| config.rdma.cq_size = Some(768)),
+            ("rdma.max_sge", |config| config.rdma.max_sge = Some(0)),
+            ("interface eth7", |config| config.rdma.interface = Some("eth7".into())),
             ("auth.secret_key", |config| config.auth.access_key = Some("AKIA".into())),
             ("log_level", |config| config.log_level = LogLevel("loud".into())),
             ("access key", |config| config.auth = Auth { access_key: Some("K".into()), secret_key: Some(Hidden("a long secret".into())) }),

@@ -187,7 +187,7 @@ impl Front {
         let users = Rc::new(users_of(&self.users)?);
         let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
-        let rdma = self.rdma.as_ref().map(|devices| devices.on(&core, &store)).transpose()?.flatten();
+        let rdma = self.rdma.as_ref().map(|devices| devices.on(&core, &store, &counters)).transpose()?.flatten();
         let shared = Rc::new(Shared::new(service, domains, rdma.clone(), first_id));
         let connections = Connections::new(counters.clone());
         let most = http.connections / store.cores();

@@ -65,9 +65,24 @@ pub const SETTINGS: &[Setting] = &[
     setting!(rdma.ib_port, None, "the port of a device of the kernel"),
     setting!(rdma.gid_index, None, "the index of its address in its table"),
     setting!(rdma.address, None, "the soft HCA's address; that of HTTP without it"),
-    setting!(rdma.udp_port, None, "the soft HCA's UDP port; 0: any, of `soft:xdp` 4791. Of `soft:udp` with a port only the first core has RDMA"),
+    setting!(
+        rdma.udp_port,
+        None,
+        "the soft HCA's UDP port; 0: any, of `soft:xdp` 4791. Of `soft:udp` with a port only the first core has RDMA"
+    ),
     setting!(rdma.max_send_wr, None, "requests in a send queue at most"),
     setting!(rdma.max_recv_wr, None, "receives in a receive queue at most: requests a client may have under way"),
+    setting!(
+        rdma.cq_size,
+        None,
+        "entries of each core's completion queue: a session whose queues find no room is refused. Without it the core's own bound"
+    ),
+    setting!(
+        rdma.max_sge,
+        None,
+        "pieces of memory in a work request at most; without it what the device takes: soft 4, others up to 16. 1 will do"
+    ),
+    setting!(rdma.enable_zero_copy, None, "whether the device has the store's memory; if not, what goes by RDMA is copied once more"),
     setting!(metrics.listen, Some("--metrics"), "where `/metrics` and `/health` are told, to anyone; `none` for nowhere"),
     setting!(store.device, Some("DEVICE"), "file or device with the store; without it ./basin-data/store.img"),
     setting!(store.size, Some("--size"), "bytes of a file that is made"),

@@ -5,6 +5,8 @@
 #[allow(dead_code, reason = "tests/s3 does more with it")]
 mod server;
 
+mod bounds;
+
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -51,6 +53,8 @@ where
     core.attach(hca.queue());
     let ground = Ground { core: core.clone(), hca, slab, ledger: Ledger::new() };
     core.run(main(ground)).unwrap();
+    // As a program's end does: the server sees that its peer is gone.
+    core.shut_down(basin::base::Nanos::from_secs(2));
 }
 
 fn signer(user: &str) -> Signer {
@@ -240,12 +244,17 @@ fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
 
 /// How many answers a server has known.
 fn known(metrics: SocketAddr) -> u64 {
+    counted(metrics, "basin_s3_known_answers_total")
+}
+
+/// What a server has counted by this name.
+fn counted(metrics: SocketAddr, name: &str) -> u64 {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: basin\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    let line = page.lines().find_map(|line| line.strip_prefix("basin_s3_known_answers_total ")).unwrap();
-    line.parse().unwrap()
+    let number = page.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in\n{page}"));
+    number.trim().parse().unwrap()
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {

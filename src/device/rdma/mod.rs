@@ -189,6 +189,11 @@ pub struct HcaEnv {
     pub slab: Option<Slab>,
     /// The HCAs of other cores with the same address, for the `xdp` wire.
     pub strays: Option<Rc<Strays>>,
+    /// Completions that the core has room for: the requests and receives of all its queue pairs are no more than so many. Without it what
+    /// finds no room waits, and there is room for as many operations as the core may have in flight.
+    pub completions: Option<u32>,
+    /// Pieces of memory in one request at most, where fewer than the device takes are wanted: a NIC's queues are as wide as that.
+    pub pieces: Option<u32>,
     /// What only verbs devices are told.
     pub verbs: VerbsConfig,
 }
@@ -223,9 +228,35 @@ impl HcaEnv {
             vlan: None,
             slab: None,
             strays: None,
+            completions: None,
+            pieces: None,
             verbs: VerbsConfig::default(),
         }
     }
+
+    /// Pieces in one request on a device that takes so many.
+    fn pieces_of(&self, device: &str, most: u32) -> Result<u32> {
+        match self.pieces {
+            None => Ok(most),
+            Some(asked) if (1..=most).contains(&asked) => Ok(asked),
+            Some(asked) => {
+                let what = format!("{asked} pieces of memory in one request: the RDMA device {device} takes 1 to {most}");
+                Err(Error::new(ErrorKind::Usage, what).remedy(format!("ask for {most} at most: rdma.max_sge")))
+            }
+        }
+    }
+}
+
+/// Whether the completions of one more queue pair have room beside those of others.
+fn check_room<'a>(room: Option<u32>, others: impl Iterator<Item = &'a QpConfig>, one: &QpConfig) -> Result<()> {
+    let Some(room) = room else { return Ok(()) };
+    let of = |config: &QpConfig| config.send_depth + config.recv_depth;
+    let (taken, wanted) = (others.map(of).sum::<u32>(), of(one));
+    if taken.saturating_add(wanted) <= room {
+        return Ok(());
+    }
+    let what = format!("a queue pair with {wanted} requests: the completion queue has {room} entries, and {taken} are other queue pairs'");
+    Err(Error::new(ErrorKind::Unavailable, what).remedy("close some, use a smaller depth, or a larger completion queue: rdma.cq_size"))
 }
 
 /// How much longer than [`QpConfig::ack_timeout`] each try of a device waits that does not back off: with six retries of 67 ms it is
@@ -521,5 +552,61 @@ impl Hca {
     /// Frames dropped because they were damaged or malformed. A NIC counts its own.
     pub fn frames_dropped(&self) -> u64 {
         on!(&self.backend, hca => hca.borrow().frames_dropped())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::device::Status;
+    use crate::mem::{Gather, PageKind, RegionConfig};
+
+    fn open(completions: Option<u32>, pieces: Option<u32>) -> (Result<Hca>, Slab, Ops) {
+        let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(64 << 10) }).unwrap();
+        let (slab, ops) = (Slab::new(&region, region.chunks()).unwrap(), Ops::new(16));
+        let env = HcaEnv { completions, pieces, ..HcaEnv::new(ops.clone(), region, Rng::seeded(1)) };
+        (Hca::open(env, &RdmaName::SoftMemory), slab, ops)
+    }
+
+    #[test]
+    fn queue_pairs_together_fit_the_completion_queue() {
+        let hca = open(Some(100), None).0.unwrap();
+        let config = QpConfig { send_depth: 40, recv_depth: 20, ..QpConfig::default() };
+        let first = hca.create_qp(&config).unwrap();
+        let refused = hca.create_qp(&config).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert!(refused.to_string().contains("60 requests") && refused.to_string().contains("100 entries"), "{refused}");
+        let small = hca.create_qp(&QpConfig { send_depth: 20, ..config.clone() }).unwrap();
+        drop((first, small));
+        assert!(hca.create_qp(&config).is_ok(), "what is closed leaves its room");
+        assert!(open(None, None).0.unwrap().create_qp(&QpConfig { send_depth: 4096, ..config }).is_ok());
+    }
+
+    #[test]
+    fn a_request_has_no_more_pieces_than_were_asked_for() {
+        let (hca, slab, _ops) = open(None, Some(2));
+        let hca = hca.unwrap();
+        assert_eq!(hca.caps().max_sge, 2);
+        let qp = hca.create_qp(&QpConfig::default()).unwrap();
+        for (pieces, status) in [(2, WcStatus::LocalQpOperation), (3, WcStatus::LocalLength)] {
+            let mut gather = Gather::new();
+            for _ in 0..pieces {
+                let mut run = slab.run(1).unwrap();
+                run.set_len(1);
+                gather.push(run).unwrap();
+            }
+            let mut op = qp.submit_send(gather, None).unwrap();
+            let Poll::Ready(ended) = Pin::new(&mut op).poll(&mut Context::from_waker(Waker::noop())) else {
+                panic!("it is refused at once")
+            };
+            assert_eq!(ended.outcome.status, Status::Rdma(status), "{pieces}");
+        }
+        for (asked, most) in [(0, "1 to 4"), (17, "1 to 4")] {
+            let error = open(None, Some(asked)).0.err().unwrap();
+            assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(most), "{error}");
+        }
     }
 }

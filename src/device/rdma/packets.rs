@@ -1,9 +1,9 @@
-//! What `soft:xdp` stands on where RoCE is all that an interface is opened for: the interface, shared by the cores of a process, and its
-//! queues. Core `i` has queue `i`, which it sends by, and every further one whose number leaves the same rest: a NIC deals packets to all
-//! queues that are in use, and what comes in on one that nobody reads is lost.
+//! What `soft:xdp` stands on where RoCE is all that an interface is opened for: the interface, shared by the cores of a process, and
+//! its queues. Core `i` has queue `i`, which it sends by, and every further one whose number leaves the same rest: a NIC deals packets
+//! to all queues that are in use, and what comes in on one that nobody reads is lost.
 //!
-//! The memory is whoever's opens it: a region of its own, or a part of one. Received packets and frames to be sent have a slab each, so that
-//! neither waits for memory that payload has: a READ whose answer finds no chunk would keep its memory for ever.
+//! The memory is whoever's opens it: a region of its own, or a part of one. Received packets and frames to be sent have a slab each, so
+//! that neither waits for memory that payload has: a READ whose answer finds no chunk would keep its memory for ever.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use std::rc::Rc;
 use super::{HcaEnv, Strays};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result, limits};
+use crate::device::packet::{Interface, Link};
 #[cfg(feature = "xdp")]
 use crate::device::packet::{InterfaceConfig, ModeWish, Port, PortConfig, Splitter};
-use crate::device::packet::{Interface, Link};
 use crate::device::{Ops, Queue};
 use crate::mem::{Region, Slab};
 use crate::wire::roce;
@@ -28,6 +28,7 @@ const IN_HAND: u32 = 512;
 /// Entries of the TX and completion rings: frames on their way, and the two that are being built.
 const SENT: u32 = 2048;
 /// The same of queues that nothing is sent by.
+#[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has queues"))]
 const SENT_MIN: u32 = 64;
 /// Slabs are so many chunks long, or a multiple: whole runs of the largest size, so that those of the slab behind begin where runs do.
 const WHOLE: u32 = limits::IO_MAX_BYTES / limits::CHUNK_SIZES[0];
@@ -88,7 +89,8 @@ impl Packets {
         Ok(Packets { interface, udp_port, address, cores })
     }
 
-    /// Opens the queues of core `number`, and tells the HCA's environment of them. With several cores `strays` are the packets of others that come here.
+    /// Opens the queues of core `number`, and tells the HCA's environment of them. With several cores `strays` are the packets of others
+    /// that come here.
     ///
     /// # Errors
     /// A queue is taken, or the region has not [`Packets::chunks`] left.
@@ -104,6 +106,7 @@ impl Packets {
 /// What each core has.
 struct Share {
     /// Entries of the rings of each of its queues to receive into.
+    #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP has rings"))]
     ring: u32,
     /// Chunks: those in its rings, those in its hands, and with other cores as many again, on their way to the one that has the queue pair.
     received: u32,

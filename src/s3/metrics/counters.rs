@@ -156,6 +156,10 @@ pub struct Counters {
     pub copied: Counter,
     /// Bytes that TLS passed over, each time that it did.
     pub tls_copied: Counter,
+    /// Bytes that RDMA devices in software copied.
+    pub rdma_copied: Counter,
+    /// Bytes that were copied between memory of RDMA's own and the store's.
+    pub bounced: Counter,
 }
 
 impl Default for Counters {
@@ -176,6 +180,8 @@ impl Default for Counters {
             known: Counter::default(),
             copied: Counter::default(),
             tls_copied: Counter::default(),
+            rdma_copied: Counter::default(),
+            bounced: Counter::default(),
         }
     }
 }

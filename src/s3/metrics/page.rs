@@ -81,7 +81,8 @@ families! {
     CACHED_ITEMS Gauge "basin_cache_items" "Items that are in the cache.";
     CACHED_BYTES Gauge "basin_cache_bytes" "Bytes of memory that they take.";
     COPIED Counter "basin_copied_bytes_total"
-        "Payload copied by CPU in user space: front, between sockets and chunks; tls, each pass over it; store, before writes.";
+        "Payload copied by CPU in user space: front, between sockets and chunks; tls, each pass over it; store, before writes; \
+        rdma, by a soft device; bounce, with rdma.enable_zero_copy off.";
     CHUNKS Gauge "basin_chunks" "Chunks of memory, by core, what they are for, and who owns them.";
     CHUNK_BYTES Gauge "basin_chunk_bytes" "Bytes of a chunk.";
     REGION Gauge "basin_region_bytes" "Bytes of the memory region, by the pages it got.";
@@ -129,7 +130,10 @@ impl Sources {
         self.of_connections(&mut page, connections_max);
         of_store(&mut page, store, &samples);
         let (front, tls) = (self.sum(|counters| &counters.copied), self.sum(|counters| &counters.tls_copied));
-        page.each(&COPIED, "cause", [("front", front), ("tls", tls), ("store", sum(&samples, |sample| sample.copied))]);
+        let (rdma, bounce) = (self.sum(|counters| &counters.rdma_copied), self.sum(|counters| &counters.bounced));
+        let store_copied = sum(&samples, |sample| sample.copied);
+        let causes = [("front", front), ("tls", tls), ("store", store_copied), ("rdma", rdma), ("bounce", bounce)];
+        page.each(&COPIED, "cause", causes);
         of_cores(&mut page, store, &samples);
         Ok(page.into_text())
     }

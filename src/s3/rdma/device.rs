@@ -1,17 +1,19 @@
 //! The RDMA devices of a server: what is opened once for all cores, and each core's own.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::session::{Rdma, Wants};
+use super::bounce::Bounce;
+use super::session::{Copied, Rdma, Wants};
 use super::strays::{Ways, ways};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result, Rng};
 use crate::device::packet::Link;
 use crate::device::rdma::{Hca, HcaEnv, Packets, PacketsConfig, RdmaName, VerbsConfig};
-use crate::mem::{PageKind, Region, RegionConfig};
+use crate::mem::{Ledger, PageKind, Region, RegionConfig};
 use crate::reactor::Core;
 use crate::s3::config::RdmaConfig;
+use crate::s3::metrics::counters::Counters;
 use crate::store::open::Store;
 
 /// What all cores open their devices with.
@@ -34,13 +36,13 @@ impl Devices {
     /// that AF_XDP needs.
     pub fn open(config: &RdmaConfig, own: IpAddr, cores: usize) -> Result<Devices> {
         let name = config.device()?;
-        let own = Some(own).filter(|ip| !ip.is_unspecified());
-        let mut devices =
-            Devices { config: config.clone(), name: name.clone(), address: config.address.or(own), packets: None, ways: Vec::new() };
-        if name == RdmaName::SoftXdp {
-            let link = link_of(config, own)?;
-            // Where S3 is served may be elsewhere: at loopback, say, with a proxy in front.
-            let address = link.choose_address(config.address, own)?;
+        let address = config.address.or(Some(own).filter(|ip| !ip.is_unspecified()));
+        let mut devices = Devices { config: config.clone(), name, address, packets: None, ways: Vec::new() };
+        if devices.name == RdmaName::SoftXdp {
+            let link = link_of(config, address)?;
+            // S3 may be served elsewhere, at loopback with a proxy in front, say; or everywhere, in one family of addresses.
+            let is_here = address.is_some_and(|address| link.addresses.iter().any(|&(one, _)| one == address));
+            let address = link.choose_address(config.address.or(address.filter(|_| is_here)), Some(own))?;
             devices.packets = Some(open_packets(config, &link, address, cores)?);
             if cores > 1 {
                 devices.ways = ways(cores).into_iter().map(|ways| Mutex::new(Some(ways))).collect();
@@ -53,39 +55,47 @@ impl Devices {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn on(&self, core: &Core, store: &Store) -> Result<Option<Rdma>> {
+    pub fn on(&self, core: &Core, store: &Store, counters: &Arc<Counters>) -> Result<Option<Rdma>> {
         let of = &self.config;
         // A UDP port has one socket; the queues of an interface share theirs.
         if of.udp_port != 0 && store.core() > 0 && self.packets.is_none() {
             return Ok(None);
         }
+        let bounced = Ledger::new();
+        let bounce = if of.enable_zero_copy { None } else { Some(Bounce::new(core, store.slab(), &bounced)?) };
+        let memory = bounce.as_ref().map_or(store.slab(), Bounce::slab);
         let mut env = HcaEnv {
             address: self.address,
             udp_port: of.udp_port,
+            completions: of.cq_size,
+            pieces: of.max_sge,
             verbs: VerbsConfig { gid_index: of.gid_index, ..VerbsConfig::default() },
-            ..HcaEnv::new(core.ops().clone(), store.slab().region().clone(), Rng::from_kernel())
+            ..HcaEnv::new(core.ops().clone(), memory.region().clone(), Rng::from_kernel())
         };
         if let Some(packets) = &self.packets {
             let ways = self.ways.get(store.core()).and_then(|ways| ways.lock().unwrap_or_else(PoisonError::into_inner).take());
             let strays = ways.map(|ways| ways.open(core));
             let own = packets.equip(core.ops(), store.core(), strays, &mut env)?;
             own.slabs.iter().for_each(|slab| core.adopt_slab(slab));
-            own.queues.into_iter().for_each(|queue| drop(core.attach(queue)));
+            for queue in own.queues {
+                core.attach(queue);
+            }
             tracing::info!(core = store.core(), mode = own.mode, "RDMA by AF_XDP");
         }
         let hca = Hca::open(env, &self.name)?;
-        let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr };
+        let copied = Copied { by_device: Ledger::new(), bounced, counters: counters.clone() };
+        let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr, bounce, copied };
         Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), store.cores()), wants)))
     }
 }
 
 /// The interface of `soft:xdp`: the one that is named, or the one with the address that is.
-fn link_of(config: &RdmaConfig, own: Option<IpAddr>) -> Result<Link> {
+fn link_of(config: &RdmaConfig, address: Option<IpAddr>) -> Result<Link> {
     const REMEDY: &str = "name the network interface: rdma.interface, BASIN_RDMA_INTERFACE, --rdma-interface IFNAME";
     if let Some(name) = &config.interface {
         return Link::find(name);
     }
-    let Some(address) = config.address.or(own) else {
+    let Some(address) = address else {
         let what = "rdma.device_name soft:xdp: neither rdma.interface nor an address says which interface";
         return Err(Error::new(ErrorKind::Usage, what).remedy(REMEDY));
     };
@@ -102,5 +112,5 @@ fn open_packets(config: &RdmaConfig, link: &Link, address: IpAddr, cores: usize)
     let bytes = u64::from(Packets::chunks(cores, link.rx_queues)) * u64::from(chunk_bytes);
     // The huge pages that are reserved are the store's, to the last one.
     let region = Region::map(&RegionConfig { chunk_bytes, pages: vec![PageKind::Plain], ..RegionConfig::new(bytes) })?;
-    Packets::open(&region, &PacketsConfig { link, address, udp_port: config.udp_port, cores, copies: false })
+    Packets::open(&region, &PacketsConfig { link, address, udp_port: config.udp_port, cores, copies: !config.enable_zero_copy })
 }

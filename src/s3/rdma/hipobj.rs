@@ -226,7 +226,7 @@ fn inner_request(method: &str, target: &str, fields: &str, arrival: Arrival) -> 
 
 /// The version of an object that is to be got, which must have all that is asked for.
 async fn find(rdma: &Rdma, service: &Service, inner: &Request, access_key: &str, size: u64) -> Result<Box<Get>, Bare> {
-    let mut body = Body::apart(service.hasher(), rdma.slab(), None);
+    let mut body = Body::apart(service.hasher(), rdma.home(), None);
     let answer = Box::pin(service.answer(inner, Sender::Session(access_key), &mut body)).await;
     match answer.content {
         Content::Object(get) if get.range.end - get.range.start == size => Ok(get),
@@ -280,7 +280,10 @@ async fn ready(rdma: &Rdma, transfers: &Transfers, service: &Service, request: &
             push.telling(cookie).get(&mut get).await.map(|_| None).map_err(|error| Bare(status_of(&error)))
         }
         What::Put(window, inner) => match receive(rdma, &used, window, cookie).await {
-            Ok(run) => put(rdma, service, &inner, &access_key, run).await.map(Some),
+            Ok(run) => match used.session().home(run).await {
+                Ok(run) => put(rdma, service, &inner, &access_key, run).await.map(Some),
+                Err(_) => Err(Bare(503)),
+            },
             Err(status) => Err(status),
         },
     };
@@ -318,7 +321,7 @@ async fn receive(rdma: &Rdma, used: &Use, window: Window, cookie: u32) -> Result
 /// Stores what was put, and gives its entity tag.
 async fn put(rdma: &Rdma, service: &Service, inner: &Request, access_key: &str, run: Run) -> Result<String, Bare> {
     let bytes = u64::from(run.len());
-    let mut body = Body::apart(service.hasher(), rdma.slab(), Some((Elsewhere::Here(Some(run)), bytes, None)));
+    let mut body = Body::apart(service.hasher(), rdma.home(), Some((Elsewhere::Here(Some(run)), bytes, None)));
     let answer = Box::pin(service.answer(inner, Sender::Session(access_key), &mut body)).await;
     if answer.status != 200 {
         return Err(Bare(if answer.status >= 400 { answer.status } else { 500 }));

@@ -5,6 +5,7 @@
 //! | [`device`] | the RDMA devices of the cores |
 //! | [`strays`] | packets that come in on another core's queue |
 //! | [`session`] | queue pairs that clients have connected |
+//! | [`bounce`] | memory of its own for what is moved, where the store's is not to be the device's |
 //! | [`connect`] | how they do, by a request of HTTP |
 //! | [`hipobj`] | one object by a queue pair of its own |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
@@ -15,6 +16,7 @@
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
 //! otherwise, since its clients WRITE what they put: a window for one object and one queue pair.
 
+mod bounce;
 pub mod connect;
 pub mod device;
 pub mod hipobj;

@@ -170,6 +170,7 @@ impl Native {
             let Poll::Ready(sent) = Pin::new(sent).poll(context) else { return };
             self.sent.pop_front();
             front.service.counters().under_way.sub(1);
+            self.rdma.tell_copies();
             if let Err(failed) = sent.into_result() {
                 tracing::debug!("an answer over RDMA: {}", failed.outcome.status);
                 self.session.qp.force_error();
@@ -212,7 +213,8 @@ impl Native {
         }
         let body = match &pieces[..] {
             [piece] if asked.window.bytes == 0 => frame::Body::Inline(piece.as_slice()),
-            [_, ..] if bytes <= asked.window.bytes => frame::Body::Granted,
+            // What the device cannot reach is copied, for which there may have to be waited.
+            [_, ..] if bytes <= asked.window.bytes && self.session.bounce.is_none() => frame::Body::Granted,
             _ => return None,
         };
         let id = front.take_id();
@@ -373,7 +375,7 @@ impl Exchange {
             frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked.window))),
         };
         let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
-        let mut body = Body::apart(service.hasher(), slab, from);
+        let mut body = Body::apart(service.hasher(), self.rdma.home(), from);
         // As the bucket is now: what is found while it changes is not kept.
         let candidate = service.users().by_access_key(self.session.signer());
         let candidate = candidate.and_then(|user| Candidate::new(service, user, &request, asked));

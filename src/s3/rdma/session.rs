@@ -4,12 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
+use super::bounce::Bounce;
 use super::known::Known;
 use crate::base::{Nanos, Result};
 use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint};
-use crate::mem::Slab;
+use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
+use crate::s3::error::S3Error;
+use crate::s3::metrics::counters::Counters;
 use crate::wire::s3::token::SessionId;
 
 /// Sessions of a core at once.
@@ -22,13 +26,26 @@ const LOOK: Nanos = Nanos::from_secs(15);
 pub const LIFE_SECONDS: u64 = 3600;
 const LIFE: Nanos = Nanos::from_secs(LIFE_SECONDS);
 
-/// How large queue pairs may be.
-#[derive(Clone, Copy, Debug)]
+/// How queue pairs are made.
 pub struct Wants {
     /// Requests in a send queue, at most.
     pub send: u32,
     /// Receives in a receive queue, at most.
     pub recv: u32,
+    /// Memory that is the device's alone, where it has not the store's.
+    pub bounce: Option<Bounce>,
+    /// Counts what is copied.
+    pub copied: Copied,
+}
+
+/// What the processor copies between packets and the store's memory.
+pub struct Copied {
+    /// By a device in software.
+    pub by_device: Ledger,
+    /// Between the device's memory and the store's, where they are not one.
+    pub bounced: Ledger,
+    /// Where both are told.
+    pub counters: Arc<Counters>,
 }
 
 /// RDMA on a core: its device, and the sessions. Clones are the same.
@@ -40,7 +57,10 @@ pub struct Rdma {
 struct Inner {
     core: Core,
     hca: Hca,
-    slab: Slab,
+    /// What the store takes and gives.
+    home: Slab,
+    bounce: Option<Bounce>,
+    copied: Copied,
     /// Which of the server's cores this is, and how many it has.
     place: (usize, usize),
     /// Requests in a send and in a receive queue, at most.
@@ -57,6 +77,8 @@ pub struct Session {
     pub qp: Qp,
     /// The access key of who connected it; nobody's if that was not signed.
     pub access_key: Option<String>,
+    /// The way between the device's memory and the store's, where they are not one.
+    pub bounce: Option<Bounce>,
     /// When it ends.
     pub ends: Nanos,
     used: Cell<Nanos>,
@@ -77,6 +99,28 @@ impl Session {
     /// Without one: such sessions are connected by signed requests alone.
     pub fn signer(&self) -> &str {
         self.access_key.as_deref().expect("the connect of a native session is signed")
+    }
+
+    /// What came by RDMA, as a run that the store takes.
+    ///
+    /// # Errors
+    /// `SlowDown`: no memory for it.
+    pub async fn home(&self, run: Run) -> Result<Run, S3Error> {
+        match &self.bounce {
+            Some(bounce) => bounce.home(run).await,
+            None => Ok(run),
+        }
+    }
+
+    /// What goes by RDMA, as a piece that the device reaches.
+    ///
+    /// # Errors
+    /// The piece: there is no memory for it now.
+    pub fn out(&self, piece: Shared) -> Result<Shared, Shared> {
+        match &self.bounce {
+            Some(bounce) => bounce.out(piece),
+            None => Ok(piece),
+        }
     }
 
     /// It was used, at this time.
@@ -102,6 +146,7 @@ impl Drop for Use {
     fn drop(&mut self) {
         self.session.busy.update(|busy| busy - 1);
         self.session.used.set(self.rdma.inner.core.now());
+        self.rdma.tell_copies();
     }
 }
 
@@ -112,8 +157,9 @@ impl Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
         let depths = (wants.send.clamp(1, most), wants.recv.clamp(1, most - 1));
-        let (core, slab, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
-        let inner = Inner { core, hca, slab, place, depths, sessions, known };
+        let (core, home, sessions, known) = (core.clone(), slab.clone(), RefCell::default(), Known::default());
+        let Wants { bounce, copied, .. } = wants;
+        let inner = Inner { core, hca, home, bounce, copied, place, depths, sessions, known };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -127,9 +173,21 @@ impl Rdma {
         &self.inner.hca
     }
 
-    /// Memory for what is moved.
+    /// Memory that the device has: for messages, and for what is moved.
     pub fn slab(&self) -> &Slab {
-        &self.inner.slab
+        self.inner.bounce.as_ref().map_or(&self.inner.home, Bounce::slab)
+    }
+
+    /// Memory that the store takes and gives. It is the same, unless the device is not to have it.
+    pub fn home(&self) -> &Slab {
+        &self.inner.home
+    }
+
+    /// Tells what was copied so far.
+    pub fn tell_copies(&self) {
+        let Copied { by_device, bounced, counters } = &self.inner.copied;
+        counters.rdma_copied.set(by_device.copied_bytes());
+        counters.bounced.set(bounced.copied_bytes());
     }
 
     /// Answers that are known.
@@ -164,7 +222,12 @@ impl Rdma {
     pub fn queue_pair(&self, requests: u32) -> Result<Qp> {
         // Each has a few pieces under way, and then its answer.
         let send_depth = (requests * (super::transfer::AHEAD as u32 + 1)).min(self.inner.depths.0);
-        self.inner.hca.create_qp(&QpConfig { send_depth, recv_depth: requests + 1, ..QpConfig::default() })
+        self.inner.hca.create_qp(&QpConfig {
+            send_depth,
+            recv_depth: requests + 1,
+            ledger: self.inner.copied.by_device.clone(),
+            ..QpConfig::default()
+        })
     }
 
     /// Connects a queue pair, and keeps it as a session.
@@ -178,7 +241,8 @@ impl Rdma {
             SessionId(u128::from(rng.u64()) << 64 | u128::from(rng.u64()))
         };
         let now = self.inner.core.now();
-        let session = Rc::new(Session { id, qp, access_key, ends: now.saturating_add(LIFE), used: Cell::new(now), busy: Cell::new(0) });
+        let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(LIFE));
+        let session = Rc::new(Session { id, qp, access_key, bounce, ends, used: Cell::new(now), busy: Cell::new(0) });
         self.inner.sessions.borrow_mut().insert(id, session.clone());
         Ok(session)
     }
@@ -214,6 +278,7 @@ impl Rdma {
     pub async fn expire(self) {
         loop {
             self.inner.core.sleep(LOOK).await;
+            self.tell_copies();
             let now = self.inner.core.now();
             let is_over = |session: &Session| {
                 session.busy.get() == 0 && (session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now)

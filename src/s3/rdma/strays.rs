@@ -83,7 +83,8 @@ impl Ways {
     pub fn open(self, core: &Core) -> Rc<Strays> {
         let (number, ways) = (self.core, Rc::new(self));
         let outward = ways.clone();
-        let strays = Strays::new(number, move |to, packet| outward.send(to, packet.into_iter().map(|buf| Run::from(buf).detach()).collect()));
+        let strays =
+            Strays::new(number, move |to, packet| outward.send(to, packet.into_iter().map(|buf| Run::from(buf).detach()).collect()));
         let (inward, at) = (strays.clone(), core.clone());
         core.spawn(async move { ways.receive(&at, &inward).await });
         strays

@@ -120,13 +120,14 @@ impl Pull {
                 continue;
             };
             let session = self.used.session();
-            return match self.core.timeout(PATIENCE, reading).await {
-                Ok(completed) => completed.into_result().map(Some).map_err(|_| failed(session)),
+            let read = match self.core.timeout(PATIENCE, reading).await {
+                Ok(completed) => completed.into_result().map_err(|_| failed(session))?,
                 Err(_) => {
                     session.qp.force_error();
-                    Err(failed(session))
+                    return Err(failed(session));
                 }
             };
+            return session.home(read).await.map(Some);
         }
     }
 
@@ -210,7 +211,7 @@ impl<'a> Push<'a> {
         }
         let remote = Remote { address: self.left.address, rkey: self.left.rkey, len: bytes };
         let immediate = self.immediate.filter(|_| u64::from(bytes) == self.left.bytes);
-        let mut piece = piece;
+        let mut piece = self.reachable(piece).await?;
         let op = loop {
             match self.writes.session.qp.submit_write(piece, remote, immediate) {
                 Ok(op) => break op,
@@ -229,6 +230,24 @@ impl<'a> Push<'a> {
         self.left.address = self.left.address.wrapping_add(u64::from(bytes));
         self.left.bytes -= u64::from(bytes);
         Ok(())
+    }
+
+    /// A piece that the device reaches. Who waits for memory lets go of what he has first: others wait for that.
+    async fn reachable(&mut self, mut piece: Shared) -> Result<Shared, S3Error> {
+        let until = self.writes.core.now().saturating_add(MEMORY_PATIENCE);
+        loop {
+            piece = match self.writes.session.out(piece) {
+                Ok(piece) => return Ok(piece),
+                Err(piece) => piece,
+            };
+            if !self.writes.writing.is_empty() {
+                self.writes.reap().await?;
+            } else if self.writes.core.now() >= until {
+                return Err(Code::SlowDown.into());
+            } else {
+                self.writes.core.sleep(MEMORY_LOOK).await;
+            }
+        }
     }
 
     /// Brings all of a get. When this returns nothing is under way.

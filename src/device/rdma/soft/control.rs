@@ -10,11 +10,13 @@ use super::wire::udp::Udp;
 use super::wire::{Carrier, Datagrams, Links, Peer, Tag, Wires};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
-use crate::device::{Ops, WcStatus};
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RawConfig, RdmaName, Transport, endpoint, slots};
+use crate::device::rdma::{
+    Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RawConfig, RdmaName, Transport, check_room, endpoint, slots,
+};
 use crate::device::sim::network::Port;
+use crate::device::{Ops, WcStatus};
 use crate::mem::{Region, Run};
 use crate::proto::rc::{self, Mtu};
 use crate::proto::ud;
@@ -35,7 +37,8 @@ impl Soft {
     /// The wires the name asks for.
     pub fn open(mut env: HcaEnv, name: &RdmaName) -> Result<Soft> {
         let tag = new_tag(&mut env.rng);
-        let strays = env.strays.clone();
+        let (strays, completions) = (env.strays.clone(), env.completions);
+        let pieces = env.pieces_of(&name.to_string(), rc::SGES_MAX as u32)?;
         let (links, datagrams) = match name {
             RdmaName::SoftMemory => (Some(Links::in_process(tag)?), None),
             RdmaName::SoftShm => (Some(Links::between_processes(tag)?), None),
@@ -48,7 +51,8 @@ impl Soft {
             RdmaName::Verbs(name) => unreachable!("{name} is no wire of the soft HCA"),
         };
         let mut soft = Soft::over(env.ops, env.region, env.rng, tag, Wires::new(links, datagrams)?)?;
-        soft.strays = strays;
+        (soft.strays, soft.completions) = (strays, completions);
+        Rc::make_mut(&mut soft.caps).max_sge = pieces;
         Ok(soft)
     }
 
@@ -100,6 +104,7 @@ impl Soft {
             let error = Error::new(ErrorKind::Unavailable, format!("a new queue pair: the interface of {} is gone", self.caps.name));
             return Err(error.remedy("open the device again once it is back"));
         }
+        check_room(self.completions, self.slots.iter().flatten().map(|slot| &slot.config), config)?;
         let qpn = loop {
             let number = match &self.strays {
                 None => FIRST_QPN + self.rng.below(u64::from(LAST_QPN - FIRST_QPN) + 1) as u32,

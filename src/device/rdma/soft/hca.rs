@@ -73,6 +73,8 @@ pub struct Soft {
     /// Shared receive queues, by number in this table.
     pub(super) shared: Vec<Option<Shared>>,
     pub(super) caps: Rc<Caps>,
+    /// Completions there is room for, where that is bounded.
+    pub(super) completions: Option<u32>,
     pub(super) strays: Option<Rc<Strays>>,
     pub(in crate::device::rdma) management: Management,
     /// Counts what is copied of management datagrams, which is nobody's payload.
@@ -108,6 +110,7 @@ impl Soft {
             by_qpn: KeyMap::default(),
             shared: Vec::new(),
             caps: Rc::new(caps),
+            completions: None,
             strays: None,
             listed: VecDeque::with_capacity(QPS_MAX),
             next_deadline: Nanos::MAX,
@@ -196,12 +199,15 @@ impl Soft {
     /// The memory of an operation, if it is the region's and in few enough pieces.
     #[inline]
     pub(super) fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
-        let mut sges = Sges::new();
+        let (mut sges, most) = (Sges::new(), self.caps.max_sge as usize);
         let (base, bytes) = (self.region.base() as u64, self.region.bytes());
         self.ops.try_pieces(id, |addr, len| {
             let inside = addr.checked_sub(base).is_some_and(|offset| offset + u64::from(len) <= bytes);
             if !inside {
                 return Err(WcStatus::LocalProtection);
+            }
+            if sges.len() == most {
+                return Err(WcStatus::LocalLength);
             }
             sges.try_push(Sge { addr, len }).map_err(|_| WcStatus::LocalLength)
         })?;

@@ -18,7 +18,7 @@ use super::ways::Headers;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Psn, Result};
 use crate::device::rdma::joint::join;
-use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, Transport, slots};
+use crate::device::rdma::{Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, Transport, check_room, slots};
 use crate::device::{OpId, WcStatus};
 
 /// Windows' requests the completion queue has room for beside the operations.
@@ -41,8 +41,15 @@ impl Verbs {
             false => Memory::register(&pd, &env.region, most, Rights::local(has_windows))?,
             true => Memory::register_dma_bufs(&pd, &env.region, most, Rights::local(has_windows), &device.name)?,
         };
-        // An entry for each operation in flight and each window's request; a device with fewer makes submissions wait.
-        let room = (env.ops.capacity() as u32 + WINDOW_ROOM).min(device.attr.max_cqe as u32);
+        let max_sge = env.pieces_of(&device.name, (device.attr.max_sge as u32).min(PIECES_MAX as u32))?;
+        // An entry for each operation in flight, or as many as were asked for, and for each window's request; a device with fewer makes
+        // submissions wait.
+        let most = device.attr.max_cqe as u32;
+        if let Some(asked) = env.completions.filter(|asked| *asked > most) {
+            let what = format!("a completion queue of {asked} entries: the RDMA device {} takes {most}", device.name);
+            return Err(Error::new(ErrorKind::Usage, what).remedy(format!("ask for {most} at most: rdma.cq_size")));
+        }
+        let room = env.completions.unwrap_or(env.ops.capacity() as u32).saturating_add(WINDOW_ROOM).min(most);
         let cq = Cq::new(&device.context, room)?;
         let joint = join([cq.borrow().fd(), device.context.async_fd()])?;
         ffi::unblock(cq.borrow().fd())?;
@@ -65,7 +72,7 @@ impl Verbs {
             name: format!("verbs:{}", device.name),
             wire: wire.to_owned(),
             path_mtu_max: device.mtu(),
-            max_sge: (device.attr.max_sge as u32).min(PIECES_MAX as u32),
+            max_sge,
             max_qps: device.attr.max_qp as u32,
             max_depth: max_send_depth,
             max_message_bytes: device.port_attr.max_msg_sz,
@@ -76,7 +83,11 @@ impl Verbs {
         };
         let depths = (max_send_depth, device.attr.max_qp_wr as u32);
         let grants = Grants::new(has_windows, device.attr.vendor_id == RXE);
-        Ok(Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, operations, joint, env.interface, memory, cq, pd, device))
+        let completions = env.completions;
+        let mut verbs =
+            Verbs::assemble(env.ops, env.rng, caps, depths, room, grants, operations, joint, env.interface, memory, cq, pd, device);
+        verbs.completions = completions;
+        Ok(verbs)
     }
 
     /// Makes a queue pair, in state Init: receives may be posted. Returns its place in the table.
@@ -101,6 +112,7 @@ impl Verbs {
                 return Err(Error::new(ErrorKind::Usage, what).remedy("use a smaller --depth"));
             }
         }
+        check_room(self.completions, self.slots.iter().flatten().map(|slot| &slot.config), config)?;
         let is_for_datagrams = config.transport == Transport::Ud;
         if is_for_datagrams && self.headers.is_none() {
             self.headers = Some(Headers::new(&self.pd)?);

@@ -54,6 +54,8 @@ pub struct Verbs {
     pub(super) listed: VecDeque<u32>,
     /// Requests the completion queue has room for.
     pub(super) room: u32,
+    /// Its entries, where all queue pairs together are to fit them.
+    pub(super) completions: Option<u32>,
     /// Queue pairs to destroy after the completions at hand are taken.
     pub(super) doomed: Vec<u32>,
     pub(super) events: VecDeque<HcaEvent>,
@@ -113,6 +115,7 @@ impl Verbs {
             headers: None,
             listed: VecDeque::new(),
             room,
+            completions: None,
             doomed: Vec::new(),
             events: VecDeque::new(),
             next_look: Nanos::ZERO,

@@ -70,6 +70,7 @@ pub enum Change {
 
 /// What happened to the interface below datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "only AF_XDP is told"))]
 pub enum Carrier {
     /// It was set down: nothing goes until it is up again.
     Down,

@@ -1,10 +1,10 @@
 //! RoCEv2 through AF_XDP, in the same region: whole Ethernet frames, built in chunks and received in chunks.
 //!
 //! The interface and its queues belong to the core; this wire reads RoCE's packets through an [`Inlet`] of each, and sends through the
-//! port behind the first. A frame is built in one chunk, or in consecutive ones where packets are longer: headers, and the payload copied in
-//! with its ICRC on the way. (A payload sent from where it lies would still be read in full for the ICRC, and could change between
-//! that and the NIC's own reading.) Its chunks come back to their slab when the kernel has sent them. What arrives in several chunks
-//! is judged and placed where it lies.
+//! port behind the first. A frame is built in one chunk, or in consecutive ones where packets are longer: headers, and the payload
+//! copied in with its ICRC on the way. (A payload sent from where it lies would still be read in full for the ICRC, and could
+//! change between that and the NIC's own reading.) Its chunks come back to their slab when the kernel has sent them. What arrives
+//! in several chunks is judged and placed where it lies.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -37,6 +37,8 @@ const SOURCE_PORTS: u16 = 0xc000;
 pub struct Xdp {
     /// What is sent goes by the first.
     sources: Vec<Source>,
+    /// The one that is looked at first.
+    turn: usize,
     slab: Slab,
     address: SocketAddr,
     traffic_class: u8,
@@ -66,8 +68,8 @@ struct Source {
 }
 
 impl Xdp {
-    /// Over `inlets`, of which there is one at least, as `address`. Sends from chunks of `slab`, which must be of the interface's region. With strays in `env`, packets
-    /// for queue pairs of other cores go there.
+    /// Over `inlets`, of which there is one at least, as `address`. Sends from chunks of `slab`, which must be of the interface's
+    /// region. With strays in `env`, packets for queue pairs of other cores go there.
     pub fn open(inlets: Vec<Inlet>, slab: Slab, address: SocketAddr, env: &HcaEnv) -> Result<Xdp> {
         let inlet = inlets.first().expect("there is one at least");
         let (traffic_class, strays) = (env.traffic_class, env.strays.clone());
@@ -99,6 +101,7 @@ impl Xdp {
         let sources = inlets.into_iter().map(|inlet| Source { inlet, received: Vec::with_capacity(BATCH) }).collect();
         Ok(Xdp {
             sources,
+            turn: 0,
             slab,
             address,
             traffic_class,
@@ -208,7 +211,10 @@ impl Xdp {
             judge(&mut self.dropped, self.address, self.vlan, &packet, each);
             taken += 1;
         }
-        for at in 0..self.sources.len() {
+        // Another one is first the next time, so that none waits behind a busy one.
+        let (first, count) = (self.turn, self.sources.len());
+        self.turn = if first + 1 < count { first + 1 } else { 0 };
+        for at in (first..count).chain(0..first) {
             self.fetch(at, most.saturating_sub(taken).saturating_sub(self.sources[at].received.len()));
             let (received, strays) = (&mut self.sources[at].received, &self.strays);
             let whole = received.iter().rposition(|fragment| !fragment.more).map_or(0, |last| last + 1);
