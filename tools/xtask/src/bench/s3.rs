@@ -257,11 +257,7 @@ impl Server {
         Server::start_if(command, address, &listens)
     }
 
-    fn start_if(
-        command: &mut dyn FnMut(SocketAddr) -> Command,
-        address: SocketAddr,
-        listens: &dyn Fn() -> bool,
-    ) -> Result<Server, String> {
+    fn start_if(command: &mut dyn FnMut(SocketAddr) -> Command, address: SocketAddr, listens: &dyn Fn() -> bool) -> Result<Server, String> {
         let mut command = command(address);
         let mut group = Group::spawn(command.stdout(Stdio::null()))?;
         let begun = Instant::now();

@@ -48,7 +48,8 @@ const fn way(name: &'static str, rdma: Option<&'static str>, by_token: bool, end
 
 const NATIVE_BUSY: Way = way("native, soft:shm, both ends busy", Some("soft"), false, Ends::Busy);
 const NATIVE_UDP: Way = way("native, soft:udp, both ends busy", Some("soft:udp"), false, Ends::Busy);
-const NATIVE_UDP_VETH: Way = Way { on_veth: true, ..way("native, soft:udp on a veth, both ends busy", Some("soft:udp"), false, Ends::Busy) };
+const NATIVE_UDP_VETH: Way =
+    Way { on_veth: true, ..way("native, soft:udp on a veth, both ends busy", Some("soft:udp"), false, Ends::Busy) };
 const NATIVE_XDP: Way = Way { on_veth: true, ..way("native, soft:xdp on a veth, both ends busy", Some("soft:xdp"), false, Ends::Busy) };
 const NATIVE: Way = way("native, soft:shm", Some("soft"), false, Ends::Adaptive);
 const TOKEN: Way = way("tokens, soft:shm", Some("soft"), true, Ends::Adaptive);
@@ -158,15 +159,14 @@ fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, veth: Option<&Nam
         command.env("BASIN_AUTH_ACCESS_KEY", ACCESS_KEY).env("BASIN_AUTH_SECRET_KEY", SECRET_KEY);
         command
     };
-    let (server, client) = match veth {
+    let (server, mut client) = match veth {
         Some(namespaces) => {
-            let address = format!("{}:{PORT}", Namespaces::SERVER_IP).parse().map_err(|error| format!("{error}"))?;
+            let address: SocketAddr = format!("{}:{PORT}", Namespaces::SERVER_IP).parse().expect("an address and a port");
             let look = || inside(&namespaces.client, is_there(address));
             (Server::start_seen(&mut server, address, &look)?, inside(&namespaces.client, measure::pinned(basin)))
         }
         None => (Server::start(&mut server, free_port()?)?, measure::pinned(basin)),
     };
-    let mut client = client;
     let scheme = if way.rdma.is_some() && !way.by_token { "rdma" } else { "http" };
     client.args(["bench", "s3", &format!("{scheme}://{}", server.address), "--operation", case.operation, "--clients", "1"]);
     client.args(["--size", &case.bytes.to_string(), "--seconds", &seconds.to_string(), "--server", &server.id().to_string(), "--json"]);
