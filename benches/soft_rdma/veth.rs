@@ -98,7 +98,7 @@ pub fn open(side: Side) -> End {
     let inlet = Splitter::new(&ops, port).inlet(&[roce::UDP_PORT]);
     let env = HcaEnv {
         address: Some(address(side).into()),
-        inlet: Some(inlet),
+        inlets: vec![inlet],
         slab: Some(sending),
         ..HcaEnv::new(ops, region, Rng::from_kernel())
     };

@@ -128,7 +128,7 @@ fn end(namespace: OwnedFd, pair: Pair, side: usize) -> End {
     let env = HcaEnv {
         address: Some(address.parse().unwrap()),
         interface: nix::net::if_::if_nametoindex(name).unwrap(),
-        inlet: Some(inlet),
+        inlets: vec![inlet],
         vlan: pair.vlan,
         slab: Some(sending),
         ..HcaEnv::new(ops.clone(), region, Rng::from_kernel())

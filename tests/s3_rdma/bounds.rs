@@ -115,8 +115,12 @@ fn more_pieces_than_the_device_has_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_basin"));
     command.arg("serve").arg(place.path().join("store.img")).args(["--listen", &free().to_string(), "--size", "64M", "--rdma-port", "0"]);
-    let output =
-        command.env("BASIN_RDMA_MAX_SGE", "64").env("BASIN_AUTH_ACCESS_KEY", "K").env("BASIN_AUTH_SECRET_KEY", "secret").output().unwrap();
+    let output = command
+        .env("BASIN_RDMA_MAX_SGE", "64")
+        .env("BASIN_AUTH_ACCESS_KEY", "AKIAEXAMPLE")
+        .env("BASIN_AUTH_SECRET_KEY", "a secret of the environment")
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("64 pieces of memory") && said.contains("rdma.max_sge"), "{said}");
 }

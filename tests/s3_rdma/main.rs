@@ -59,6 +59,8 @@ where
     core.attach(hca.queue());
     let ground = Ground { core: core.clone(), hca, slab, ledger: Ledger::new() };
     core.run(main(ground)).unwrap();
+    // As a program's end does: the server sees that its peer is gone.
+    core.shut_down(basin::base::Nanos::from_secs(2));
 }
 
 fn signer(user: &str) -> Signer {

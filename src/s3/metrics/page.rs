@@ -199,13 +199,13 @@ impl Sources {
     /// What the devices refused. A server without RDMA says 0.
     fn of_rdma(&self, page: &mut Page) {
         let sum = |of: fn(&Refusals) -> u64| self.counters.iter().filter_map(|counters| counters.rdma.get()).map(|core| of(core)).sum();
-        let causes: [(&str, fn(&Refusals) -> u64); 4] = [
-            ("memory", Refusals::memory),
-            ("stranger", Refusals::strangers),
-            ("unknown", Refusals::unknown),
-            ("damaged", Refusals::damaged),
+        let causes = [
+            ("memory", sum(Refusals::memory)),
+            ("stranger", sum(Refusals::strangers)),
+            ("unknown", sum(Refusals::unknown)),
+            ("damaged", sum(Refusals::damaged)),
         ];
-        page.each(&RDMA_REFUSED, "cause", causes.map(|(cause, of)| (cause, sum(of))));
+        page.each(&RDMA_REFUSED, "cause", causes);
     }
 
     fn of_connections(&self, page: &mut Page, most: usize) {

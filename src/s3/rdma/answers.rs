@@ -127,6 +127,7 @@ impl Answers {
             let Poll::Ready(ended) = Pin::new(&mut message.op).poll(context) else { return };
             self.service.counters().under_way.sub(message.frames);
             sent.pop_front();
+            self.rdma.tell_copies();
             if let Err(failed) = ended.into_result() {
                 tracing::debug!("answers over RDMA: {}", failed.outcome.status);
                 self.session.qp.force_error();
