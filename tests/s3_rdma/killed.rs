@@ -422,7 +422,7 @@ fn who_is_no_user_any_more_has_no_session() {
         assert!(of_alt.contains("KEYOFALT") && before.contains("KEYOFMAIN"));
         std::fs::write(&place, before).unwrap();
         server.borrow_mut().restart("TERM");
-        let asked = Ask { method: Method::Get, target: "/of-alt/one", fields: "", body: None, into: None };
+        let asked = Ask { method: Method::Get, target: "/of-alt/one", fields: "", body: vec![], into: vec![] };
         assert!(native.ask(asked).await.is_err(), "the session is over");
         let refused = Native::connect(&ground, address, &signer("alt"), TERMS).await.err().unwrap().to_string();
         assert!(refused.contains("Access Key Id"), "{refused}");
