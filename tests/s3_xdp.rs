@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use basin::base::{Nanos, Rng};
 use basin::client::object::PutOptions;
-use basin::client::{BUFFER_MAX, Check, Client, Credentials, Options, Way, run};
+use basin::client::{Check, Client, Credentials, Options, Way, run};
 
 use packet_net::{FAR, Far, NEAR, in_namespaces, ip};
 
@@ -133,7 +133,7 @@ fn every_size(far: &Far, sizes: Vec<usize>) {
             for &size in &all {
                 let content = pattern(size, size as u64);
                 let way = put(&client, &format!("rdma-{size}"), &content).await;
-                assert!(way == expected || size > BUFFER_MAX as usize, "{size} bytes by {way}");
+                assert!(way == expected, "{size} bytes by {way}");
                 assert!(get(&client, &format!("rdma-{size}")).await == content, "{size} bytes by RDMA both ways");
             }
             Ok(client.stats())

@@ -5,13 +5,12 @@
 
 mod server;
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use server::{Server, bounded, failures, is_full_day};
+use server::{Server, bounded, failures, free_address, is_full_day};
 
 /// A Python with boto3: one that has it, or one that is given it, below target/, with awscli.
 fn python() -> Option<PathBuf> {
@@ -142,7 +141,7 @@ fn slow_clients_are_sent_away() {
 fn memory_stays_what_it_is() {
     let Some(python) = python() else { return };
     let operations = std::env::var("BASIN_SOAK").unwrap_or_else(|_| "40000".to_owned());
-    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let metrics = free_address();
     let server = Server::start_at(2, "4G", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
     let mut soak = server.command(&python, "soak.py", &[env!("CARGO_BIN_EXE_basin"), &operations]);
     soak.env("BASIN_S3_METRICS", format!("http://{metrics}/metrics"));

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a server may take to make its store and to answer.
@@ -17,6 +18,23 @@ const MAIN_ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef012345678
 /// What stands behind the name of a bucket in a host.
 const DOMAIN: &str = "s3.test";
 const ALT_ID: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+
+/// Ports of servers: below those that the kernel gives to connections, one of which could have a server's while that is started anew.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+
+/// An address of loopback where nobody listens now.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Programs that run side by side begin at different places.
+    let first = std::process::id().wrapping_mul(101);
+    loop {
+        let next = first.wrapping_add(u32::from(NEXT.fetch_add(1, Ordering::Relaxed)));
+        let port = PORTS.start + (next % PORTS.len() as u32) as u16;
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            return listener.local_addr().unwrap();
+        }
+    }
+}
 
 /// A server with two users, which ends with this.
 pub struct Server {
@@ -46,8 +64,7 @@ impl Server {
         // A guest of the VM lab has what is there over 9p, and memory at /tmp.
         let place = if std::env::var_os("BASIN_LAB").is_some() { "/tmp" } else { env!("CARGO_TARGET_TMPDIR") };
         let place = tempfile::tempdir_in(place).unwrap();
-        // A port that is free now, and is asked for again at once.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let address = free_address();
         let user = |name: &str, id: &str, display: &str| {
             format!(
                 "[[users]]\nname = \"{name}\"\nid = \"{id}\"\ndisplay_name = \"{display}\"\nemail = \"{name}@example.com\"\n\

@@ -5,10 +5,6 @@ use super::*;
 const BOUNCED: &str = "basin_copied_bytes_total{cause=\"bounce\"}";
 const BY_DEVICE: &str = "basin_copied_bytes_total{cause=\"rdma\"}";
 
-fn free() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
-}
-
 /// The same bytes, by every mode, with the store's memory and with memory of RDMA's own; of the latter each byte that is no message is
 /// copied once more, and that is told.
 #[test]
@@ -17,7 +13,7 @@ fn without_zero_copy_what_is_moved_goes_through_memory_of_its_own() {
         return;
     }
     for is_on in [true, false] {
-        let metrics = free();
+        let metrics = free_address();
         let variables = [("BASIN_METRICS_LISTEN", metrics.to_string()), ("BASIN_RDMA_ENABLE_ZERO_COPY", is_on.to_string())];
         let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
         let server = Server::start_at(2, "256M", "soft", &variables);
@@ -114,7 +110,14 @@ fn more_pieces_than_the_device_has_are_refused() {
     }
     let place = tempfile::tempdir().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_basin"));
-    command.arg("serve").arg(place.path().join("store.img")).args(["--listen", &free().to_string(), "--size", "64M", "--rdma-port", "0"]);
+    command.arg("serve").arg(place.path().join("store.img")).args([
+        "--listen",
+        &free_address().to_string(),
+        "--size",
+        "64M",
+        "--rdma-port",
+        "0",
+    ]);
     let output = command
         .env("BASIN_RDMA_MAX_SGE", "64")
         .env("BASIN_AUTH_ACCESS_KEY", "AKIAEXAMPLE")

@@ -15,7 +15,7 @@ mod lists;
 
 use std::future::Future;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::rc::Rc;
 
 use basin::base::Rng;
@@ -29,7 +29,7 @@ use basin::s3::rdma::connect::{CONNECT, DISCONNECT, ENDPOINT, NATIVE, PSN, REPLY
 use basin::wire::s3::frame::Method;
 use basin::wire::s3::token::{Endpoint, parse_psn};
 
-use server::Server;
+use server::{Server, free_address};
 
 const TERMS: Terms = Terms { receive: 8192, depth: 16 };
 
@@ -249,7 +249,7 @@ fn an_answer_that_is_known_is_given_as_long_as_it_holds() {
 
 /// A server of so many cores, and where it tells what it counts.
 fn metrics(cores: usize) -> (Server, SocketAddr) {
-    let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let metrics = free_address();
     (Server::start_at(cores, "256M", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]), metrics)
 }
 
@@ -266,11 +266,6 @@ fn metric(metrics: SocketAddr, name: &str) -> u64 {
     stream.read_to_string(&mut page).unwrap();
     let told = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     told.unwrap_or_else(|| panic!("{name} is not told")).parse().unwrap()
-}
-
-/// A port that is free now, and is asked for again at once.
-fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {

@@ -285,11 +285,16 @@ impl Replies {
         memory: &M,
         counters: &mut Counters,
     ) -> Result<Option<Transmit>, Nak> {
-        if !self.ready(now) {
-            return Ok(None);
-        }
-        if self.unsent > 0 {
-            return self.read_response(now, path, memory).map(Some);
+        loop {
+            if !self.ready(now) {
+                return Ok(None);
+            }
+            if self.unsent == 0 {
+                break;
+            }
+            if let Some(response) = self.read_response(now, path, memory)? {
+                return Ok(Some(response));
+            }
         }
         let (psn, syndrome) = match std::mem::replace(&mut self.reply, Reply::None) {
             Reply::None => return Ok(None),
@@ -306,9 +311,9 @@ impl Replies {
         Ok(Some(Transmit::new(&repr, Sges::new())))
     }
 
-    /// The next response of the oldest READ that has one to send.
+    /// The next response of the oldest READ that has one to send; nothing where that is called off.
     #[inline]
-    fn read_response<M: Memory>(&mut self, now: Nanos, path: &Path, memory: &M) -> Result<Transmit, Nak> {
+    fn read_response<M: Memory>(&mut self, now: Nanos, path: &Path, memory: &M) -> Result<Option<Transmit>, Nak> {
         let slots = self.reads.len();
         let mut slot = self.oldest;
         while self.reads[slot].next == self.reads[slot].end {
@@ -321,7 +326,7 @@ impl Replies {
             job.next = 1;
             job.answered = true;
             self.unsent -= 1;
-            return Ok(Transmit::new(&repr, Sges::new()));
+            return Ok(Some(Transmit::new(&repr, Sges::new())));
         }
         let mtu = path.rtr.mtu.bytes();
         let psn = job.first.advance(job.next);
@@ -330,6 +335,13 @@ impl Replies {
         let mut spans = Sges::new();
         if len > 0 {
             let Ok(addr) = memory.check(job.rkey, job.va.wrapping_add(u64::from(offset)), len, Access::Read) else {
+                if job.answered {
+                    // The request came again because an answer was late, and has strayed: who has all of the answer may have ended
+                    // the grant in the meantime. Who has not asks until its retries are used up.
+                    job.next = job.end;
+                    self.unsent -= 1;
+                    return Ok(None);
+                }
                 self.unsent = 0;
                 self.count = 0;
                 self.reply = Reply::NakFatal(psn, Nak::RemoteAccess);
@@ -359,6 +371,6 @@ impl Replies {
             self.burst = 0;
             self.pause_until = now.saturating_add(path.config.read_gap);
         }
-        Ok(Transmit::new(&repr, spans))
+        Ok(Some(Transmit::new(&repr, spans)))
     }
 }

@@ -178,7 +178,8 @@ fn toml_yaml_and_json_say_the_same() {
 
 #[test]
 fn what_is_told_can_be_read_again_and_has_no_secret() {
-    let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+    // A port is for devices of the kernel, an interface for soft:xdp.
+    let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).filter(|name| *name != "rdma.ib_port").collect();
     for names in [&[][..], &all] {
         let loaded = load(None, &variables(names), &[]).unwrap();
         let text = loaded.text();

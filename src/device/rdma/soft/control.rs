@@ -237,8 +237,9 @@ impl Soft {
     /// Sends the acknowledgements due, flushes the requests of a queue pair, ends its grants.
     pub fn disconnect(&mut self, index: u32) {
         let Some(slot) = self.slots[index as usize].as_mut() else { return };
-        // Answers the peer already waits for; one turn, so that closing takes no longer than a poll.
-        if slot.engine.state() == rc::State::Rts {
+        // Answers the peer already waits for, or why its request was refused; one turn, so that closing takes no longer than a poll.
+        let is_refusal_due = matches!(slot.engine.fault(), Some(rc::Fault::Responder(_)));
+        if slot.engine.state() == rc::State::Rts || is_refusal_due {
             let _ = slot.transmit(self.now, LAST_WORDS, &mut self.wires, &self.grants);
             self.wires.flush(self.now);
         }

@@ -147,6 +147,30 @@ fn a_grant_revoked_within_a_message_holds_from_the_next_packet_on() {
     assert_eq!(bench.hosts[1].qp.state(), State::Error);
 }
 
+/// A slow requester asks again for what is on its way. When it has that the grant ends, and its second request is still to be answered.
+#[test]
+fn a_read_that_comes_again_behind_its_answer_and_the_end_of_its_grant_harms_nobody() {
+    let mut bench = Bench::new(Mtu::B256);
+    let read = bench.request(Opcode::RcReadRequest, 0, Ext::Reth(reth(0, 600)), 0);
+    assert_eq!(bench.give(1, read).len(), 3);
+    let host = &mut bench.hosts[1];
+    // One of its answers goes out again, and two do not.
+    host.qp.handle_packet(bench.now, &read, &[][..], &mut host.arena);
+    assert!(host.qp.poll_transmit(bench.now, &host.arena).is_some());
+    host.arena.revoke(RKEY);
+    assert!(bench.sent(1).is_empty());
+    assert!(bench.give(1, read).is_empty(), "nor when it comes once more");
+    assert_eq!((bench.hosts[1].qp.state(), bench.hosts[1].qp.fault()), (State::Rts, None));
+    // All goes on; what is asked for anew and not granted is refused as ever.
+    bench.post_recv(7, 100);
+    let send = bench.request(Opcode::RcSendOnly, 3, Ext::None, 4);
+    let replies = bench.give(1, send);
+    assert_eq!(answers(&bench, &replies), [ack(3, Syndrome::ACK)]);
+    let read = bench.request(Opcode::RcReadRequest, 4, Ext::Reth(reth(0, 600)), 0);
+    let replies = bench.give(1, read);
+    assert_eq!(answers(&bench, &replies), [ack(4, ACCESS)]);
+}
+
 #[test]
 fn empty_messages_need_no_memory() {
     let mut bench = Bench::new(Mtu::B256);
