@@ -1,8 +1,8 @@
 //! A client of S3: objects to and from registered memory, over RDMA where a server has it, else over HTTP or HTTPS.
 //!
-//! A [`Client`] lives on a core of the caller's, or on one of its own ([`run`]). It has memory that an RDMA device and sockets receive into
-//! ([`Buffer`]), sessions of the native mode with each core of an `rdma://` endpoint, and connections for each of the others. Each request goes by
-//! RDMA where that is up and the request fits, and by HTTP otherwise or when RDMA fails: [`call`] is that choice.
+//! A [`Client`] lives on a core of the caller's, or on one of its own ([`run`]). It has memory that an RDMA device and sockets receive
+//! into ([`Buffer`]), sessions of the native mode with each core of an `rdma://` endpoint, and connections for each of the others. Each
+//! request goes by RDMA where that is up and the request fits, and by HTTP otherwise or when RDMA fails: [`call`] is that choice.
 //!
 //! | file | what it is |
 //! | --- | --- |

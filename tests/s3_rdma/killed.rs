@@ -115,9 +115,8 @@ async fn native(ground: &Ground, address: SocketAddr, way: &str) {
             })
         })
         .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
+    // None of them ends by itself.
+    futures::future::select_all(tasks).await.0.unwrap();
 }
 
 /// What this program does when it is the client.

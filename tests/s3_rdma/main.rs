@@ -15,7 +15,7 @@ mod lists;
 
 use std::future::Future;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 
 use basin::base::Rng;

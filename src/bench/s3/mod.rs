@@ -1,9 +1,9 @@
 //! Puts and gets of objects, over HTTP or RDMA or both, by many clients from one core: a load for any server of S3.
 //!
-//! A client is a task with a connection or queue pairs, its own or together with others, and has one request under way. Requests over HTTP are signed by version 4
-//! (`UNSIGNED-PAYLOAD`) before they are sent, and sent again as they are until the signature is old: a client's processor is not to be what
-//! is measured. Every answer is read to its end and its length compared, with [`Options::check`] its bytes, too. A connection that fails is
-//! an error, and is made anew.
+//! A client is a task with a connection or queue pairs, its own or together with others, and has one request under way. Requests over
+//! HTTP are signed by version 4 (`UNSIGNED-PAYLOAD`) before they are sent, and sent again as they are until the signature is old: a
+//! client's processor is not to be what is measured. Every answer is read to its end and its length compared, with [`Options::check`] its
+//! bytes, too. A connection that fails is an error, and is made anew.
 
 mod http;
 mod native;

@@ -425,8 +425,8 @@ impl Exchange {
         self.rdma.known().get(self.front.service.store(), self.session.signer(), asked).await
     }
 
-    /// Counts a request for an object, by the core that has it. The number of its bucket, where that is another one and the client knows what
-    /// it is for.
+    /// Counts a request for an object, by the core that has it. The number of its bucket, where that is another core and the client knows
+    /// what it is for.
     fn place(&self, (bucket, key): (u32, &[u8])) -> Option<u32> {
         let (store, counters) = (self.front.service.store(), self.front.service.counters());
         let is_own = core_of(shard(bucket, key), store.cores()) == store.core();

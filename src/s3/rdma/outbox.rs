@@ -1,8 +1,8 @@
 //! Frames on their way into messages of the native mode, of either end.
 //!
-//! What is alone goes at once. Of what comes in the same turn of the core the first goes at once, too, and the rest is put together and goes
-//! in the next turn, or when a message is full: nobody waits for a time, and a core that has much to say says it in few messages. Whoever
-//! knows that he has more to say puts it together from the first on.
+//! What is alone goes at once. Of what comes in the same turn of the core the first goes at once, too, and the rest is put together and
+//! goes in the next turn, or when a message is full: nobody waits for a time, and a core that has much to say says it in few messages.
+//! Whoever knows that he has more to say puts it together from the first on.
 
 use std::cell::{Cell, RefCell};
 use std::task::Context;
