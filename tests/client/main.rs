@@ -99,6 +99,8 @@ fn every_size(server: &Server, options: Options, way: &Way) {
         curl_puts(server, &format!("/{bucket}/curl-{size}"), &pattern(size, size as u64));
     }
     let expected = way.clone();
+    // Nothing fails here, however slow it is.
+    let options = Options { rdma_patience: Nanos::from_secs(120), ..options };
     let stats = run(options, async move |client| {
         for size in SIZES {
             let content = pattern(size, size as u64);
@@ -107,15 +109,15 @@ fn every_size(server: &Server, options: Options, way: &Way) {
             assert!(size == 0 || check == Check::Verified, "{size}");
             let (check, way) = put(&client, bucket, &format!("own-{size}"), &content).await;
             assert_eq!(check, Check::Verified);
-            assert!(way == expected, "{size} bytes by {way}");
+            assert!(way == expected, "{size} bytes by {way}: {:?}", client.rdma_troubles());
             let mut buffer = client.allocate(size as u64).await.unwrap();
             buffer.as_mut_slice().copy_from_slice(&content);
             let put = client.put_from(bucket, &format!("whole-{size}"), &mut buffer, &PutOptions::default()).await.unwrap();
-            assert!(put.way == expected && put.check == Check::Verified, "{put:?}");
+            assert!(put.way == expected && put.check == Check::Verified, "{put:?} {:?}", client.rdma_troubles());
             assert!(buffer.as_slice() == content, "it is as it was");
             buffer.as_mut_slice().fill(7);
             let got = client.get_into(bucket, &format!("curl-{size}"), None, &mut buffer).await.unwrap();
-            assert!(got.bytes as usize == size && got.size == got.bytes && got.way == expected, "{got:?}");
+            assert!(got.bytes as usize == size && got.size == got.bytes && got.way == expected, "{got:?} {:?}", client.rdma_troubles());
             assert!(buffer.as_slice() == content, "{size} bytes of curl's, into a buffer");
             assert_eq!(got.check, Check::Verified);
             if size > 100 {
