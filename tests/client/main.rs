@@ -113,11 +113,11 @@ fn every_size(server: &Server, options: Options, way: &Way) {
             let mut buffer = client.allocate(size as u64).await.unwrap();
             buffer.as_mut_slice().copy_from_slice(&content);
             let put = client.put_from(bucket, &format!("whole-{size}"), &mut buffer, &PutOptions::default()).await.unwrap();
-            assert!(put.way == expected && put.check == Check::Verified, "{put:?}");
+            assert!(put.way == expected && put.check == Check::Verified, "{put:?} {:?}", client.rdma_troubles());
             assert!(buffer.as_slice() == content, "it is as it was");
             buffer.as_mut_slice().fill(7);
             let got = client.get_into(bucket, &format!("curl-{size}"), None, &mut buffer).await.unwrap();
-            assert!(got.bytes as usize == size && got.size == got.bytes && got.way == expected, "{got:?}");
+            assert!(got.bytes as usize == size && got.size == got.bytes && got.way == expected, "{got:?} {:?}", client.rdma_troubles());
             assert!(buffer.as_slice() == content, "{size} bytes of curl's, into a buffer");
             assert_eq!(got.check, Check::Verified);
             if size > 100 {
