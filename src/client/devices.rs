@@ -33,6 +33,11 @@ impl Devices {
         Ok(Devices { device, servers })
     }
 
+    /// How many endpoints have one.
+    pub fn count(&self) -> usize {
+        self.servers.len()
+    }
+
     /// Bytes of the region that they take beside the client's buffers.
     pub fn bytes(&self) -> u64 {
         let mut links: Vec<&Link> = self.servers.iter().filter_map(|(.., link)| link.as_ref()).collect();

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::backoff::Backoff;
 use super::options::Endpoint;
+use crate::base::limits::IO_MAX_BYTES;
 use crate::base::{Error, Nanos};
 use crate::s3::auth::sign::Signer;
 use crate::s3::client::map::Map;
@@ -55,6 +56,13 @@ pub struct Seat {
 pub(super) fn sessions_of(memory_bytes: u64, lanes: usize) -> usize {
     let each = u64::from(TERMS.receive) * u64::from(TERMS.depth + 1);
     (memory_bytes / 4 / each / lanes.max(1) as u64).clamp(1, SESSIONS_MAX) as usize
+}
+
+/// Bytes of memory for the messages of so many sessions: their receives, and as much for what is sent.
+pub(super) fn messages_bytes(sessions: usize) -> u64 {
+    let each = u64::from(TERMS.receive) * u64::from(TERMS.depth + 1);
+    // Whole runs, so that those of the slab behind begin where runs do.
+    (2 * sessions as u64 * each).next_multiple_of(IO_MAX_BYTES.into())
 }
 
 impl Lane {

@@ -53,8 +53,8 @@ use pool::Pool;
 
 /// Bytes of a run, which one window of RDMA opens: longer buffers are of several, next to one another.
 pub const RUN_BYTES: u32 = crate::base::limits::IO_MAX_BYTES;
-/// What no buffer takes of a client's memory: requests go by messages that are in it, too.
-const MESSAGES_BYTES: u64 = 2 << 20;
+/// What no buffer takes of a client's memory: what comes over HTTP is received there, too.
+const HTTP_BYTES: u64 = 2 << 20;
 /// How long to wait for memory that others have, and how often to look.
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(30);
 const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
@@ -191,18 +191,23 @@ impl Client {
     pub async fn connect(core: &Core, options: Options) -> Result<Client> {
         options.check()?;
         let mut devices = Devices::new(&options)?;
-        let region = Region::map(&RegionConfig::new((options.memory_bytes + devices.bytes()).next_multiple_of(2 << 20)))?;
+        let most = lane::sessions_of(options.memory_bytes, devices.count());
+        let messages_bytes = lane::messages_bytes(most * devices.count());
+        let region_bytes = options.memory_bytes + messages_bytes + devices.bytes();
+        let region = Region::map(&RegionConfig::new(region_bytes.next_multiple_of(2 << 20)))?;
         let mut rng = core.rng().fork();
         let hcas = devices.open(core, &region, &mut rng)?;
+        // Apart from the buffers': receives come and go all the time, and one in the middle would leave no room for a long buffer.
+        let messages = Slab::new(&region, (messages_bytes / u64::from(region.chunk_bytes())) as u32)?;
         let slab = Slab::new(&region, region.undealt())?;
+        core.adopt_slab(&messages);
         core.adopt_slab(&slab);
         let ledger = Ledger::new();
         let Credentials { access_key, secret_key } = options.credentials.clone();
         let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));
         let mut lanes = Vec::new();
-        let most = lane::sessions_of(options.memory_bytes, hcas.len());
         for (endpoint, address, hca) in hcas {
-            let ground = Ground { core: core.clone(), hca, slab: slab.clone(), ledger: ledger.clone() };
+            let ground = Ground { core: core.clone(), hca, slab: messages.clone(), ledger: ledger.clone() };
             lanes.push(Lane::new(&endpoint, address, ground, &signer, most, options.rdma_patience));
         }
         let pools = pool::all(core, &slab, &options)?;
@@ -231,7 +236,7 @@ impl Client {
     /// # Errors
     /// More than that; or all of it stays in use, or so much of it that what is left is not in one piece.
     pub async fn allocate(&self, bytes: u64) -> Result<Buffer> {
-        let most = self.memory_bytes().saturating_sub(MESSAGES_BYTES);
+        let most = self.memory_bytes().saturating_sub(HTTP_BYTES);
         if bytes > most {
             let what = format!("a buffer of {bytes} bytes: the client has memory for {most}");
             return Err(

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
@@ -150,9 +151,22 @@ fn rdma_listen(config: &Config) -> SocketAddr {
     SocketAddr::new(own_ip(config), config.rdma.port)
 }
 
+/// How often a port is tried that is taken, and how long is waited in between: five seconds in all. The kernel ends the rings of a
+/// predecessor that was killed, which have its ports, some time after the process.
+const PORT_TRIES: u32 = 250;
+const PORT_PAUSE: Duration = Duration::from_millis(20);
+
 /// That nobody listens there.
 fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
-    TcpListener::probe(address).map_err(|error| match error.kind() {
+    let mut probed = TcpListener::probe(address);
+    for _ in 1..PORT_TRIES {
+        match &probed {
+            Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(PORT_PAUSE),
+            _ => break,
+        }
+        probed = TcpListener::probe(address);
+    }
+    probed.map_err(|error| match error.kind() {
         ErrorKind::Busy => error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")),
         _ => error,
     })

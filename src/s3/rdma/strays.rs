@@ -163,13 +163,19 @@ mod tests {
                 let ways = ends[index].lock().unwrap().take().unwrap();
                 if index == 0 {
                     for number in 0..PACKETS {
-                        let mut run = slab.run(1).unwrap();
+                        // What the other core has not taken yet comes back once it has.
+                        let mut run = loop {
+                            slab.collect_returns();
+                            match slab.run(1) {
+                                Ok(run) => break run,
+                                Err(_) => core.sleep(Nanos::from_millis(1)).await,
+                            }
+                        };
                         run.set_len(8);
                         run.as_mut_slice().copy_from_slice(&number.to_le_bytes());
                         ways.send(1, [run.detach()].into_iter().collect());
                         if number % 50 == 0 {
                             core.sleep(Nanos::from_millis(2)).await;
-                            slab.collect_returns();
                         }
                     }
                     while slab.census().free < CHUNKS {
