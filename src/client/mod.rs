@@ -198,10 +198,13 @@ impl Client {
         let mut rng = core.rng().fork();
         let hcas = devices.open(core, &region, &mut rng)?;
         // Apart from the buffers': receives come and go all the time, and one in the middle would leave no room for a long buffer.
-        let messages = Slab::new(&region, (messages_bytes / u64::from(region.chunk_bytes())) as u32)?;
+        let messages = match messages_bytes / u64::from(region.chunk_bytes()) {
+            0 => None,
+            chunks => Some(Slab::new(&region, chunks as u32)?),
+        };
         let slab = Slab::new(&region, region.undealt())?;
-        core.adopt_slab(&messages);
-        core.adopt_slab(&slab);
+        messages.iter().chain([&slab]).for_each(|slab| core.adopt_slab(slab));
+        let messages = messages.unwrap_or_else(|| slab.clone());
         let ledger = Ledger::new();
         let Credentials { access_key, secret_key } = options.credentials.clone();
         let signer = Rc::new(Signer::new(access_key, Secret::new(secret_key), options.region.as_str()));

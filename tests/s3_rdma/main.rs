@@ -19,6 +19,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 
 use basin::base::Rng;
+use basin::base::error::ErrorKind;
 use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, QpEndpoint, RdmaName, Remote};
 use basin::mem::{Ledger, Region, RegionConfig, Run, Slab};
 use basin::reactor::{Core, CoreConfig};
@@ -53,9 +54,20 @@ where
     let slab = Slab::new(&region, region.chunks()).unwrap();
     core.adopt_slab(&slab);
     let name: RdmaName = device.parse().unwrap();
-    let env = HcaEnv::new(core.ops().clone(), region, Rng::from_kernel());
     let udp_port = address.map_or(0, |address| address.port());
-    let hca = Hca::open(HcaEnv { address: address.map(|address| address.ip()), udp_port, ..env }, &name).unwrap();
+    let open = || {
+        let env = HcaEnv::new(core.ops().clone(), region.clone(), Rng::from_kernel());
+        Hca::open(HcaEnv { address: address.map(|address| address.ip()), udp_port, ..env }, &name)
+    };
+    // The kernel ends the rings of a process that was killed, which have its sockets, some time after it.
+    let mut tries = 0;
+    let hca = loop {
+        match open() {
+            Err(error) if error.kind() == ErrorKind::Busy && tries < 500 => std::thread::sleep(std::time::Duration::from_millis(20)),
+            opened => break opened.unwrap(),
+        }
+        tries += 1;
+    };
     core.attach(hca.queue());
     let ground = Ground { core: core.clone(), hca, slab, ledger: Ledger::new() };
     core.run(main(ground)).unwrap();
