@@ -54,6 +54,18 @@ impl Target {
     fn judged(&self) -> u64 {
         ["memory", "stranger", "unknown"].into_iter().map(|cause| self.refused(cause)).sum()
     }
+
+    /// The same once it grows no more: what was not judged by then was lost on its way, and is not counted.
+    fn settled(&self) -> u64 {
+        let mut judged = self.judged();
+        loop {
+            std::thread::sleep(Duration::from_millis(2));
+            let before = std::mem::replace(&mut judged, self.judged());
+            if before == judged {
+                return judged;
+            }
+        }
+    }
 }
 
 /// All that there is to know of a transfer: what its owner is told, and what is seen on the wire.
@@ -144,8 +156,11 @@ fn session(http: &mut TcpStream, own: SocketAddr, rng: &mut Rng) -> (Qpn, Psn) {
         fabric: None,
     };
     let (token, endpoint) = (token_of(&local).encode(), serde_json::to_string(&local).unwrap());
-    write!(http, "POST {CONNECT} HTTP/1.1\r\nhost: h\r\n{TOKEN}: {token}\r\n{PSN}: {:06x}\r\n{ENDPOINT}: {endpoint}\r\n\r\n", psn.get())
-        .unwrap();
+    let (psn_hex, fields) = (format!("{:06x}", psn.get()), [TOKEN, PSN, ENDPOINT]);
+    let lines = fields.iter().zip([&token, &psn_hex, &endpoint]).map(|(name, value)| format!("{name}: {value}\r\n"));
+    // In one piece: several would wait for one another.
+    let text = format!("POST {CONNECT} HTTP/1.1\r\nhost: h\r\n{}\r\n", lines.collect::<String>());
+    http.write_all(text.as_bytes()).unwrap();
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         http.read_exact(&mut byte).unwrap();
@@ -174,6 +189,7 @@ fn spray(target: &Target, window: &Window, (began, wanted): (u64, u64), rng: &mu
             let rkey = if rng.below(4) == 0 { Rkey(window.rkey.0.wrapping_add(rng.below(4096) as u32)) } else { Rkey(rng.u32()) };
             stranger.guess(turn, (qpn, Psn::new(rng.u32())), window, rkey);
         }
+        target.settled();
         for turn in 0..BURST / OF_SESSIONS {
             let own = Sender::new("127.0.0.1:0", target.device);
             let (qpn, psn) = session(&mut http, own.own, rng);
