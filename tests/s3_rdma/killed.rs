@@ -214,7 +214,7 @@ fn clients_are_killed(test: &str, server: &Server, metrics: SocketAddr, ways: &[
     until.store(true, Ordering::SeqCst);
     other.join().unwrap();
     // What they had comes back, to the last chunk. Nobody says that a client is gone that had nothing under way over UDP: its session, with
-    // its receives, ends when it has been idle for five minutes. As such a session is not waited for, there are as many as were killed at most.
+    // its receives, ends when it has been idle for five minutes, which is not waited for here.
     let of_session = u64::from(TERMS.depth + 1) * u64::from(TERMS.receive) / metric(metrics, "basin_chunk_bytes");
     let idle_max = if ways.contains(&"native soft:udp") { KILLS } else { 0 };
     let is_back = |there: u64| (0..=idle_max).any(|sessions| there + sessions * of_session == free);
