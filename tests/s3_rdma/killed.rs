@@ -30,9 +30,12 @@ const BYTES: usize = 768 << 10;
 const OBJECTS: u64 = 8;
 /// So long a store has to tidy up behind an object.
 const PAUSE: Nanos = Nanos::from_millis(5);
-/// How long a server may take to find that a client is gone: its queue pair gives up after some eight seconds, a window that was
-/// prepared closes after ten, and one that READY was sent for after thirty.
+/// How long a server may take to find that a client is gone: its queue pair gives up after some eight seconds, before which an idle one is
+/// asked after fifteen to thirty; a window that was prepared closes after ten, and one that READY was sent for after thirty.
 const GONE: Duration = Duration::from_secs(90);
+
+/// After so long a client that is idle has been asked.
+const ASKED: Nanos = Nanos::from_secs(32);
 
 /// What is put: it begins with its seed, so that whoever gets it can tell whether it is whole.
 fn content_of(seed: u64) -> Vec<u8> {
@@ -213,14 +216,10 @@ fn clients_are_killed(test: &str, server: &Server, metrics: SocketAddr, ways: &[
     }
     until.store(true, Ordering::SeqCst);
     other.join().unwrap();
-    // What they had comes back, to the last chunk. Nobody says that a client is gone that had nothing under way over UDP: its session, with
-    // its receives, ends when it has been idle for five minutes, which is not waited for here.
-    let of_session = u64::from(TERMS.depth + 1) * u64::from(TERMS.receive) / metric(metrics, "basin_chunk_bytes");
-    let idle_max = if ways.contains(&"native soft:udp") { KILLS } else { 0 };
-    let is_back = |there: u64| (0..=idle_max).any(|sessions| there + sessions * of_session == free);
+    // What they had comes back, to the last chunk. Of a client that had nothing under way over UDP nobody says that it is gone: it is asked.
     let begun = Instant::now();
     let under_way = || metric(metrics, "basin_s3_requests_under_way");
-    while !is_back(free_chunks(metrics)) || under_way() != 0 {
+    while free_chunks(metrics) != free || under_way() != 0 {
         let (there, under_way) = (free_chunks(metrics), under_way());
         assert!(begun.elapsed() < GONE, "{there} chunks are free of the {free} that were before, and {under_way} requests are under way");
         std::thread::sleep(Duration::from_millis(200));
@@ -266,6 +265,32 @@ fn clients_of_hipobj_that_are_killed_leave_nothing_behind() {
     ];
     let server = Server::start_at(1, "1G", "soft:udp", &settings);
     clients_are_killed("killed::clients_of_hipobj_that_are_killed_leave_nothing_behind", &server, metrics, &["hipobj soft:udp"]);
+}
+
+/// A client that has nothing under way is asked whether it is there, and is none the worse for it.
+#[test]
+fn a_client_that_is_idle_stays() {
+    let of_lab = if is_lab() { kernel_device() } else { None };
+    let server = server_on(of_lab.as_deref().unwrap_or("soft"));
+    let devices = of_lab.map_or_else(|| vec!["soft:udp".to_owned(), "soft:shm".to_owned()], |device| vec![device]);
+    let address = server.address;
+    let each = devices.into_iter().map(|device| {
+        std::thread::spawn(move || {
+            client(&device.clone(), async move |ground| {
+                let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+                let bucket = format!("/idle-{}", device.replace([':', '_'], "-"));
+                assert_eq!(put(&native, &bucket, "", run_of(&ground, b"")).await.status, 200);
+                for turn in 0..2 {
+                    ground.core.sleep(ASKED).await;
+                    let target = format!("{bucket}/{turn}");
+                    assert_eq!(put(&native, &target, "", run_of(&ground, &pattern(70_000, turn))).await.status, 200);
+                    let got = ask(&native, Method::Get, &target, "", Some(room(&ground, 70_000))).await;
+                    assert!(got.status == 200 && got.bytes() == pattern(70_000, turn));
+                }
+            });
+        })
+    });
+    each.collect::<Vec<_>>().into_iter().for_each(|client| client.join().unwrap());
 }
 
 /// Puts over RDMA until the server is gone: the names and seeds of those that were answered.

@@ -167,6 +167,8 @@ struct Load {
     signer: Signer,
     /// What objects are cut from.
     pattern: Vec<u8>,
+    /// Paths of objects.
+    paths: Vec<String>,
     heads: RefCell<Heads>,
     tally: RefCell<Tally>,
     until: Cell<Nanos>,
@@ -255,6 +257,7 @@ pub fn run(options: &Options) -> Result<Report> {
         address,
         signer: Signer::new(access_key, Secret::new(secret), options.region.as_str()),
         pattern,
+        paths: (0..options.objects).map(|number| format!("/{}/{}", options.bucket, Load::key(number))).collect(),
         heads: RefCell::default(),
         tally: RefCell::new(Tally::new()),
         until: Cell::new(Nanos::ZERO),
@@ -370,9 +373,9 @@ impl Load {
         let now = self.core.now();
         let mut heads = self.heads.borrow_mut();
         if heads.get.is_empty() || now.since(heads.signed) > SIGNED_FOR {
-            heads.get = (0..self.options.objects).map(|number| self.head("GET", &self.path(number), &[], None)).collect();
+            heads.get = (0..self.options.objects).map(|number| self.head("GET", self.path(number), &[], None)).collect();
             let length = Some(self.options.size_bytes);
-            heads.put = (0..self.options.objects).map(|number| self.head("PUT", &self.path(number), &[], length)).collect();
+            heads.put = (0..self.options.objects).map(|number| self.head("PUT", self.path(number), &[], length)).collect();
             heads.signed = now;
         }
         let heads = if is_put { &heads.put } else { &heads.get };
@@ -380,8 +383,8 @@ impl Load {
     }
 
     /// The path of an object.
-    fn path(&self, number: u64) -> String {
-        format!("/{}/{}", self.options.bucket, Load::key(number))
+    fn path(&self, number: u64) -> &str {
+        &self.paths[number as usize]
     }
 
     /// The name of an object.

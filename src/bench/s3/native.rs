@@ -63,7 +63,7 @@ impl Client {
         let mut runs = self.taken(bytes.len() as u32)?;
         runs[0].as_mut_slice().copy_from_slice(bytes);
         let target = load.path(number);
-        let ask = Ask { method: Method::Put, target: &target, fields: "", body: runs, into: vec![] };
+        let ask = Ask { method: Method::Put, target, fields: "", body: runs, into: vec![] };
         let answered = self.ask(Some(number), ask).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
@@ -79,7 +79,7 @@ impl Client {
         let target = load.path(number);
         let is_short = load.options.size_bytes + HEAD_BYTES <= u64::from(self.sessions.receive());
         let into = if is_short { vec![] } else { self.taken(wanted.len() as u32)? };
-        let answered = self.ask(Some(number), Ask { method: Method::Get, target: &target, fields: "", body: vec![], into }).await?;
+        let answered = self.ask(Some(number), Ask { method: Method::Get, target, fields: "", body: vec![], into }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }

@@ -125,7 +125,7 @@ impl Client {
             let fields: Vec<(&str, &str)> =
                 [(TOKEN, token.as_str())].into_iter().chain(range.as_deref().map(|range| ("range", range))).collect();
             let (method, length) = if is_put { ("PUT", Some(0)) } else { ("GET", None) };
-            load.head(method, &load.path(number), &fields, length)
+            load.head(method, load.path(number), &fields, length)
         });
         head.clone()
     }

@@ -198,7 +198,7 @@ pub fn connect(
     };
     let qp = rdma.queue_pair(terms.map_or(1, |terms| terms.depth)).map_err(unavailable)?;
     let local = qp.local();
-    let session = rdma.open(qp, &remote, access_key).map_err(unavailable)?;
+    let session = rdma.open(qp, &remote, access_key, terms.is_some()).map_err(unavailable)?;
     let shards = terms.and(core).and(rdma.deal());
     if let Some(terms) = terms
         && let Err(error) = ready(&session, terms, shards.is_some())

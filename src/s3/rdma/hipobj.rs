@@ -186,7 +186,7 @@ async fn prepare(
     };
     let qp = rdma.queue_pair(1).map_err(unavailable)?;
     let local = qp.local();
-    let session = rdma.open(qp, &of_token(&token, psn), Some(access_key.clone())).map_err(unavailable)?;
+    let session = rdma.open(qp, &of_token(&token, psn), Some(access_key.clone()), false).map_err(unavailable)?;
     let used = rdma.use_of(session.clone());
     let what = match get {
         Some(get) => What::Get(get),

@@ -10,7 +10,7 @@ use super::bounce::Bounce;
 use super::known::Known;
 use super::refused::Lines;
 use crate::base::{Nanos, Result};
-use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint, QpFault};
+use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint, QpFault, Remote};
 use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::s3::error::S3Error;
@@ -100,6 +100,8 @@ pub struct Session {
     used: Cell<Nanos>,
     /// Requests that are using it.
     busy: Cell<usize>,
+    /// It is of the native mode: it has receives, and its client takes WRITEs of no bytes.
+    is_native: bool,
 }
 
 impl fmt::Debug for Session {
@@ -137,6 +139,13 @@ impl Session {
             Some(bounce) => bounce.out(piece),
             None => Ok(piece),
         }
+    }
+
+    /// Asks for a sign of life of a client that has nothing under way: a WRITE of no bytes, which changes nothing there. Without one the
+    /// queue pair fails. Where there is no memory or no room in the queue now, the next look asks.
+    fn probe(&self, slab: &Slab) {
+        let Ok(run) = slab.run(0) else { return };
+        drop(self.qp.submit_write(run, Remote { address: 0, rkey: 0, len: 0 }, None));
     }
 
     /// It was used, at this time.
@@ -261,11 +270,11 @@ impl Rdma {
         })
     }
 
-    /// Connects a queue pair, and keeps it as a session.
+    /// Connects a queue pair, and keeps it as a session, of the native mode or of another one.
     ///
     /// # Errors
     /// The two have no wire in common, or the client told nonsense.
-    pub fn open(&self, qp: Qp, remote: &QpEndpoint, access_key: Option<String>) -> Result<Rc<Session>> {
+    pub fn open(&self, qp: Qp, remote: &QpEndpoint, access_key: Option<String>, is_native: bool) -> Result<Rc<Session>> {
         qp.connect(remote)?;
         let id = {
             let mut rng = self.inner.core.rng();
@@ -275,7 +284,7 @@ impl Rdma {
         };
         let now = self.inner.core.now();
         let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(LIFE));
-        let session = Rc::new(Session { id, qp, access_key, bounce, ends, used: Cell::new(now), busy: Cell::new(0) });
+        let session = Rc::new(Session { id, qp, access_key, bounce, ends, used: Cell::new(now), busy: Cell::new(0), is_native });
         self.inner.sessions.borrow_mut().insert(id, session.clone());
         Ok(session)
     }
@@ -307,7 +316,7 @@ impl Rdma {
         }
     }
 
-    /// Ends sessions that nobody uses, or that are too old.
+    /// Ends sessions that nobody uses, or that are too old, and finds those whose clients are gone.
     pub async fn expire(self) {
         loop {
             self.inner.core.sleep(LOOK).await;
@@ -320,6 +329,11 @@ impl Rdma {
                 self.inner.sessions.borrow().values().filter(|session| is_over(session)).map(|session| session.id).collect();
             for id in over {
                 self.close(id);
+            }
+            // Over some wires nobody says that a client is gone.
+            let is_quiet = |session: &Session| session.busy.get() == 0 && session.used.get().saturating_add(LOOK) <= now;
+            for session in self.inner.sessions.borrow().values().filter(|session| session.is_native && is_quiet(session)) {
+                session.probe(self.slab());
             }
         }
     }

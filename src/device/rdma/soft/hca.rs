@@ -358,6 +358,13 @@ impl Soft {
 
     #[inline]
     fn look(&mut self, now: Nanos) {
+        if self.wires.links.as_ref().is_some_and(|links| links.is_due(now)) {
+            self.look_now(now);
+        }
+    }
+
+    #[cold]
+    fn look_now(&mut self, now: Nanos) {
         let Some(links) = &mut self.wires.links else { return };
         let mut changes = arrayvec::ArrayVec::<Change, { super::wire::link::LINKS_MAX + 1 }>::new();
         links.look(now, &mut |change| {

@@ -247,17 +247,16 @@ impl Links {
         taken
     }
 
-    /// Looks at the sockets, when it is time: new links, and peers that are gone.
+    /// Whether it is time to look at the sockets.
     #[inline]
-    pub fn look(&mut self, now: Nanos, changes: &mut impl FnMut(Change)) {
-        if now >= self.look_at {
-            self.look_at = now.saturating_add(LOOK_EVERY);
-            self.look_now(changes);
-        }
+    pub fn is_due(&self, now: Nanos) -> bool {
+        now >= self.look_at
     }
 
+    /// Looks at the sockets: new links, and peers that are gone.
     #[cold]
-    fn look_now(&mut self, changes: &mut impl FnMut(Change)) {
+    pub fn look(&mut self, now: Nanos, changes: &mut impl FnMut(Change)) {
+        self.look_at = now.saturating_add(LOOK_EVERY);
         let mut events = [EpollEvent::empty(); 16];
         let ready = self.sockets.0.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         let mut called = false;

@@ -141,16 +141,17 @@ impl Producer {
         let slot = self.ring.slot(self.produced);
         let header = transmit.header();
         let packet_len = transmit.packet_len();
-        // SAFETY: headers are at most HEADERS_MAX bytes and lie in the slot's first line. The consumer does not read them before
-        // the word below is published, and has consumed what lay here before (room).
-        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), slot.add(HEAD_AT), header.len()) };
         let mut at = payload_at(header.len(), packet_len);
         assert!(at + transmit.payload_len() as usize <= SLOT_BYTES, "the engine keeps to the path MTU");
         for span in transmit.spans() {
-            // SAFETY: the span is readable by the caller's promise, and the slot has room for all spans (asserted above).
+            // SAFETY: the span is readable by the caller's promise, and the slot has room for all spans (asserted above). The
+            // consumer does not read it before the word below is published, and has consumed what lay here before (room).
             unsafe { ledger.carry(slot.add(at), span.addr as *const u8, span.len as usize) };
             at += span.len as usize;
         }
+        // Last, right before the word: the consumer looks at this line all the time, and what is written to it earlier goes to it and back.
+        // SAFETY: headers are at most HEADERS_MAX bytes and lie in the slot's first line, which is nobody else's, as above.
+        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), slot.add(HEAD_AT), header.len()) };
         self.ring.slot_word(self.produced).store(lap(self.produced) << 32 | packet_len as u64, Ordering::Release);
         self.produced = self.produced.wrapping_add(1);
         self.dirty = true;
