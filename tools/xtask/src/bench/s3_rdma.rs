@@ -68,6 +68,8 @@ enum Bound {
     Processor(usize, usize, f64),
     /// Requests a second: the first has no fewer than the second.
     Rate(usize, usize),
+    /// As `Times`, of what is left of both without the disk's own time for a write of as many bytes.
+    TimesBesideDisk(usize, usize, f64),
 }
 
 impl Bound {
@@ -75,7 +77,10 @@ impl Bound {
     fn needs(&self, ways: usize) -> bool {
         match *self {
             Bound::Latency(way, ..) => way >= ways,
-            Bound::Times(first, second, _) | Bound::Processor(first, second, _) | Bound::Rate(first, second) => first.max(second) >= ways,
+            Bound::Times(first, second, _)
+            | Bound::Processor(first, second, _)
+            | Bound::Rate(first, second)
+            | Bound::TimesBesideDisk(first, second, _) => first.max(second) >= ways,
         }
     }
 }
@@ -87,7 +92,16 @@ struct Case {
     bytes: u64,
     ways: &'static [Way],
     bounds: &'static [Bound],
+    /// The store is in memory.
+    in_memory: bool,
 }
+
+const fn case(name: &'static str, operation: &'static str, bytes: u64, ways: &'static [Way], bounds: &'static [Bound]) -> Case {
+    Case { name, operation, bytes, ways, bounds, in_memory: false }
+}
+
+/// Where a store is that is in memory: on every Linux.
+const MEMORY: &str = "/dev/shm";
 
 const ALL: &[Way] = &[NATIVE_BUSY, NATIVE_UDP, NATIVE, HTTP_BUSY, HTTP, HTTP_BLOCKING];
 /// By each wire of RDMA, and the two that need a network on one.
@@ -96,24 +110,25 @@ const BY_TOKEN: &[Way] = &[TOKEN, HTTP];
 const NO_WORSE: &[Bound] = &[Bound::Rate(0, 1), Bound::Processor(0, 1, 1.0)];
 /// Only told: a veth is no NIC.
 const XDP_BESIDE_UDP: &[Bound] = &[Bound::Times(3, 2, None)];
-const CASES: [Case; 11] = [
-    Case {
-        name: "get-4k",
-        operation: "get",
-        bytes: 4096,
-        ways: ALL,
-        bounds: &[Bound::Latency(0, 3.0, 5.0), Bound::Times(0, 5, Some(18.0)), Bound::Times(0, 4, None), Bound::Times(0, 3, None)],
-    },
-    Case { name: "put-4k", operation: "put", bytes: 4096, ways: ALL, bounds: &[Bound::Times(2, 5, None)] },
-    Case { name: "get-1m", operation: "get", bytes: MIB, ways: ALL, bounds: &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)] },
-    Case { name: "put-1m", operation: "put", bytes: MIB, ways: ALL, bounds: &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)] },
-    Case { name: "wires-get-4k", operation: "get", bytes: 4096, ways: WIRES, bounds: XDP_BESIDE_UDP },
-    Case { name: "wires-put-4k", operation: "put", bytes: 4096, ways: WIRES, bounds: XDP_BESIDE_UDP },
-    Case { name: "wires-get-1m", operation: "get", bytes: MIB, ways: WIRES, bounds: XDP_BESIDE_UDP },
-    Case { name: "wires-put-1m", operation: "put", bytes: MIB, ways: WIRES, bounds: XDP_BESIDE_UDP },
-    Case { name: "token-get-1m", operation: "get", bytes: MIB, ways: BY_TOKEN, bounds: NO_WORSE },
-    Case { name: "token-put-1m", operation: "put", bytes: MIB, ways: BY_TOKEN, bounds: NO_WORSE },
-    Case { name: "token-get-16m", operation: "get", bytes: 16 * MIB, ways: BY_TOKEN, bounds: NO_WORSE },
+const CASES: [Case; 12] = [
+    case(
+        "get-4k",
+        "get",
+        4096,
+        ALL,
+        &[Bound::Latency(0, 3.0, 5.0), Bound::Times(0, 5, Some(18.0)), Bound::Times(0, 4, None), Bound::Times(0, 3, None)],
+    ),
+    case("put-4k", "put", 4096, ALL, &[Bound::Times(2, 5, None)]),
+    Case { in_memory: true, ..case("put-4k-memory", "put", 4096, ALL, &[Bound::TimesBesideDisk(2, 5, 10.0)]) },
+    case("get-1m", "get", MIB, ALL, &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)]),
+    case("put-1m", "put", MIB, ALL, &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)]),
+    case("wires-get-4k", "get", 4096, WIRES, XDP_BESIDE_UDP),
+    case("wires-put-4k", "put", 4096, WIRES, XDP_BESIDE_UDP),
+    case("wires-get-1m", "get", MIB, WIRES, XDP_BESIDE_UDP),
+    case("wires-put-1m", "put", MIB, WIRES, XDP_BESIDE_UDP),
+    case("token-get-1m", "get", MIB, BY_TOKEN, NO_WORSE),
+    case("token-put-1m", "put", MIB, BY_TOKEN, NO_WORSE),
+    case("token-get-16m", "get", 16 * MIB, BY_TOKEN, NO_WORSE),
 ];
 
 /// Prints a table for each case chosen; whether all bounds were met.
@@ -186,6 +201,18 @@ fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, veth: Option<&Nam
     Ok(vec![told("/latency_us/p50")?, told("/latency_us/p99")?, told("/operations_per_second")?, server_us, client_us])
 }
 
+/// p50 in µs of writes of so many bytes, one at a time, on a server's processor and where its store is.
+fn disk(case: &Case, basin: &Path, place: &Path, seconds: u32) -> Result<Vec<f64>, String> {
+    let file = place.join("disk.img");
+    remove(&file);
+    let mut command = on_first(basin);
+    command.args(["bench", "block", "--write", "--depth", "1", "--disk-size", "64M", "--json", "--file"]).arg(&file);
+    command.args(["--size", &case.bytes.to_string(), "--seconds", &seconds.to_string()]);
+    let report = measure::json(&measure::run(&mut command, Duration::from_secs(seconds.into()) + SLACK)?)?;
+    remove(&file);
+    Ok(vec![number(&report, "/latency_us/p50")?])
+}
+
 /// The port of servers that have a namespace to themselves.
 const PORT: u16 = 9000;
 
@@ -211,12 +238,25 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
     }
     let seconds = options.seconds.unwrap_or(3);
     println!(
-        "### {}: {} of {} bytes, one at a time, {} rounds of {seconds} s each\n",
-        case.name, case.operation, case.bytes, options.pairs
+        "### {}: {} of {} bytes, one at a time{}, {} rounds of {seconds} s each\n",
+        case.name,
+        case.operation,
+        case.bytes,
+        if case.in_memory { ", the store in memory" } else { "" },
+        options.pairs
     );
+    let memory = Path::new(MEMORY).join(format!("basin-bench-{}", std::process::id()));
+    let place = if case.in_memory { memory.as_path() } else { place };
+    fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
+    let gone = memory.clone();
+    let _undo = Undo::with(move || drop(fs::remove_dir_all(gone)));
     let of = |way: &Way| namespaces.filter(|_| way.on_veth);
     let each: Vec<_> = ways.iter().map(|way| move || measure(case, way, basin, place, of(way), seconds)).collect();
-    let sides: Vec<Side> = each.iter().map(|side| side as Side).collect();
+    let mut sides: Vec<Side> = each.iter().map(|side| side as Side).collect();
+    let alone = || disk(case, basin, place, seconds);
+    if case.bounds.iter().any(|bound| matches!(bound, Bound::TimesBesideDisk(..))) {
+        sides.push(&alone);
+    }
     let rounds = rounds(options.pairs, &sides)?;
     // Seconds of a processor for each GB, at both ends.
     let processor = |round: &[f64]| (round[3] + round[4]) * 1e3 / case.bytes as f64;
@@ -249,6 +289,19 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
                 let times = ratio(&|round| round[second][0] / round[first][0]);
                 let what = format!("The p50 of {} is {} times that of {}", case.ways[second].name, times.show(2), case.ways[first].name);
                 tell(what, least.map(|least| (format!("≥ {least}"), times.median >= least)));
+            }
+            Bound::TimesBesideDisk(first, second, least) => {
+                let disk = ways.len();
+                let times = ratio(&|round| (round[second][0] - round[disk][0]) / (round[first][0] - round[disk][0]));
+                let alone = ratio(&|round| round[disk][0]);
+                let what = format!(
+                    "A write of as many bytes alone takes {} µs at p50. Without it the p50 of {} is {} times that of {}",
+                    alone.show(1),
+                    case.ways[second].name,
+                    times.show(2),
+                    case.ways[first].name
+                );
+                tell(what, Some((format!("≥ {least}"), times.median >= least)));
             }
             Bound::Processor(first, second, most) => {
                 let part = ratio(&|round| processor(&round[first]) / processor(&round[second]));
