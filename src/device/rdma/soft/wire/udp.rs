@@ -9,6 +9,7 @@
 //! Datagrams go and come in batches, a system call each. An idle poll must not cost one, so an empty socket is looked at again
 //! only after a pause; a sleeping core watches the socket instead.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -130,7 +131,16 @@ impl Udp {
                 .remedy("name the interface's address"));
         }
         let what = |step: &str| format!("soft:udp: {step} {address}");
-        let socket = UdpSocket::bind(on_interface(address, interface)).map_err(|error| Error::io(what("binding a socket to"), &error))?;
+        let socket = UdpSocket::bind(on_interface(address, interface)).map_err(|error| {
+            let failed = Error::io(what("binding a socket to"), &error);
+            match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    failed.remedy(format!("end who has that port (ss -ulpn sport = {}), or give another", address.port()))
+                }
+                io::ErrorKind::AddrNotAvailable => failed.remedy("name an address of this machine (ip addr)"),
+                _ => failed,
+            }
+        })?;
         socket.set_nonblocking(true).map_err(|error| Error::io(what("making non-blocking the socket on"), &error))?;
         let (level, option, probe) = match address {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
@@ -229,7 +239,7 @@ impl Udp {
             match rc {
                 1.. => self.pushed += rc as usize,
                 // Any other refusal (an unreachable peer's ICMP answer) concerns one frame, which is lost, as on any network.
-                _ => match std::io::Error::last_os_error().raw_os_error() {
+                _ => match io::Error::last_os_error().raw_os_error() {
                     Some(libc::EAGAIN | libc::ENOBUFS) => return,
                     Some(libc::EINTR) => {}
                     _ => self.pushed += 1,
@@ -328,10 +338,10 @@ fn open(bytes: &mut [u8], front: usize, path: &Encapsulation) -> Result<frame::O
     }
 }
 
-fn set_option(socket: &UdpSocket, level: i32, option: i32, value: i32) -> std::io::Result<()> {
+fn set_option(socket: &UdpSocket, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: the value outlives the call and has the length passed.
     let rc = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), size_of::<i32>() as u32) };
-    if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The kernel's form of an address. Returns its length.
@@ -370,6 +380,18 @@ mod tests {
     use crate::wire::frame::{ECN_CE, ECN_ECT0};
 
     /// What a router did to the traffic class is seen, over both families; what the sender says of itself is no mark.
+    #[test]
+    fn an_address_that_cannot_be_had_says_what_to_do() {
+        let first = Udp::open("127.0.0.1:0".parse().unwrap(), 0, 4096, 0).unwrap();
+        let taken = first.address();
+        let refused = Udp::open(taken, 0, 4096, 0).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Busy);
+        assert!(refused.remedy_text().unwrap().contains(&format!("sport = {}", taken.port())), "{refused}");
+        // Of the documentation's addresses no machine has one.
+        let refused = Udp::open("192.0.2.77:4791".parse().unwrap(), 0, 4096, 0).err().unwrap();
+        assert!(refused.remedy_text().unwrap().contains("ip addr"), "{refused}");
+    }
+
     #[test]
     fn marks_are_seen() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
