@@ -375,6 +375,24 @@ def got_back(day, long, bucket, key):
         reader.wait()
 
 
+def long_file_of_boto3(world, place, size):
+    """The same by boto3, whose other operations suite.py is about."""
+    s3, bucket = world.client(world.main_user.key, world.main_user.secret), f"{world.prefix}-boto3"
+    long, path = Long(size), place / "long"
+    s3.create_bucket(Bucket=bucket)
+    try:
+        long.write(path)
+        began = time.monotonic()
+        s3.upload_file(str(path), bucket, "long")
+        put = time.monotonic()
+        path.unlink()
+        long.compare(s3.get_object(Bucket=bucket, Key="long")["Body"])
+        return f"put in {put - began:.0f} s, got in {time.monotonic() - put:.0f} s"
+    finally:
+        path.unlink(missing_ok=True)
+        harness.remove_bucket(s3, bucket)
+
+
 def long_put(day, size):
     """The longest object of one PUT."""
     long, path = Long(size), day.place / "long"
@@ -509,6 +527,8 @@ def main():
                     told.step(client.name, "long_put", long_put, day, chosen.size)
             if is_wanted(long_file):
                 told.step(client.name, "long_file", long_file, day, chosen.size)
+        if chosen.full and not names and (not chosen.clients or "boto3" in chosen.clients.split(",")):
+            told.step("boto3", "long_file", long_file_of_boto3, world, place, chosen.size)
     if not chosen.steps and not chosen.clients:
         columns = table(here, told, steps)
         told.step("docs", "table", document.clients, columns, versions(here), [name for name, *_ in clients.CLIENTS])
