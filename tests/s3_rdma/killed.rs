@@ -216,7 +216,7 @@ fn clients_are_killed(test: &str, server: &Server, metrics: SocketAddr, ways: &[
     }
     until.store(true, Ordering::SeqCst);
     other.join().unwrap();
-    // What they had comes back, to the last chunk. Of a client that had nothing under way over UDP nobody says that it is gone: it is asked.
+    // What they had comes back, to the last chunk. Nobody says that a client is gone that had nothing under way over UDP: it is asked.
     let begun = Instant::now();
     let under_way = || metric(metrics, "basin_s3_requests_under_way");
     while free_chunks(metrics) != free || under_way() != 0 {
