@@ -280,13 +280,11 @@ fn a_client_that_is_idle_stays() {
                 let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
                 let bucket = format!("/idle-{}", device.replace([':', '_'], "-"));
                 assert_eq!(put(&native, &bucket, "", run_of(&ground, b"")).await.status, 200);
-                for turn in 0..2 {
-                    ground.core.sleep(ASKED).await;
-                    let target = format!("{bucket}/{turn}");
-                    assert_eq!(put(&native, &target, "", run_of(&ground, &pattern(70_000, turn))).await.status, 200);
-                    let got = ask(&native, Method::Get, &target, "", Some(room(&ground, 70_000))).await;
-                    assert!(got.status == 200 && got.bytes() == pattern(70_000, turn));
-                }
+                ground.core.sleep(ASKED).await;
+                let target = format!("{bucket}/one");
+                assert_eq!(put(&native, &target, "", run_of(&ground, &pattern(70_000, 1))).await.status, 200);
+                let got = ask(&native, Method::Get, &target, "", Some(room(&ground, 70_000))).await;
+                assert!(got.status == 200 && got.bytes() == pattern(70_000, 1));
             });
         })
     });
