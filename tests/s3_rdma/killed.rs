@@ -122,6 +122,16 @@ async fn native(ground: &Ground, address: SocketAddr, way: &str) {
     futures::future::select_all(tasks).await.0.unwrap();
 }
 
+/// Puts one object, and then has nothing under way.
+async fn idle(ground: &Ground, address: SocketAddr, way: &str) {
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    let front = Http::connect(&ground.core, address).await.unwrap();
+    let (target, content) = Work { front, way: way.to_owned(), rng: Rng::from_kernel() }.next();
+    assert_eq!(put(&native, &target, "", run_of(ground, &content)).await.status, 200);
+    println!("begun");
+    std::future::pending().await
+}
+
 /// What this program does when it is the client.
 fn work(way: String, address: SocketAddr) {
     let (kind, device) = way.split_once(' ').map(|(kind, device)| (kind.to_owned(), device.to_owned())).unwrap();
@@ -129,6 +139,9 @@ fn work(way: String, address: SocketAddr) {
     client_at(&device.clone(), own, async move |ground| {
         if kind == "native" {
             return native(&ground, address, &format!("{kind}-{device}")).await;
+        }
+        if kind == "idle" {
+            return idle(&ground, address, &format!("{kind}-{device}")).await;
         }
         let front = Http::connect(&ground.core, address).await.unwrap();
         let mut work = Work { front, way: format!("{kind}-{device}"), rng: Rng::from_kernel() };
@@ -247,7 +260,7 @@ fn clients_that_are_killed_leave_nothing_behind() {
     let metrics = free_address();
     let settings = [("BASIN_METRICS_LISTEN", &*metrics.to_string()), ("BASIN_STORE_ETAG", "opaque")];
     let server = Server::start_at(1, "2G", "soft", &settings);
-    let ways = ["http soft:mem", "native soft:shm", "native soft:udp", "token soft:shm", "token soft:udp"];
+    let ways = ["http soft:mem", "native soft:shm", "native soft:udp", "idle soft:udp", "token soft:shm", "token soft:udp"];
     clients_are_killed("killed::clients_that_are_killed_leave_nothing_behind", &server, metrics, &ways);
 }
 
