@@ -1,6 +1,6 @@
 //! The core's tasks: a fixed table, a queue of those that are ready, and nothing else.
 //!
-//! A task is boxed once, when it is spawned. Waking it pushes its word on the op table's list; a batch takes the whole list and
+//! A task is boxed when it is spawned. Waking it pushes its word on the op table's list; a batch takes the whole list and
 //! polls each task on it once. No counts, no locks, no allocation. The word is core, slot and generation, so that a wake-up for
 //! a task that has ended is ignored, whoever kept it for however long.
 
@@ -92,6 +92,22 @@ struct Joint<T> {
     ops: Ops,
 }
 
+/// A task's future, and where its result goes. The future is in a box of its own, which it is moved into once: some have ten thousand
+/// bytes, and an `async` block around it would have room for it twice and move it from one to the other.
+struct Running<F: Future> {
+    future: Pin<Box<F>>,
+    joint: Rc<Joint<F::Output>>,
+}
+
+impl<F: Future> Future for Running<F> {
+    type Output = ();
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.future.as_mut().poll(cx).map(|output| self.joint.deliver(Ok(output)))
+    }
+}
+
 impl<T> Joint<T> {
     fn deliver(&self, outcome: Result<T, Panicked>) {
         if !self.done.replace(true) {
@@ -130,8 +146,7 @@ impl Executor {
         let mut table = self.table.borrow_mut();
         let Some(index) = table.free.pop() else { return Err(TableFull(future)) };
         let joint = Rc::new(Joint { outcome: Cell::new(None), done: Cell::new(false), waiter: Cell::new(None), ops: self.ops.clone() });
-        let delivered = joint.clone();
-        let boxed: Boxed = Box::pin(async move { delivered.deliver(Ok(future.await)) });
+        let boxed: Boxed = Box::pin(Running { future: Box::pin(future), joint: joint.clone() });
         let slot = &mut table.slots[index as usize];
         (slot.state, slot.future) = (State::Waiting, Some(boxed));
         slot.joint = Some(joint.clone());

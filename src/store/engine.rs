@@ -364,6 +364,8 @@ impl Engine {
         F: Future<Output = Outcome<T>> + 'static,
     {
         let under_way = self.inner.changes.begin();
+        // Moved once, and not with each task around it.
+        let change = Box::pin(change);
         self.inner.core.spawn(async move {
             let outcome = change.await;
             drop((under_way, permit));

@@ -1,8 +1,8 @@
 //! A queue pair as a task uses it.
 //!
 //! Every request has two forms. `submit_*` posts and returns the operation, so that many can be posted before any is awaited; it
-//! refuses, with the lease, when a queue is full. The plain form posts at once too and is awaited for the lease. Nothing leaves
-//! before the next poll.
+//! refuses, with the lease, when a queue is full. The plain form posts at once too and is awaited for the lease. What
+//! is posted leaves then or with the next poll.
 
 use std::cell::Cell;
 use std::future::Future;

@@ -270,7 +270,7 @@ impl Native {
             ledger: self.ledger.clone(),
             front: front.clone(),
         };
-        match self.rdma.core().try_spawn(async move { exchange.run(&message, at, id).await }) {
+        match self.rdma.core().try_spawn(exchange.run(message, at, id)) {
             Ok(_) => Ok(()),
             Err(_) => Err("the core has no task for a request".to_owned()),
         }
@@ -328,11 +328,11 @@ enum ReplyBody<'a> {
 }
 
 impl Exchange {
-    async fn run(self, message: &Shared, at: usize, id: u32) {
+    async fn run(self, message: Shared, at: usize, id: u32) {
         let busy = Busy::begin(&self.front);
         let (request, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
         let used = self.rdma.use_of(self.session.clone());
-        let reply = match self.answer(&request, message).await {
+        let reply = match self.answer(&request, &message).await {
             Ok(reply) => reply,
             // A transfer that failed has taken the queue pair with it: there is nobody to tell.
             Err(error) => {

@@ -1,7 +1,8 @@
 //! The soft HCA's data path: one poll sends, receives, looks after its links, and completes.
 //!
-//! Sending comes first: what the tasks posted since the last poll goes out before acknowledgements for what this poll takes in,
-//! so an answer is never behind an acknowledgement. Queue pairs with something to do are on a list; an idle poll touches none.
+//! Over a link a request goes out when it is posted. Else sending comes first: what the tasks posted since the last poll goes out before
+//! acknowledgements for what this poll takes in, so an answer is never behind an acknowledgement. Queue pairs with something to do are on
+//! a list; an idle poll touches none.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -165,7 +166,23 @@ impl Soft {
         let wr = SendWr { wr_id: id.to_bits(), op, sges, signaled: true, fence: false, solicited: false };
         let slot = self.slot(index);
         let posted = slot.engine.post_send(wr, to.or(slot.to));
-        self.posted(index, posted)
+        let posted = self.posted(index, posted);
+        if matches!(posted, Posted::Taken) {
+            self.begin(index);
+        }
+        posted
+    }
+
+    /// What goes over a link goes at once: there is no batch to wait for. A peer that sleeps is woken in the next poll.
+    #[inline]
+    fn begin(&mut self, index: u32) {
+        let Soft { slots, wires, grants, next_deadline, now, .. } = self;
+        if let Some(slot) = slots[index as usize].as_mut()
+            && matches!(slot.peer, Peer::Link(_))
+        {
+            slot.transmit(*now, TRANSMIT_TURN, wires, grants);
+            *next_deadline = (*next_deadline).min(slot.engine.next_timeout());
+        }
     }
 
     /// Posts a receive for operation `id`.
