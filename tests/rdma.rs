@@ -77,6 +77,24 @@ fn quarantined_memory_is_left_alone() {
     }
 }
 
+/// Over a link nobody waits for the next poll of the end that posts.
+#[test]
+fn what_goes_over_a_link_goes_when_it_is_posted() {
+    for name in ["soft:mem", "soft:shm"] {
+        let mut world = World::new(Wire::Named(name));
+        let (a, b) = world.connected(&QpConfig::default());
+        let (up, down) = world.run(join(a.send(world.a.filled(10, 1), None), b.recv(world.b.slab.run(10).unwrap())));
+        drop((up.unwrap(), down.unwrap()));
+        let receive = b.submit_recv(world.b.slab.run(10).unwrap()).unwrap();
+        let sent = a.submit_send(world.a.filled(10, 2), None).unwrap();
+        let now = world.now();
+        let _ = world.b.queue.borrow_mut().poll(now);
+        let came = receive.now_or_never().unwrap_or_else(|| panic!("{name}: nothing came"));
+        assert_eq!(came.into_result().unwrap().as_slice(), pattern(10, 2), "{name}");
+        drop(world.run(sent).into_result().unwrap());
+    }
+}
+
 /// What only the soft HCA shows because it lives and dies with its process's polls: a NIC goes on answering for a process that is stopped.
 macro_rules! in_user_space {
     ($($wire:ident: $value:expr, $around:path;)*) => { $(mod $wire {
