@@ -397,12 +397,12 @@ fn a_long_buffer_is_of_one_version() {
     let endpoints = both(&server);
     run(options(&endpoints), async move |client: Client| {
         client.create_bucket("mixed").await?;
-        let (old, new) = (pattern(40 << 20, 3), pattern(40 << 20, 4));
+        let (old, new) = (pattern(72 << 20, 3), pattern(72 << 20, 4));
         put(&client, "mixed", "long", &old).await;
-        let mut buffer = client.allocate(40 << 20).await?;
+        let mut buffer = client.allocate(72 << 20).await?;
         let server = Rc::new(server);
         let (other, sent) = (server.clone(), new.clone());
-        // What is known of it, and one range.
+        // What is known of it, and one range: another may be asked for by then, and two are not.
         after(&client, 2, move || curl_puts(&other, "/mixed/long", &sent));
         let failure = client.get_into("mixed", "long", None, &mut buffer).await.unwrap_err();
         assert!(failure.to_string().starts_with("GET s3://mixed/long: it was overwritten while it was read"), "{failure}");
