@@ -173,12 +173,14 @@ impl Soft {
         posted
     }
 
-    /// What goes over a link goes at once: there is no batch to wait for. A peer that sleeps is woken in the next poll.
+    /// What goes over a link goes at once: there is no batch to wait for. A peer that sleeps is woken in the next poll. Before the first
+    /// poll nobody has told the time, from which an answer is waited for.
     #[inline]
     fn begin(&mut self, index: u32) {
         let Soft { slots, wires, grants, next_deadline, now, .. } = self;
         if let Some(slot) = slots[index as usize].as_mut()
             && matches!(slot.peer, Peer::Link(_))
+            && *now > Nanos::ZERO
         {
             slot.transmit(*now, TRANSMIT_TURN, wires, grants);
             *next_deadline = (*next_deadline).min(slot.engine.next_timeout());
