@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::encryption::reading::Reading;
 use super::error::Code;
-use crate::store::handle::Get;
 
 /// An answer.
 pub struct Answer {
@@ -24,7 +24,7 @@ pub enum Content {
     /// A document.
     Document(Vec<u8>),
     /// An object's bytes.
-    Object(Box<Get>),
+    Object(Box<Reading>),
     /// None, of an object with so many bytes: the answer to HEAD.
     Told(u64),
 }

@@ -353,6 +353,16 @@ impl Default for Lifecycle {
     }
 }
 
+/// Encryption of objects by the server.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EncryptionConfig {
+    /// The file of keys, which is only read. Without one there is a file beside the store, which is made when a key is needed first.
+    pub keys: Option<PathBuf>,
+    /// Clients may send keys of theirs without TLS from other machines, too.
+    pub customer_keys_without_tls: bool,
+}
+
 /// What a server is configured with.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -377,6 +387,8 @@ pub struct Config {
     pub auth: Auth,
     /// When objects end by themselves.
     pub lifecycle: Lifecycle,
+    /// Encryption of objects.
+    pub encryption: EncryptionConfig,
     /// The region that signatures name and buckets are told to be in.
     pub region: Option<String>,
     /// Who may use it. Without any there is one, whose key is made and kept beside the store.

@@ -1,10 +1,10 @@
 //! Bytes that begin anywhere in memory, or belong to others, copied into pieces of a put: a form's file, and what an object is copied from.
 
+use super::encryption::writing::Writing;
 use super::error::{Code, S3Error};
 use super::hasher::Stream;
 use super::service::Service;
 use crate::mem::{Ledger, Run, Slab};
-use crate::store::handle::Put;
 
 /// Bytes of a piece. Several make an extent of the store; while one is hashed the next one is copied.
 const PIECE: u32 = 256 << 10;
@@ -13,7 +13,7 @@ const PIECE: u32 = 256 << 10;
 pub struct Gather<'a> {
     slab: &'a Slab,
     ledger: &'a Ledger,
-    put: Put,
+    put: Writing,
     md5: Option<Stream>,
     /// A piece, and how much of it there is.
     filling: Option<(Run, u32)>,
@@ -21,7 +21,7 @@ pub struct Gather<'a> {
 
 impl<'a> Gather<'a> {
     /// Of nothing yet.
-    pub fn new(service: &'a Service, put: Put, with_md5: bool) -> Gather<'a> {
+    pub fn new(service: &'a Service, put: Writing, with_md5: bool) -> Gather<'a> {
         let md5 = with_md5.then(|| service.hasher().stream());
         Gather { slab: service.store().slab(), ledger: service.ledger(), put, md5, filling: None }
     }
@@ -63,7 +63,7 @@ impl<'a> Gather<'a> {
     ///
     /// # Errors
     /// As for [`Gather::take`].
-    pub async fn finish(mut self) -> Result<(Put, Option<[u8; 16]>), S3Error> {
+    pub async fn finish(mut self) -> Result<(Writing, Option<[u8; 16]>), S3Error> {
         self.pass_on().await?;
         if let Some(md5) = &mut self.md5 {
             while let Some(run) = md5.next().await {

@@ -3,6 +3,7 @@
 
 use super::access::canonical::CanonicalId;
 use super::checksum::{Algorithm, Kind};
+use super::encryption::{Encryption, NONCE_BYTES, Nonce, PartSeal};
 use super::fields::{self, Unreadable, Writer};
 
 /// A checksum that an object or a part was put with, or that was made of its parts'.
@@ -54,8 +55,12 @@ pub struct Meta {
     pub parts: Vec<u64>,
     /// And their checksums, one behind the other, if there are any and there was room.
     pub part_checksums: Box<[u8]>,
-    /// Encrypted as the client asked: `AES256`. What is told, not what is done.
-    pub encryption: Option<Box<str>>,
+    /// How its bytes are encrypted, if they are. Of parts their upload has it.
+    pub encryption: Option<Encryption>,
+    /// Of an encrypted object made of parts, the nonce of each.
+    pub nonces: Vec<Nonce>,
+    /// Of an encrypted part.
+    pub part_seal: Option<PartSeal>,
     /// The rename that gave it its name, where that had a client token: what it is known by.
     pub renamed: Option<[u8; 32]>,
 }
@@ -75,6 +80,8 @@ const PARTS: u8 = 12;
 const PART_CHECKSUMS: u8 = 13;
 const ENCRYPTION: u8 = 14;
 const RENAMED: u8 = 15;
+const NONCES: u8 = 16;
+const PART_SEAL: u8 = 17;
 
 impl Meta {
     /// As the store keeps it.
@@ -104,7 +111,16 @@ impl Meta {
         if !self.part_checksums.is_empty() {
             writer.bytes(PART_CHECKSUMS, &self.part_checksums);
         }
-        writer.text(ENCRYPTION, self.encryption.as_deref());
+        if let Some(encryption) = &self.encryption {
+            writer.bytes(ENCRYPTION, &encryption.to_bytes());
+        }
+        if !self.nonces.is_empty() {
+            let bytes: Vec<u8> = self.nonces.iter().flat_map(|nonce| nonce.to_le_bytes().into_iter().take(NONCE_BYTES)).collect();
+            writer.bytes(NONCES, &bytes);
+        }
+        if let Some(PartSeal { nonce, crc, stored_crc }) = &self.part_seal {
+            writer.bytes(PART_SEAL, &[nonce, crc, stored_crc].map(|number| number.to_le_bytes()).concat());
+        }
         if let Some(renamed) = &self.renamed {
             writer.bytes(RENAMED, renamed);
         }
@@ -139,7 +155,18 @@ impl Meta {
                 }
                 PARTS => meta.parts = lengths(value).ok_or(Unreadable)?,
                 PART_CHECKSUMS => meta.part_checksums = value.into(),
-                ENCRYPTION => meta.encryption = text(value)?,
+                ENCRYPTION => meta.encryption = Some(Encryption::parse(value)?),
+                NONCES => {
+                    let (nonces, []) = value.as_chunks::<NONCE_BYTES>() else { return Err(Unreadable) };
+                    let number = |bytes: &[u8; NONCE_BYTES]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+                    meta.nonces = nonces.iter().map(number).collect();
+                }
+                PART_SEAL => {
+                    let (numbers, []) = value.as_chunks() else { return Err(Unreadable) };
+                    let numbers: &[[u8; 8]; 3] = numbers.try_into().map_err(|_| Unreadable)?;
+                    let [nonce, crc, stored_crc] = numbers.map(u64::from_le_bytes);
+                    meta.part_seal = Some(PartSeal { nonce, crc, stored_crc });
+                }
                 RENAMED => meta.renamed = Some(value.try_into().map_err(|_| Unreadable)?),
                 _ => {}
             }
@@ -147,9 +174,12 @@ impl Meta {
         Ok(meta)
     }
 
-    /// It with the CRC64NVME that the store has of all bytes, where it has no checksum of its own.
+    /// It with the CRC64NVME that the store has of all bytes, where it has no checksum of its own. What is encrypted always has one.
     #[must_use]
     pub fn or_crc(mut self, crc: u64) -> Meta {
+        if self.encryption.is_some() {
+            return self;
+        }
         let of_store = || Checksum { algorithm: Algorithm::Crc64Nvme, kind: Kind::FullObject, value: crc.to_be_bytes().into() };
         self.checksum.get_or_insert_with(of_store);
         self
@@ -220,6 +250,7 @@ fn lengths(mut bytes: &[u8]) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s3::encryption;
     use proptest::prelude::*;
 
     fn full() -> Meta {
@@ -237,7 +268,9 @@ mod tests {
             checksum: Some(Checksum { algorithm: Algorithm::Sha1, kind: Kind::Composite, value: vec![9; 20].into() }),
             parts: vec![5 << 20, 5 << 20, 17],
             part_checksums: vec![7; 60].into(),
-            encryption: Some("AES256".into()),
+            encryption: Some(Encryption { kind: encryption::Kind::Customer { md5: [2; 16] }, sealed: encryption::keys::Sealed([5; 60]) }),
+            nonces: vec![0, 1 << 26 | 5, 10_000 << 26 | 0x3ff_ffff],
+            part_seal: Some(PartSeal { nonce: 1 << 26, crc: u64::MAX, stored_crc: 7 }),
             renamed: Some([3; 32]),
         }
     }

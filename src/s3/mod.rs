@@ -9,6 +9,7 @@
 //! | [`body`] | the body of one, received and verified |
 //! | [`answer`], [`error`] | what it is answered with |
 //! | [`auth`] | who sent it |
+//! | [`encryption`] | of objects, under keys of the server or of clients |
 //! | [`session`] | credentials for a directory bucket |
 //! | [`access`] | who may do what |
 //! | [`xml`] | documents |
@@ -34,6 +35,7 @@ pub mod bucket;
 pub mod checksum;
 pub mod client;
 pub mod config;
+pub mod encryption;
 pub mod error;
 mod fields;
 pub mod fuzz;

@@ -29,15 +29,15 @@ macro_rules! operations {
 
 operations! {
     AbortMultipartUpload, CompleteMultipartUpload, CopyObject, CreateBucket, CreateMultipartUpload, CreateSession, DeleteBucket,
-    DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy,
-    DeleteBucketTagging, DeleteObject, DeleteObjectTagging, DeleteObjects, DeletePublicAccessBlock, GetBucketAcl, GetBucketCors,
-    GetBucketEncryption, GetBucketLifecycleConfiguration, GetBucketLocation, GetBucketLogging, GetBucketNotificationConfiguration,
-    GetBucketOwnershipControls, GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning,
-    GetObject, GetObjectAcl, GetObjectAttributes, GetObjectLegalHold, GetObjectLockConfiguration, GetObjectRetention, GetObjectTagging,
-    GetPublicAccessBlock, HeadBucket, HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions,
-    ListObjects, ListObjectsV2, ListParts, PostObject, PutBucketAcl, PutBucketCors, PutBucketLifecycleConfiguration,
-    PutBucketOwnershipControls, PutBucketPolicy, PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectLegalHold,
-    PutObjectLockConfiguration, PutObjectRetention, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart, UploadPartCopy,
+    DeleteBucketCors, DeleteBucketEncryption, DeleteBucketLifecycle, DeleteBucketOwnershipControls, DeleteBucketPolicy, DeleteBucketTagging,
+    DeleteObject, DeleteObjectTagging, DeleteObjects, DeletePublicAccessBlock, GetBucketAcl, GetBucketCors, GetBucketEncryption,
+    GetBucketLifecycleConfiguration, GetBucketLocation, GetBucketLogging, GetBucketNotificationConfiguration, GetBucketOwnershipControls,
+    GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning, GetObject, GetObjectAcl,
+    GetObjectAttributes, GetObjectLegalHold, GetObjectLockConfiguration, GetObjectRetention, GetObjectTagging, GetPublicAccessBlock,
+    HeadBucket, HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2,
+    ListParts, PostObject, PutBucketAcl, PutBucketCors, PutBucketEncryption, PutBucketLifecycleConfiguration, PutBucketOwnershipControls,
+    PutBucketPolicy, PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectLegalHold, PutObjectLockConfiguration,
+    PutObjectRetention, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart, UploadPartCopy,
 }
 
 use Operation as Op;
@@ -46,7 +46,7 @@ use Operation as Op;
 const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("acl", [Some(Op::GetBucketAcl), Some(Op::PutBucketAcl), None]),
     ("cors", [Some(Op::GetBucketCors), Some(Op::PutBucketCors), Some(Op::DeleteBucketCors)]),
-    ("encryption", [Some(Op::GetBucketEncryption), None, Some(Op::DeleteBucketEncryption)]),
+    ("encryption", [Some(Op::GetBucketEncryption), Some(Op::PutBucketEncryption), Some(Op::DeleteBucketEncryption)]),
     ("lifecycle", [Some(Op::GetBucketLifecycleConfiguration), Some(Op::PutBucketLifecycleConfiguration), Some(Op::DeleteBucketLifecycle)]),
     ("location", [Some(Op::GetBucketLocation), None, None]),
     ("logging", [Some(Op::GetBucketLogging), None, None]),

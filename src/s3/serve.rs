@@ -10,6 +10,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::config::{Config, OwnUser, Poll, REGION, own_user, users_of};
+use super::encryption::keys::Keys;
 use super::http::connection::Shared;
 use super::http::server::{Connections, Door, listen};
 use super::http::tls::Tls;
@@ -62,9 +63,14 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         }
     };
     let identity = config.https.identity()?.map(Arc::new);
+    let keys = match &config.encryption.keys {
+        Some(path) => Keys::load(path)?,
+        None => Keys::own(&kept_at(&device, "keys"))?,
+    };
+    let keys = Arc::new(keys.allowing_plain(config.encryption.customer_keys_without_tls));
     let mut own = None;
     if users.is_empty() {
-        let made = own_user(&credentials_of(&device), &mut rng)?;
+        let made = own_user(&kept_at(&device, "credentials"), &mut rng)?;
         users.push(made.user.clone());
         own = Some(made);
     }
@@ -114,6 +120,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         users,
         own,
         identity,
+        keys,
         rdma,
         counters: (0..cores).map(|_| Arc::default()).collect(),
         taken: Arc::default(),
@@ -232,12 +239,12 @@ fn allow_descriptors(connections: usize) {
     }
 }
 
-/// Where the key of a server without users is kept: beside its store, or here where that is a device.
-fn credentials_of(device: &Path) -> PathBuf {
+/// Where the server keeps what is secret: beside its store, or here where that is a device.
+fn kept_at(device: &Path, what: &str) -> PathBuf {
     if device.starts_with("/dev") {
-        return PathBuf::from("basin.credentials");
+        return PathBuf::from(format!("basin.{what}"));
     }
-    beside(device, ".credentials")
+    beside(device, &format!(".{what}"))
 }
 
 /// What all cores serve with.
@@ -248,6 +255,8 @@ struct Front {
     own: Option<OwnUser>,
     /// Of HTTPS, where that is served.
     identity: Option<Arc<Identity>>,
+    /// What objects are encrypted under.
+    keys: Arc<Keys>,
     rdma: Option<Devices>,
     counters: Arc<[Arc<Counters>]>,
     /// Requests that have made queue pairs.
@@ -267,7 +276,8 @@ impl Front {
         let tls = self.identity.clone().map(|identity| Tls::new(identity, store.slab(), counters.clone()));
         let mut doors = self.open_doors(&core, tls.as_ref())?;
         let users = Rc::new(users_of(&self.users)?);
-        let service = Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, counters.clone());
+        let service =
+            Service::new(&core, &store, users, (&self.region, self.config.store.etag), &ledger, self.keys.clone(), counters.clone());
         let domains = http.domains.iter().map(|domain| domain.as_str().into()).collect();
         let rdma = self.rdma.as_ref().map(|devices| devices.on(&core, &store, &counters)).transpose()?.flatten();
         if let Some(rdma) = &rdma {

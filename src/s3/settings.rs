@@ -97,6 +97,16 @@ pub const SETTINGS: &[Setting] = &[
     setting!(store.etag, Some("--etag"), "what ETags of objects are in buckets made from now on: `md5`, or `opaque`, which costs nothing"),
     setting!(lifecycle.interval_seconds, None, "seconds from one round through all buckets with rules to the next"),
     setting!(lifecycle.day_seconds, None, "seconds of a day of a rule; other than 86400, nothing is rounded to midnight"),
+    setting!(
+        encryption.keys,
+        None,
+        "file with the keys that objects are encrypted under; without it one beside the store, made when a key is needed first"
+    ),
+    setting!(
+        encryption.customer_keys_without_tls,
+        None,
+        "whether clients of other machines may send keys of theirs (SSE-C) without TLS; those of this one may"
+    ),
     setting!(auth.access_key, None, "access key of an administrator"),
     setting!(auth.secret_key, None, "its secret"),
     setting!(users, None, "users; in the environment a JSON array of them"),

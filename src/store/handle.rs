@@ -20,6 +20,7 @@ use super::put;
 use super::recover::core_of;
 use super::rename::Rename;
 use super::segments::Usage;
+use super::upload::Chosen;
 use crate::mem::{Parcel, Run, Shared, Slab};
 use crate::wire::store::item::Fields;
 use crate::wire::store::{DATA_MAX, shard};
@@ -352,7 +353,7 @@ impl Store {
         Ok(uploads)
     }
 
-    /// Completes an upload with these parts, by number and ETag, in order: at once, and again with the same outcome.
+    /// Completes an upload with these parts, by number and ETag at least, in order: at once, and again with the same outcome.
     ///
     /// # Errors
     /// `NoSuchUpload`, `InvalidPart`, `Precondition`, or the device's.
@@ -361,10 +362,11 @@ impl Store {
         bucket: u32,
         name: &[u8],
         id: u64,
-        parts: &[(u16, [u8; 16])],
+        parts: &[impl Into<Chosen> + Copy],
         attributes: Attributes,
     ) -> Outcome<Version> {
-        let (owner, name, parts) = (self.owner(bucket, name), Box::<[u8]>::from(name), parts.to_vec());
+        let parts: Vec<Chosen> = parts.iter().map(|&part| part.into()).collect();
+        let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
         let complete = async move |engine: Engine| engine.complete_upload(bucket, &name, id, &parts, attributes).await;
         self.engine.at(owner, complete).await
     }

@@ -14,6 +14,23 @@ use crate::wire::store::shard;
 /// Parts of an upload, numbered from 1: S3's bound.
 pub const PARTS_MAX: u16 = 10_000;
 
+/// A part that an upload is completed with: one that is there with another ETag or checksum is not it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its number.
+    pub number: u16,
+    /// Its ETag.
+    pub etag: [u8; 16],
+    /// The CRC64NVME of its bytes as they lie there, where those are not known by the ETag: they may be encrypted.
+    pub crc: Option<u64>,
+}
+
+impl From<(u16, [u8; 16])> for Chosen {
+    fn from((number, etag): (u16, [u8; 16])) -> Chosen {
+        Chosen { number, etag, crc: None }
+    }
+}
+
 impl Engine {
     /// The upload of `name` with identifier `id`.
     ///
@@ -103,29 +120,24 @@ impl Engine {
         bucket: u32,
         name: &[u8],
         id: u64,
-        parts: &[(u16, [u8; 16])],
+        parts: &[impl Into<Chosen> + Copy],
         attributes: Attributes,
     ) -> Outcome<Version> {
-        let (engine, name, parts) = (self.clone(), Box::<[u8]>::from(name), parts.to_vec());
+        let parts: Vec<Chosen> = parts.iter().map(|&part| part.into()).collect();
+        let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
         self.change(async move { engine.complete(bucket, name, id, &parts, attributes).await }).await
     }
 
-    async fn complete(
-        &self,
-        bucket: u32,
-        name: Box<[u8]>,
-        id: u64,
-        wanted: &[(u16, [u8; 16])],
-        attributes: Attributes,
-    ) -> Outcome<Version> {
+    async fn complete(&self, bucket: u32, name: Box<[u8]>, id: u64, wanted: &[Chosen], attributes: Attributes) -> Outcome<Version> {
         let _lock = self.lock(bucket, &name).await;
         let upload = match self.upload(bucket, &name, id) {
             Ok(upload) => upload,
             Err(none) => return self.completed(bucket, &name, id).await?.ok_or(none),
         };
         let mut parts: Vec<&Part> = Vec::new();
-        for (number, etag) in wanted {
-            let part = upload.parts.get(number).filter(|part| part.fields.etag == *etag);
+        for Chosen { number, etag, crc } in wanted {
+            let is_it = |part: &&Part| part.fields.etag == *etag && crc.is_none_or(|crc| part.fields.crc == crc);
+            let part = upload.parts.get(number).filter(is_it);
             let follows = parts.last().is_none_or(|last| last.fields.part < *number);
             parts.push(part.filter(|_| follows).ok_or(Failure::InvalidPart(*number))?);
         }

@@ -1,7 +1,6 @@
 """What S3 has and Basin does not: it says so, with 501 NotImplemented, and nothing is kept or pretended."""
 
 from harness import check, md5, refused, same
-from post import post
 
 
 def says_no(t, method, path, query=None, headers=None, body=b"", codes=("NotImplemented",)):
@@ -16,8 +15,6 @@ def test_settings_of_buckets(t):
     """PUT of settings that do nothing here."""
     name = t.bucket()
     for setting, body in (
-        ("encryption", b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>"
-         b"</ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>"),
         ("website", b"<WebsiteConfiguration><IndexDocument><Suffix>index.html</Suffix></IndexDocument></WebsiteConfiguration>"),
         ("replication", b"<ReplicationConfiguration/>"),
         ("logging", b"<BucketLoggingStatus/>"),
@@ -48,53 +45,6 @@ def test_settings_of_buckets_that_are_removed(t):
         answer = t.request("DELETE", f"/{name}", {setting: None}, user=t.main_user)
         check(answer.status in (204, 404, 501), f"DELETE ?{setting}: status {answer.status}")
         t.main.head_bucket(Bucket=name)
-
-
-ENCRYPTION = (
-    {"x-amz-server-side-encryption": "AES256"},
-    {"x-amz-server-side-encryption": "aws:kms", "x-amz-server-side-encryption-aws-kms-key-id": "testkey-1"},
-    {
-        "x-amz-server-side-encryption-customer-algorithm": "AES256",
-        "x-amz-server-side-encryption-customer-key": "pO3upElrwuEXSoFwCfnZPdSsmt/xWeFa0N9KgDijwVs=",
-        "x-amz-server-side-encryption-customer-key-md5": "DWygnHRtgiJ77HCm+1rvHw==",
-    },
-)
-
-
-def test_encryption(t):
-    """An object that is to be encrypted is not kept in the clear."""
-    name = t.filled("source")
-    for headers in ENCRYPTION:
-        says_no(t, "PUT", f"/{name}/k", None, headers, b"secret")
-        says_no(t, "POST", f"/{name}/k", {"uploads": None}, headers)
-        says_no(t, "PUT", f"/{name}/k", None, {**headers, "x-amz-copy-source": f"{name}/source"})
-    refused(404, "404", t.main.head_object, Bucket=name, Key="k")
-
-
-def test_encryption_of_forms(t):
-    """Nor by a form."""
-    name = t.bucket(ACL="public-read-write")
-    for headers in ENCRYPTION:
-        answer = post(t, name, {"key": "k", **headers})
-        check(answer.status in (400, 501), f"{list(headers)[0]}: status {answer.status}")
-    refused(404, "404", t.main.head_object, Bucket=name, Key="k")
-
-
-def test_encryption_of_reads(t):
-    """Reading with a customer's key what is not encrypted: 400, or NotImplemented."""
-    name = t.filled("k")
-    for method in ("GET", "HEAD"):
-        for headers in ENCRYPTION:
-            answer = t.request(method, f"/{name}/k", headers=headers, user=t.main_user)
-            check(answer.status in (400, 501), f"{method} {list(headers)[0]}: status {answer.status}")
-
-
-def test_encryption_of_copied_sources(t):
-    """A source that is said to be encrypted."""
-    name = t.filled("k")
-    headers = {f"x-amz-copy-source{field[5:]}": value for field, value in ENCRYPTION[2].items()}
-    answer = t.request("PUT", f"/{name}/l", headers={**headers, "x-amz-copy-source": f"{name}/k"}, user=t.main_user)
-    check(answer.status in (400, 501), f"status {answer.status}")
 
 
 def test_storage_classes(t):

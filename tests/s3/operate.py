@@ -7,6 +7,7 @@ starts servers of the program BASIN with files in the directory PLACE, on ports 
 occurs. A line for each test, as suite.py has them.
 """
 
+import base64
 import contextlib
 import http.client
 import json
@@ -22,6 +23,7 @@ import time
 import boto3
 import botocore
 import botocore.config
+import botocore.exceptions
 
 import harness
 from harness import check, same, signed
@@ -430,6 +432,16 @@ def secrets_of(world, server):
     parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     s3.complete_multipart_upload(Bucket="logged", Key="parts", UploadId=upload, MultipartUpload=parts)
     s3.copy_object(Bucket="logged", Key="copy", CopySource="logged/parts")
+    brought = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "a key that a customer has broug."}
+    s3.put_object(Bucket="logged", Key="signed", Body=b"x", **brought)
+    s3.get_object(Bucket="logged", Key="signed", **brought)["Body"].read()
+    wrong = {**brought, "SSECustomerKey": "the key of some other customer.."}
+    with contextlib.suppress(botocore.exceptions.ClientError):
+        s3.get_object(Bucket="logged", Key="signed", **wrong)
+    for one in (brought, wrong):
+        secret += [one["SSECustomerKey"], base64.b64encode(one["SSECustomerKey"].encode()).decode()]
+    s3.put_object(Bucket="logged", Key="copy", Body=b"x", ServerSideEncryption="AES256")
+    secret += re.findall(r'= "([A-Za-z0-9+/]{43}=)"', (server.place / "store.img.keys").read_text())
     same(server.request("OPTIONS", "/logged/signed", headers={"Origin": "http://a"})[0], 400, "a browser's question")
     with socket.create_connection(("127.0.0.1", server.port), 20) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nAuthorization: MALFORMEDSECRET\r\n bad\r\n\r\n")
@@ -629,6 +641,85 @@ def test_a_device_that_is_refused_leaves_no_key(world):
         check(key[1] in kept and secret not in output and secret not in server.log(), "the key is kept, and the secret not told")
         server.client(key[1], secret).create_bucket(Bucket="own-key")
         same(server.stop(), 0, "exit code")
+
+
+def test_encryption_on_the_device(world):
+    """What is encrypted is not on the device as it came; its keys outlive the server, and without them it is not read."""
+    mark, plain = b"THIS IS NOT TO BE READ ON THE DEVICE ", b"AND THIS IS THERE AS IT CAME "
+    bodies = {"small": mark * 9, "long": mark * 150_000}
+    asked = {"s3": {"ServerSideEncryption": "AES256"}, "kms": {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "payroll"},
+             "customer": {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}}  # fmt: skip
+    with Server(world, "encrypted") as server:
+        s3 = server.client()
+        s3.create_bucket(Bucket="encrypted")
+        keys = server.place / "store.img.keys"
+        check(not keys.exists(), "a file of keys before one is needed")
+        for how, parameters in asked.items():
+            for size, body in bodies.items():
+                s3.put_object(Bucket="encrypted", Key=f"{how}-{size}", Body=body, **parameters)
+            parts = s3.create_multipart_upload(Bucket="encrypted", Key=f"{how}-parts", **parameters)["UploadId"]
+            at = {"Bucket": "encrypted", "Key": f"{how}-parts", "UploadId": parts}
+            brought = parameters if how == "customer" else {}
+            etag = s3.upload_part(**at, PartNumber=1, Body=bodies["small"], **brought)["ETag"]
+            s3.complete_multipart_upload(**at, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+        s3.put_object(Bucket="encrypted", Key="plain", Body=plain)
+        same(os.stat(keys).st_mode & 0o777, 0o600, "who may read the keys")
+        same(server.stop(), 0, "exit code")
+        device = (server.place / "store.img").read_bytes()
+        check(plain in device, "what is not encrypted is found, so that this looks at the right place")
+        check(mark not in device and mark[:20] not in device, "what is encrypted is on the device as it came")
+        check(b"k" * 32 not in device, "a customer's key is on the device")
+        for value in re.findall(r'= "([A-Za-z0-9+/]{43}=)"', keys.read_text()):
+            check(base64.b64decode(value) not in device, "a key of the server is on the device")
+    with Server(world, "encrypted") as server:
+        for how in asked:
+            for size, body in {**bodies, "parts": bodies["small"]}.items():
+                brought = asked[how] if how == "customer" else {}
+                check(server.client().get_object(Bucket="encrypted", Key=f"{how}-{size}", **brought)["Body"].read() == body, f"{how}-{size}")
+        same(server.stop(), 0, "exit code")
+    kept = keys.read_text()
+    keys.unlink()
+    with Server(world, "encrypted") as server:
+        for key, status in (("s3-small", 400), ("kms-long", 400), ("plain", 200)):
+            same(server.request("GET", f"/encrypted/{key}", user=USER)[0], status, f"status of {key} without the keys")
+        # A new key is no key of what was there.
+        server.client().put_object(Bucket="encrypted", Key="new", Body=b"new", ServerSideEncryption="AES256")
+        same(server.request("GET", "/encrypted/s3-small", user=USER)[0], 400, "status with another file of keys")
+        check("is not in the file of keys" in server.log(), "the log says what is missing")
+        same(server.stop(), 0, "exit code")
+    keys.write_text(kept)
+    with Server(world, "encrypted") as server:
+        same(server.request("GET", "/encrypted/s3-small", user=USER)[0::2], (200, bodies["small"]), "with the keys again")
+
+
+def test_files_of_keys(world):
+    """A file that the configuration names is read and not written; what is wrong with one is told, without keys."""
+    value = base64.b64encode(b"s" * 32).decode()
+    named = world.place / "keys.toml"
+    setting = f'[encryption]\nkeys = "{named}"\n'
+    named.write_text(f'default = "one"\n[keys]\none = "{value}"\n')
+    with Server(world, "named-keys", f"\n{setting}") as server:
+        s3 = server.client()
+        s3.create_bucket(Bucket="named")
+        s3.put_object(Bucket="named", Key="k", Body=b"x", ServerSideEncryption="AES256")
+        told = s3.put_object(Bucket="named", Key="k", Body=b"x", ServerSideEncryption="aws:kms")
+        same(told["SSEKMSKeyId"], "one", "the usual key")
+        try:
+            s3.put_object(Bucket="named", Key="l", Body=b"x", ServerSideEncryption="aws:kms", SSEKMSKeyId="two")
+            check(False, "a key that is not there was taken")
+        except botocore.exceptions.ClientError as error:
+            same(error.response["Error"]["Code"], "KMS.NotFoundException", "code")
+        same((server.stop(), "two" in named.read_text()), (0, False), "exit code, and whether the file was written")
+    for text, says in ((f'default = "two"\n[keys]\none = "{value}"\n', "two"), (f'default = "one"\n[keys]\none = "{value[:20]}"\n', "one"), (None, "keys.toml")):
+        if text is None:
+            named.unlink()
+        else:
+            named.write_text(text)
+        with Server(world, "named-keys", f"\n{setting}", wait=False) as server:
+            check(server.process.wait(30) != 0, "a server without its keys")
+            said = server.log().splitlines()[-2:]
+            check("keys.toml" in said[0] and says in said[0] and said[1].startswith("  to mend it: "), f"{said}")
+            check(value[:20] not in "".join(said), "a key in what is said")
 
 
 def test_a_taken_port(world):

@@ -9,17 +9,17 @@ import urllib.parse
 
 LINES = """
 AbortMultipartUpload DELETE /b/k?uploadId multipart
-CompleteMultipartUpload POST /b/k?uploadId multipart,conditional,checksums
-CopyObject PUT /b/k+x-amz-copy-source copying,conditional,object_lock
+CompleteMultipartUpload POST /b/k?uploadId multipart,conditional,checksums,encryption
+CopyObject PUT /b/k+x-amz-copy-source copying,conditional,object_lock,encryption
 CreateBucket PUT /b buckets,hosts,object_lock
 CreateBucketMetadataConfiguration POST /b?metadataConfiguration -
 CreateBucketMetadataTableConfiguration POST /b?metadataTable -
-CreateMultipartUpload POST /b/k?uploads multipart,object_lock
+CreateMultipartUpload POST /b/k?uploads multipart,object_lock,encryption
 CreateSession GET /b?session directory
 DeleteBucket DELETE /b buckets
 DeleteBucketAnalyticsConfiguration DELETE /b?analytics&id -
 DeleteBucketCors DELETE /b?cors cors
-DeleteBucketEncryption DELETE /b?encryption buckets
+DeleteBucketEncryption DELETE /b?encryption encryption
 DeleteBucketIntelligentTieringConfiguration DELETE /b?intelligent-tiering&id -
 DeleteBucketInventoryConfiguration DELETE /b?inventory&id -
 DeleteBucketLifecycle DELETE /b?lifecycle lifecycle
@@ -40,7 +40,7 @@ GetBucketAccelerateConfiguration GET /b?accelerate -
 GetBucketAcl GET /b?acl acl
 GetBucketAnalyticsConfiguration GET /b?analytics&id -
 GetBucketCors GET /b?cors cors
-GetBucketEncryption GET /b?encryption buckets
+GetBucketEncryption GET /b?encryption encryption
 GetBucketIntelligentTieringConfiguration GET /b?intelligent-tiering&id -
 GetBucketInventoryConfiguration GET /b?inventory&id -
 GetBucketLifecycleConfiguration GET /b?lifecycle lifecycle
@@ -58,7 +58,7 @@ GetBucketRequestPayment GET /b?requestPayment buckets
 GetBucketTagging GET /b?tagging tagging
 GetBucketVersioning GET /b?versioning versioning
 GetBucketWebsite GET /b?website -
-GetObject GET /b/k objects,ranges,conditional,checksums
+GetObject GET /b/k objects,ranges,conditional,checksums,encryption
 GetObjectAcl GET /b/k?acl acl
 GetObjectAttributes GET /b/k?attributes attributes
 GetObjectLegalHold GET /b/k?legal-hold object_lock
@@ -68,7 +68,7 @@ GetObjectTagging GET /b/k?tagging tagging
 GetObjectTorrent GET /b/k?torrent -
 GetPublicAccessBlock GET /b?publicAccessBlock public_access
 HeadBucket HEAD /b buckets
-HeadObject HEAD /b/k objects,headers
+HeadObject HEAD /b/k objects,headers,encryption
 ListBucketAnalyticsConfigurations GET /b?analytics -
 ListBucketIntelligentTieringConfigurations GET /b?intelligent-tiering -
 ListBucketInventoryConfigurations GET /b?inventory -
@@ -85,7 +85,7 @@ PutBucketAccelerateConfiguration PUT /b?accelerate -
 PutBucketAcl PUT /b?acl acl
 PutBucketAnalyticsConfiguration PUT /b?analytics&id -
 PutBucketCors PUT /b?cors cors
-PutBucketEncryption PUT /b?encryption -
+PutBucketEncryption PUT /b?encryption encryption
 PutBucketIntelligentTieringConfiguration PUT /b?intelligent-tiering&id -
 PutBucketInventoryConfiguration PUT /b?inventory&id -
 PutBucketLifecycleConfiguration PUT /b?lifecycle lifecycle
@@ -99,7 +99,7 @@ PutBucketRequestPayment PUT /b?requestPayment -
 PutBucketTagging PUT /b?tagging tagging
 PutBucketVersioning PUT /b?versioning versioning
 PutBucketWebsite PUT /b?website -
-PutObject PUT /b/k objects,headers,conditional,checksums,chunked,appending,object_lock
+PutObject PUT /b/k objects,headers,conditional,checksums,chunked,appending,object_lock,encryption
 PutObjectAcl PUT /b/k?acl acl
 PutObjectLegalHold PUT /b/k?legal-hold object_lock
 PutObjectLockConfiguration PUT /b?object-lock object_lock
@@ -112,10 +112,10 @@ SelectObjectContent POST /b/k?select&select-type=2 -
 UpdateBucketMetadataInventoryTableConfiguration PUT /b?metadataInventoryTable -
 UpdateBucketMetadataJournalTableConfiguration PUT /b?metadataJournalTable -
 UpdateObjectEncryption PUT /b/k?encryption -
-UploadPart PUT /b/k?partNumber&uploadId multipart,checksums,chunked
-UploadPartCopy PUT /b/k?partNumber&uploadId+x-amz-copy-source multipart
+UploadPart PUT /b/k?partNumber&uploadId multipart,checksums,chunked,encryption
+UploadPartCopy PUT /b/k?partNumber&uploadId+x-amz-copy-source multipart,encryption
 WriteGetObjectResponse POST /b+x-amz-request-route -
-PostObject POST /b post,object_lock
+PostObject POST /b post,object_lock,encryption
 OptionsObject OPTIONS /b/k cors
 """
 
@@ -125,22 +125,14 @@ BESIDE = {"PostObject": "POST Object (forms of browsers)", "OptionsObject": "OPT
 # What of an operation is not there: (what, the test that shows that it is refused or left out).
 LACKS = {
     "CopyObject": [
-        ("no encryption", "not_implemented.encryption"),
         ("no archives as storage class", "not_implemented.storage_classes"),
     ],
-    "CreateMultipartUpload": [("no encryption", "not_implemented.encryption")],
-    "DeleteBucketEncryption": [("there is never one to remove", "buckets.nothing_to_remove")],
-    "GetBucketEncryption": [("there is never one", "buckets.versioning_is_off")],
     "PutBucketLifecycleConfiguration": [("no rules that move objects to another storage class", "lifecycle.no_transitions")],
     "GetBucketLogging": [("it is always off", "buckets.versioning_is_off")],
     "GetBucketNotificationConfiguration": [("it is always empty", "buckets.versioning_is_off")],
     "GetBucketRequestPayment": [("it is always the owner's", "buckets.versioning_is_off")],
-    "GetObject": [("no encryption", "not_implemented.encryption_of_reads")],
-    "HeadObject": [("no encryption", "not_implemented.encryption_of_reads")],
-    "PostObject": [("no encryption", "not_implemented.encryption_of_forms")],
     "PutBucketVersioning": [("no MFA Delete", "versioning.mfa_delete")],
     "PutObject": [
-        ("no encryption", "not_implemented.encryption"),
         ("no archives as storage class", "not_implemented.storage_classes"),
     ],
 }

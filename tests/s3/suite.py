@@ -42,6 +42,7 @@ AREAS = [
     "ownership",
     "versioning",
     "object_lock",
+    "encryption",
     "cors",
     "post",
     "anonymous",

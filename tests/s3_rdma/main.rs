@@ -8,6 +8,7 @@ mod server;
 mod batches;
 mod bounds;
 mod cores;
+mod encrypted;
 mod guesses;
 mod hidden;
 mod killed;

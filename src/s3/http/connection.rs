@@ -272,7 +272,7 @@ async fn send(
     let length = match &answer.content {
         Content::None => 0,
         Content::Document(document) => document.len() as u64,
-        Content::Object(get) => get.range.end - get.range.start,
+        Content::Object(get) => get.bytes(),
         Content::Told(length) => *length,
     };
     if has_body {

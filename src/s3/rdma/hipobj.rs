@@ -17,11 +17,11 @@ use crate::device::rdma::Access;
 use crate::mem::{Run, Window};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
+use crate::s3::encryption::reading::Reading;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::request::{Arrival, Request};
 use crate::s3::service::{Sender, Service};
-use crate::store::handle::Get;
 use crate::wire::http::head::Head;
 use crate::wire::s3::Memory;
 use crate::wire::s3::token::{Connection, Endpoint, SessionId, number, parse_psn};
@@ -80,7 +80,7 @@ struct Prepared {
 
 enum What {
     /// The version that was there at PREPARE.
-    Get(Box<Get>),
+    Get(Box<Reading>),
     /// Into the window, and then to where the request says.
     Put(Window, Box<Request>),
 }
@@ -241,11 +241,11 @@ fn inner_request(method: &str, target: &str, fields: &str, arrival: Arrival) -> 
 }
 
 /// The version of an object that is to be got, which must have all that is asked for.
-async fn find(rdma: &Rdma, service: &Service, inner: &Request, access_key: &str, size: u64) -> Result<Box<Get>, Bare> {
+async fn find(rdma: &Rdma, service: &Service, inner: &Request, access_key: &str, size: u64) -> Result<Box<Reading>, Bare> {
     let mut body = Body::apart(service.hasher(), rdma.home(), None);
     let answer = Box::pin(service.answer(inner, Sender::Session(access_key), &mut body)).await;
     match answer.content {
-        Content::Object(get) if get.range.end - get.range.start == size => Ok(get),
+        Content::Object(get) if get.bytes() == size => Ok(get),
         Content::Object(_) => Err(Bare(416)),
         _ if answer.status >= 400 => Err(Bare(answer.status)),
         _ => Err(Bare(400)),

@@ -120,7 +120,9 @@ impl Known {
 
     /// Keeps an answer to a candidate, whose fields are these lines.
     pub fn keep(&self, of: Candidate, access_key: &str, request: &Request, asked: &frame::Request<'_>, (answer, lines): (&Answer, &[u8])) {
-        let Content::Object(get) = &answer.content else { return };
+        let Content::Object(reading) = &answer.content else { return };
+        // What is decrypted is not in memory as it is to be sent.
+        let Some(get) = reading.as_plain() else { return };
         let is_whole = answer.status == 200 && get.range == (0..get.version.size) && !get.has_later_tags();
         if !is_whole || lines.len() > LINES_MAX {
             return;

@@ -26,6 +26,7 @@ use crate::device::rdma::Remote;
 use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
+use crate::s3::encryption::reading::Reading;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::http::account::{self, Account, Outgoing};
 use crate::s3::http::connection::{Busy, Shared as Front};
@@ -363,7 +364,7 @@ impl Exchange {
         if let Some((get, kept)) = self.known(begun, asked).await {
             self.front.service.counters().known.add(1);
             let label = Label { id, bucket: self.place(kept.name()) };
-            let reply = self.object(get, (200, &kept.lines), label, asked).await;
+            let reply = self.object(Reading::plain(get), (200, &kept.lines), label, asked).await;
             self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, &reply, None);
             return reply;
         }
@@ -483,13 +484,13 @@ impl Exchange {
     /// Brings an object's bytes to where they are to go.
     async fn object<'a>(
         &'a self,
-        mut get: Get,
+        mut get: Reading,
         (status, lines): (u16, &[u8]),
         label: Label,
         asked: &frame::Request<'_>,
     ) -> Result<Reply<'a>, S3Error> {
         let fields = labelled(lines, label);
-        let bytes = get.range.end - get.range.start;
+        let bytes = get.bytes();
         if asked.window.bytes > 0 {
             if bytes > asked.window.bytes {
                 return Ok(too_long(bytes));
@@ -517,7 +518,7 @@ impl Exchange {
                     pieces.push(piece);
                 }
                 Ok(None) => break,
-                Err(failure) => return Ok(self.document(told_apart(&failure.into()), label, asked.method)),
+                Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
             }
         }
         Ok(Reply { status, fields, bytes, crc: known.unwrap_or_else(|| crc.finalize()), body: ReplyBody::Pieces(pieces) })

@@ -96,7 +96,7 @@ async fn put(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<
 async fn get(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<'_>, (used, memory): (&Use, Memory)) -> Answer {
     let mut answer = Box::pin(service.answer(request, sender(used), body)).await;
     let Content::Object(get) = &mut answer.content else { return answer };
-    let bytes = get.range.end - get.range.start;
+    let bytes = get.bytes();
     if bytes > memory.bytes {
         let what = format!("The memory of the RDMA token has {} bytes, and {bytes} are to be written.", memory.bytes);
         return told(request, S3Error::with(Code::InvalidRdmaToken, what));

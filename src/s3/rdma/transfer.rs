@@ -14,8 +14,8 @@ use crate::device::Op;
 use crate::device::rdma::Remote;
 use crate::mem::{Run, Shared, Slab};
 use crate::reactor::Core;
+use crate::s3::encryption::reading::Reading;
 use crate::s3::error::{Code, S3Error};
-use crate::store::handle::Get;
 
 /// Pieces under way at a time.
 pub const AHEAD: usize = 4;
@@ -263,7 +263,7 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's.
-    pub async fn get(self, get: &mut Get) -> Result<(), S3Error> {
+    pub async fn get(self, get: &mut Reading) -> Result<(), S3Error> {
         self.all(get).await?.0.end().await
     }
 
@@ -272,7 +272,7 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// `RDMATransferFailed`, or the store's; nothing is under way then.
-    pub async fn begin(mut self, get: &mut Get) -> Result<(u64, Writes<'a>), S3Error> {
+    pub async fn begin(mut self, get: &mut Reading) -> Result<(u64, Writes<'a>), S3Error> {
         let known = get.crc64nvme();
         if known.is_none() {
             self.crc = Some(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme));
@@ -281,12 +281,12 @@ impl<'a> Push<'a> {
         Ok((known.or(crc.map(|crc| crc.finalize())).expect("what is not known is summed"), writes))
     }
 
-    async fn all(mut self, get: &mut Get) -> Result<(Writes<'a>, Option<crc_fast::Digest>), S3Error> {
+    async fn all(mut self, get: &mut Reading) -> Result<(Writes<'a>, Option<crc_fast::Digest>), S3Error> {
         loop {
             let outcome = match get.next().await {
                 Ok(Some(piece)) => self.piece(piece).await,
                 Ok(None) => return Ok((self.writes, self.crc)),
-                Err(failure) => Err(failure.into()),
+                Err(error) => Err(error),
             };
             if let Err(error) = outcome {
                 let _ = self.writes.end().await;

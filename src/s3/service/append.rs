@@ -11,6 +11,7 @@ use super::{Bucket, Call, readable};
 use crate::s3::answer::Answer;
 use crate::s3::body::{Body, Digested};
 use crate::s3::checksum::{Algorithm, Kind};
+use crate::s3::encryption::writing::Writing;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::meta::{Checksum, Meta};
 use crate::store::engine::{Attributes, Expect, Which};
@@ -46,8 +47,8 @@ pub async fn append(call: &Call<'_>, bucket: &Bucket, offset: &str, body: &mut B
     check_length(body)?;
     // Who comes with a wrong offset need not send all of it.
     check_offset(there(call, bucket).await?.as_ref(), offset, expect)?;
-    let put = call.store().append(bucket.id, request.key.as_bytes())?;
-    let (put, digested) = receive(put, body, bucket, Algorithm::Crc64Nvme).await?;
+    let put = Writing::new(call.store().append(bucket.id, request.key.as_bytes())?, None);
+    let (put, digested) = receive(put, body, bucket.meta.etags, Algorithm::Crc64Nvme).await?;
     let there = there(call, bucket).await?;
     check_offset(there.as_ref(), offset, expect)?;
     let added = put.size();

@@ -7,6 +7,7 @@ use super::version::{etag_of, version_id, which_of};
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::Versioning;
+use crate::s3::encryption::asked::OWN;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::time;
 use crate::s3::xml::attributes::{ObjectAttributes, ObjectPart, ObjectParts, PartsPage};
@@ -21,7 +22,7 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     let which = which_of(request.param("versionId"))?;
     let action = if which == Which::Newest { Action::GetObjectAttributes } else { Action::GetObjectVersionAttributes };
-    super::headers::refuse_what_is_not_there(request)?;
+    let brought = call.customer_key_alone(&OWN)?;
     let mut asked: Vec<&str> = Vec::new();
     for (name, value) in request.head.headers() {
         if name.eq_ignore_ascii_case("x-amz-object-attributes") {
@@ -35,6 +36,7 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
     }
     let (version, meta, labels) = found(call, &bucket, which, action).await?;
     call.permit_object(&bucket, action, &request.key, (&meta, &labels))?;
+    call.check_key(&bucket, &request.key, &meta, brought.as_ref())?;
     let wants = |name: &str| asked.contains(&name);
     let number = |name: &'static str, usual: u32| match request.text(name) {
         None => Ok(usual),

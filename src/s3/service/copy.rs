@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::directory::check_object;
-use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
+use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::with_expiration;
 use super::multipart::{told, upload_meta};
 use super::put::{PUT_MAX, part_of, refused};
@@ -14,6 +14,11 @@ use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::{Etags, Versioning};
 use crate::s3::checksum::{Algorithm, Kind};
+use crate::s3::encryption::asked::{Asked, OWN, SOURCE};
+use crate::s3::encryption::cipher::Cipher;
+use crate::s3::encryption::reading::Reading;
+use crate::s3::encryption::writing::Writing;
+use crate::s3::encryption::{self, nonce_of_part};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::gather::Gather;
 use crate::s3::labels::Labels;
@@ -22,7 +27,6 @@ use crate::s3::time;
 use crate::s3::xml::multipart::CopyResult;
 use crate::store::engine::{Attributes, Which};
 use crate::store::failure::Failure;
-use crate::store::handle::{Get, Put};
 use crate::store::index::Version;
 use crate::wire::http::uri;
 
@@ -66,12 +70,15 @@ struct Found {
     version: Version,
     meta: Meta,
     labels: Labels,
+    /// What decrypts it, if it is encrypted.
+    cipher: Option<Cipher>,
 }
 
 /// Looks up what is to be copied.
 async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
     let request = call.request;
     let source = Source::parse(request.text("x-amz-copy-source").unwrap_or_default())?;
+    let brought = call.customer_key(&SOURCE)?;
     let bucket = call.source_bucket(&source.bucket)?;
     let action = if source.which == Which::Newest { Action::GetObject } else { Action::GetObjectVersion };
     let got = match call.store().get(bucket.id, source.key.as_bytes(), source.which, 0..0).await {
@@ -86,8 +93,9 @@ async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
     let meta = Meta::parse(&got.properties).map_err(readable)?;
     let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
     call.permit_object(&bucket, action, &source.key, (&meta, &labels))?;
+    let cipher = call.open(&bucket, &source.key, meta.encryption.as_ref(), brought.as_ref())?;
     judge(call, &got.version)?;
-    Ok(Found { bucket, source, version: got.version, meta, labels })
+    Ok(Found { bucket, source, version: got.version, meta, labels, cipher })
 }
 
 /// The conditions on what is copied.
@@ -136,11 +144,13 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let lock = call.lock_asked(&bucket, &request.key, &said)?;
     let replaces_meta = replaces(request.text("x-amz-metadata-directive"), "x-amz-metadata-directive")?;
     let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
-    let found = find(call).await?;
+    let encryption_asked = call.encryption_asked(&bucket, &said)?;
+    let is_encryption_asked = Asked::read(&said)?.is_some();
+    let mut found = find(call).await?;
     let mut asked = meta_of(&said)?;
     check_object(&bucket, request, &mut asked)?;
     let is_itself = found.source.bucket == *request.bucket && found.source.key == *request.key && found.source.which == Which::Newest;
-    let changes = replaces_meta || asked.storage_class.is_some() || asked.redirect.is_some();
+    let changes = replaces_meta || asked.storage_class.is_some() || asked.redirect.is_some() || is_encryption_asked;
     if is_itself && !changes {
         let what = "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, \
             storage class, website redirect location or encryption attributes.";
@@ -156,6 +166,9 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
         false => Meta { storage_class: asked.storage_class, redirect: asked.redirect, ..found.meta.clone() },
     };
     meta.owner = Some(owner);
+    let begun = call.begin_encryption(&bucket, &request.key, encryption_asked)?;
+    let (encryption, cipher) = begun.map(|begun| (begun.encryption, (Box::new(begun.cipher), 0))).unzip();
+    let etags = bucket.etags_with(encryption.as_ref());
     let tags = if replaces_tags { new_tags } else { found.labels.tags.clone() };
     if bucket.meta.is_directory {
         if !tags.is_empty() {
@@ -179,19 +192,22 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     );
     attributes.tags = labels.to_bytes();
     let store = call.store();
-    let mut got = get(call, &found, whole).await?;
+    let mut got = get(call, &mut found, whole).await?;
     let kept = found.meta.checksum.clone();
     let keeps_checksum = kept.as_ref().is_some_and(|kept| algorithm.is_none_or(|asked| asked == kept.algorithm));
     // A copy of an object made of parts is made of none, and has an MD5 of its own; so has one of an object that has none, where its bucket
     // wants MD5s. That asks for all its bytes.
-    let needs_md5 = bucket.meta.etags == Etags::Md5 && found.version.has_opaque_etag;
-    let is_by_reference = found.version.parts == 0 && keeps_checksum && !needs_md5;
+    let needs_md5 = etags == Etags::Md5 && found.version.has_opaque_etag;
+    // What is encrypted is so with a key for its name.
+    let plain = got.as_plain().filter(|_| encryption.is_none());
+    let plain = plain.filter(|_| found.version.parts == 0 && keeps_checksum && !needs_md5);
     (meta.parts, meta.renamed) = (Vec::new(), None);
+    (meta.nonces, meta.encryption) = (Vec::new(), encryption);
     meta.part_checksums = Box::default();
     let name = request.key.as_bytes();
-    let referred = match is_by_reference {
-        false => None,
-        true => {
+    let referred = match plain {
+        None => None,
+        Some(got) => {
             meta.checksum = kept.clone();
             attributes.properties = meta.to_bytes();
             let copied = got.copy_to(bucket.id, name, attributes.clone()).await;
@@ -201,9 +217,9 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let (version, checksum) = match referred {
         Some(version) => (version, kept),
         None => {
-            let put = store.put(bucket.id, name)?;
+            let put = Writing::new(store.put(bucket.id, name)?, cipher);
             let algorithm = algorithm.or(kept.map(|kept| kept.algorithm)).unwrap_or(Algorithm::Crc64Nvme);
-            let (put, md5, value) = write(call, &mut got, put, bucket.meta.etags == Etags::Md5, algorithm).await?;
+            let (put, md5, value) = write(call, &mut got, put, etags == Etags::Md5, algorithm).await?;
             let checksum = Checksum { algorithm, kind: Kind::FullObject, value };
             meta.checksum = Some(checksum.clone());
             attributes.properties = meta.to_bytes();
@@ -229,15 +245,16 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
+    answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
 }
 
 /// The bytes of what is copied: those of the version that was looked at.
-async fn get(call: &Call<'_>, found: &Found, range: Range<u64>) -> Result<Get, S3Error> {
+async fn get(call: &Call<'_>, found: &mut Found, range: Range<u64>) -> Result<Reading, S3Error> {
     let which = if found.version.is_null { Which::Null } else { Which::Sequence(found.version.sequence) };
     let got = call.store().get(found.bucket.id, found.source.key.as_bytes(), which, range).await?;
     match got.version.sequence == found.version.sequence {
-        true => Ok(got),
+        true => Ok(call.reading(got, &found.meta, found.cipher.take())),
         // Overwritten while the request was on its way: as if it had come a little later.
         false => Err(Code::OperationAborted.into()),
     }
@@ -246,11 +263,11 @@ async fn get(call: &Call<'_>, found: &Found, range: Range<u64>) -> Result<Get, S
 /// Reads what a get has left and writes it to a put.
 async fn write(
     call: &Call<'_>,
-    got: &mut Get,
-    put: Put,
+    got: &mut Reading,
+    put: Writing,
     with_md5: bool,
     algorithm: Algorithm,
-) -> Result<(Put, Option<[u8; 16]>, Box<[u8]>), S3Error> {
+) -> Result<(Writing, Option<[u8; 16]>, Box<[u8]>), S3Error> {
     let mut checksum = algorithm.start();
     // The pieces of a get may be shared with others, those of a put are its own.
     let mut gather = Gather::new(call.service(), put, with_md5);
@@ -267,10 +284,11 @@ pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::PutObject)?;
-    refuse_what_is_not_there(request)?;
+    let brought = call.customer_key_alone(&OWN)?;
     let (number, upload) = part_of(call)?;
     let of_upload = upload_meta(call, &bucket, upload).await?.meta;
-    let found = find(call).await?;
+    let cipher = call.open_upload(&bucket, &of_upload, brought.as_ref())?.map(|cipher| (Box::new(cipher), nonce_of_part(number)));
+    let mut found = find(call).await?;
     let range = match request.text("x-amz-copy-source-range") {
         None => 0..found.version.size,
         Some(text) => source_range(text, found.version.size)?,
@@ -278,12 +296,13 @@ pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
     if range.end - range.start > PUT_MAX {
         return Err(Code::EntityTooLarge.into());
     }
-    let mut got = get(call, &found, range).await?;
-    let put = call.store().put_part(bucket.id, request.key.as_bytes(), upload, number)?;
+    let mut got = get(call, &mut found, range).await?;
+    let put = Writing::new(call.store().put_part(bucket.id, request.key.as_bytes(), upload, number)?, cipher);
     let algorithm = of_upload.checksum.as_ref().map_or(Algorithm::Crc64Nvme, |asked| asked.algorithm);
-    let (put, md5, value) = write(call, &mut got, put, bucket.meta.etags == Etags::Md5, algorithm).await?;
+    let with_md5 = bucket.etags_with(of_upload.encryption.as_ref()) == Etags::Md5;
+    let (put, md5, value) = write(call, &mut got, put, with_md5, algorithm).await?;
     let checksum = Checksum { algorithm, kind: Kind::FullObject, value };
-    let meta = Meta { checksum: Some(checksum.clone()), ..Meta::default() };
+    let meta = Meta { checksum: Some(checksum.clone()), part_seal: put.seal(), ..Meta::default() };
     let attributes = Attributes { properties: meta.to_bytes(), etag: md5, time_ms: request.now_ms, ..Attributes::default() };
     let version = put.finish(attributes).await?;
     let checksum = of_upload.checksum.is_some().then_some(checksum);
@@ -293,7 +312,7 @@ pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
         checksums: told(checksum.as_ref(), 0),
         checksum_kind: None,
     };
-    let mut answer = Answer::xml(document.to_part_xml());
+    let mut answer = encryption::tell(Answer::xml(document.to_part_xml()), of_upload.encryption.as_ref());
     if found.bucket.meta.versioning != Versioning::Never {
         answer = answer.header("x-amz-copy-source-version-id", version_id(&found.version));
     }

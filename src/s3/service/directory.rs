@@ -3,11 +3,12 @@
 //! Objects in them are reached in a session, whose token says what may be done, or by requests that a user's own key has signed. Of these
 //! each is judged as the session that it would need: `s3express:CreateSession` with that mode (s3-express-authenticating-authorizing.html).
 
-use super::headers::refuse_what_is_not_there;
+use super::headers::Said;
 use super::{Bucket, Call, readable};
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::BucketMeta;
+use crate::s3::encryption::asked::Asked;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::meta::Meta;
 use crate::s3::request::{Request, zone_of};
@@ -63,6 +64,7 @@ fn place(operation: Operation) -> Place {
         | Op::GetBucketEncryption
         | Op::GetBucketLifecycleConfiguration
         | Op::GetBucketPolicy
+        | Op::PutBucketEncryption
         | Op::PutBucketLifecycleConfiguration
         | Op::PutBucketPolicy => Place::Regional,
         _ => Place::Nowhere,
@@ -169,7 +171,9 @@ impl Call<'_> {
 pub fn create_session(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
-    refuse_what_is_not_there(request)?;
+    if Asked::read(&Said::of(request))?.is_some() {
+        return Err(S3Error::with(Code::NotImplemented, "Objects of directory buckets are not encrypted"));
+    }
     let user = call.user()?;
     let permit = |mode| call.permit_express(&bucket, Action::ExpressCreateSession, Some(mode)).map(|()| mode);
     let mode = match request.text(MODE) {
@@ -274,7 +278,7 @@ mod tests {
         let of = |wanted: fn(Place) -> bool| Operation::ALL.iter().filter(|&&operation| wanted(place(operation))).count();
         assert_eq!(of(|place| place == Place::Zonal(Mode::ReadOnly)), 7);
         assert_eq!(of(|place| place == Place::Zonal(Mode::ReadWrite)), 10);
-        assert_eq!(of(|place| place == Place::Regional), 11);
+        assert_eq!(of(|place| place == Place::Regional), 12);
         for operation in [Operation::PutObjectAcl, Operation::PutBucketCors, Operation::PutObjectTagging, Operation::PutBucketVersioning] {
             assert_eq!(place(operation), Place::Nowhere, "{operation:?}");
         }
@@ -283,7 +287,8 @@ mod tests {
     #[test]
     fn a_session_is_of_the_bucket_it_was_begun_in_and_of_no_later_one() {
         let meta = BucketMeta::new(CanonicalId::ANONYMOUS, 77);
-        let bucket = Bucket { id: 3, since: 1, name: "b--z--x-s3".into(), meta, policy: None, lifecycle: None, lock: None };
+        let bucket =
+            Bucket { id: 3, since: 1, name: "b--z--x-s3".into(), meta, policy: None, lifecycle: None, lock: None, encryption: None };
         let session = |bucket, created_ms| Session { bucket, created_ms, mode: Mode::ReadOnly, expires_ms: 1, access_key: "key".into() };
         assert!(session(3, 77).is_of(&bucket));
         assert!(!session(4, 77).is_of(&bucket) && !session(3, 78).is_of(&bucket));

@@ -7,6 +7,7 @@ use crate::s3::access::key::Headers;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::{BucketMeta, Versioning};
 use crate::s3::checksum::Algorithm;
+use crate::s3::encryption;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::{Labels, Tags};
 use crate::s3::meta::Meta;
@@ -22,15 +23,6 @@ pub const CONTENT_TYPE: &str = "binary/octet-stream";
 /// Storage classes a put may name. All are kept in the same way.
 const STORAGE_CLASSES: &[&str] =
     &["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"];
-/// What a put may ask for and would not get.
-const NOT_THERE: &[&str] = &[
-    "x-amz-server-side-encryption",
-    "x-amz-server-side-encryption-customer-algorithm",
-    "x-amz-server-side-encryption-customer-key",
-    "x-amz-server-side-encryption-aws-kms-key-id",
-    "x-amz-server-side-encryption-context",
-    "x-amz-copy-source-server-side-encryption-customer-algorithm",
-];
 
 /// What is said of an object: by the header of a request, or by the fields of a form.
 pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);
@@ -62,30 +54,11 @@ impl Headers for Said<'_> {
     }
 }
 
-/// Refuses what is asked for beside an object and is not done.
-///
-/// # Errors
-/// `NotImplemented`.
-pub fn refuse_what_is_not_there(request: &Request) -> Result<(), S3Error> {
-    refuse(&Said::of(request))
-}
-
-fn refuse(said: &Said<'_>) -> Result<(), S3Error> {
-    match NOT_THERE.iter().find(|name| said.header(name).is_some()) {
-        Some(name) => {
-            let what = "A header you provided implies functionality that is not implemented";
-            Err(S3Error::with(Code::NotImplemented, what).field("Header", *name))
-        }
-        None => Ok(()),
-    }
-}
-
 /// What a put, or the beginning of an upload, says of the object.
 ///
 /// # Errors
-/// `MetadataTooLarge`, `InvalidStorageClass`, `NotImplemented`.
+/// `MetadataTooLarge`, `InvalidStorageClass`.
 pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
-    refuse(said)?;
     let text = |name: &str| said.text(name).map(Box::from);
     let mut meta = Meta {
         content_type: said.text("content-type").filter(|value| !value.is_empty()).map(Box::from),
@@ -199,6 +172,7 @@ pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta
     if bucket.versioning != Versioning::Never {
         answer = answer.header("x-amz-version-id", version_id(version));
     }
+    answer = encryption::tell(answer, meta.encryption.as_ref());
     for (name, value) in &meta.user {
         answer = answer.header(format!("x-amz-meta-{name}"), &**value);
     }

@@ -14,6 +14,7 @@
 //! | [`lifecycle`] | what ends by itself, as clients are told |
 //! | [`tagging`], [`acl`], [`attributes`] | what belongs to an object |
 //! | [`lock`] | what holds an object |
+//! | [`encrypt`] | how an object is encrypted |
 //! | [`post`] | forms that browsers send |
 //! | [`cors`] | what browsers may do from elsewhere |
 
@@ -25,6 +26,7 @@ pub mod copy;
 pub mod cors;
 pub mod delete;
 pub mod directory;
+mod encrypt;
 pub mod headers;
 pub mod lifecycle;
 pub mod list;
@@ -50,6 +52,7 @@ use super::answer::{Answer, Content};
 use super::auth::{self, How, Lengths, Payload, Refusal, Secret, Verified, VerifiedPost, Verifier};
 use super::body::Body;
 use super::bucket::{BucketMeta, Etags};
+use super::encryption::keys::Keys as EncryptionKeys;
 use super::error::{Code, S3Error};
 use super::fields::Unreadable;
 use super::hasher::Hasher;
@@ -61,6 +64,7 @@ use super::request::Request;
 use super::route::{Operation, route};
 use super::session::{Seal, Session};
 use super::xml::lock::ObjectLockConfiguration;
+use super::xml::settings::ServerSideEncryptionConfiguration;
 use crate::base::error::ErrorKind;
 use crate::mem::Ledger;
 use crate::reactor::Core;
@@ -90,6 +94,7 @@ struct Inner {
     region: Box<str>,
     etags: Etags,
     ledger: Ledger,
+    keys: Arc<EncryptionKeys>,
     counters: Arc<Counters>,
     buckets: RefCell<HashMap<u32, Rc<Bucket>>>,
 }
@@ -110,6 +115,8 @@ pub struct Bucket {
     pub lifecycle: Option<Rules>,
     /// How its objects are held, if they can be. Once it has this it has it for good.
     pub lock: Option<ObjectLockConfiguration>,
+    /// How its objects are encrypted where a put does not say.
+    pub encryption: Option<ServerSideEncryptionConfiguration>,
 }
 
 /// How it is known who sends a request.
@@ -144,6 +151,7 @@ impl Service {
         users: Rc<Users>,
         (region, etags): (&str, Etags),
         ledger: &Ledger,
+        keys: Arc<EncryptionKeys>,
         counters: Arc<Counters>,
     ) -> Service {
         // Clients that know no region sign for us-east-1; all are taken.
@@ -159,6 +167,7 @@ impl Service {
             region: region.into(),
             etags,
             ledger: ledger.clone(),
+            keys,
             counters,
             buckets: RefCell::default(),
         };
@@ -193,6 +202,11 @@ impl Service {
     /// Counts what is copied.
     pub fn ledger(&self) -> &Ledger {
         &self.inner.ledger
+    }
+
+    /// The keys that objects are encrypted under.
+    pub fn keys(&self) -> &EncryptionKeys {
+        &self.inner.keys
     }
 
     /// Counts what is done.
@@ -316,7 +330,12 @@ impl Service {
             Some(document) => Some(ObjectLockConfiguration::parse(document).map_err(|_| readable(Unreadable))?),
             None => None,
         };
-        let bucket = Rc::new(Bucket { id, since: found.at.sequence, name: name.into(), meta, policy, lifecycle, lock });
+        let encryption = match meta.document(super::bucket::Document::Encryption) {
+            Some(document) => Some(ServerSideEncryptionConfiguration::parse(document).map_err(|_| readable(Unreadable))?),
+            None => None,
+        };
+        let bucket = Bucket { id, since: found.at.sequence, name: name.into(), meta, policy, lifecycle, lock, encryption };
+        let bucket = Rc::new(bucket);
         let mut remembered = self.inner.buckets.borrow_mut();
         if remembered.len() >= BUCKETS_REMEMBERED {
             remembered.clear();

@@ -14,6 +14,9 @@ use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::Versioning;
 use crate::s3::checksum::{Algorithm, Kind};
+use crate::s3::encryption::asked::CustomerKey;
+use crate::s3::encryption::cipher::Cipher;
+use crate::s3::encryption::{self, PartSeal};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::meta::{Checksum, Meta};
@@ -27,11 +30,14 @@ use crate::store::catalog::Upload;
 use crate::store::engine::Attributes;
 use crate::store::failure::Failure;
 use crate::store::put::PROPERTIES_MAX;
+use crate::store::upload::Chosen;
 
 /// The least a part has, but for the last: S3's 5 MiB.
 const PART_MIN: u64 = 5 << 20;
 /// The largest object: S3's 50 TB (2025), of parts of 5 GiB.
 const OBJECT_MAX: u64 = 50_000_000_000_000;
+/// How often an upload is looked at again whose parts are being put again.
+const TRIES: u32 = 8;
 /// Bytes of an object's properties that are kept free of checksums of parts.
 const KEPT_FREE: usize = 16 << 10;
 
@@ -39,6 +45,25 @@ const KEPT_FREE: usize = 16 << 10;
 pub async fn upload_meta(call: &Call<'_>, bucket: &Bucket, upload: u64) -> Result<UploadMeta, S3Error> {
     let properties = call.store().upload_properties(bucket.id, call.request.key.as_bytes(), upload).await?;
     UploadMeta::parse(&properties).map_err(readable)
+}
+
+impl Call<'_> {
+    /// What encrypts the parts of an upload, if it is encrypted.
+    ///
+    /// # Errors
+    /// `InvalidRequest`: the key of the upload is not brought, or another; or one where there is none.
+    pub(super) fn open_upload(&self, bucket: &Bucket, meta: &Meta, brought: Option<&CustomerKey>) -> Result<Option<Cipher>, S3Error> {
+        let is_customers = meta.encryption.as_ref().is_some_and(|one| matches!(one.kind, encryption::Kind::Customer { .. }));
+        let what = match (is_customers, brought) {
+            (true, None) => {
+                "The multipart upload initiate requested encryption. Subsequent part requests must include the appropriate encryption \
+                    parameters."
+            }
+            (false, Some(_)) => "The multipart upload initiate did not request encryption with a customer provided key.",
+            _ => return self.open(bucket, &self.request.key, meta.encryption.as_ref(), brought),
+        };
+        Err(S3Error::with(Code::InvalidRequest, what))
+    }
 }
 
 /// CreateMultipartUpload.
@@ -49,10 +74,13 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     call.permit_put(&bucket, &tags).await?;
     let said = Said::of(request);
     let lock = call.lock_asked(&bucket, &request.key, &said)?;
+    let asked = call.encryption_asked(&bucket, &said)?;
     let mut meta = meta_of(&said)?;
     check_object(&bucket, request, &mut meta)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
+    meta.encryption = call.begin_encryption(&bucket, &request.key, asked)?.map(|begun| begun.encryption);
+    let encryption = meta.encryption.clone();
     meta.checksum = checksum_asked(call)?;
     let asked = meta.checksum.clone();
     let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl, lock } }.to_bytes();
@@ -66,6 +94,7 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     if let Some(asked) = asked {
         answer = answer.header("x-amz-checksum-algorithm", asked.algorithm.name()).header("x-amz-checksum-type", asked.kind.name());
     }
+    answer = encryption::tell(answer, encryption.as_ref());
     Ok(with_abort(answer, &bucket, &request.key, request.now_ms))
 }
 
@@ -217,36 +246,40 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     let mut attributes =
         Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() };
     let store = call.store();
-    let mut known = None;
-    let checksum = match store.upload(bucket.id, name, id).await {
-        Ok(upload) => {
-            let UploadMeta { mut meta, mut labels, .. } = upload_meta(call, &bucket, id).await?;
-            labels.lock = labels.lock.or_default(bucket.lock.as_ref(), request.now_ms);
-            check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
-            join(call, &bucket, id, (&upload, &wanted), &mut meta).await?;
-            let mut md5 = Md5::new();
-            etags.iter().for_each(|(_, etag)| md5.update(etag));
-            attributes.etag = Some(md5.finalize().into());
-            attributes.properties = meta.to_bytes();
-            attributes.tags = labels.to_bytes();
-            known = Some(labels);
-            meta.checksum
+    let mut tries = 0;
+    let (version, joined) = loop {
+        let mut chosen: Vec<Chosen> = etags.iter().map(|&part| part.into()).collect();
+        let joined = match store.upload(bucket.id, name, id).await {
+            Ok(upload) => {
+                let UploadMeta { mut meta, mut labels, .. } = upload_meta(call, &bucket, id).await?;
+                labels.lock = labels.lock.or_default(bucket.lock.as_ref(), request.now_ms);
+                check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
+                join(call, &bucket, id, (&upload, &wanted), (&mut meta, &mut chosen)).await?;
+                let mut md5 = Md5::new();
+                etags.iter().for_each(|(_, etag)| md5.update(etag));
+                attributes.etag = Some(md5.finalize().into());
+                attributes.properties = meta.to_bytes();
+                attributes.tags = labels.to_bytes();
+                Some((meta, labels))
+            }
+            // It may be complete already: the store says.
+            Err(Failure::NoSuchUpload { .. }) => None,
+            Err(failure) => return Err(failure.into()),
+        };
+        tries += 1;
+        match store.complete_upload(bucket.id, name, id, &chosen, attributes.clone()).await {
+            Ok(version) => break (version, joined),
+            // One that was encrypted may have been put again since it was looked at.
+            Err(Failure::InvalidPart(_)) if tries < TRIES && joined.as_ref().is_some_and(|(meta, _)| meta.encryption.is_some()) => {}
+            Err(Failure::InvalidPart(number)) => return Err(invalid_part(number, "")),
+            Err(failure) => return Err(refused(failure, expect)),
         }
-        // It may be complete already: the store says.
-        Err(Failure::NoSuchUpload { .. }) => None,
-        Err(failure) => return Err(failure.into()),
     };
-    let completed = store.complete_upload(bucket.id, name, id, &etags, attributes).await;
-    let version = completed.map_err(|failure| match failure {
-        Failure::InvalidPart(number) => invalid_part(number, ""),
-        failure => refused(failure, expect),
-    })?;
-    let (checksum, labels) = match (checksum, known) {
-        (Some(checksum), Some(labels)) => (Some(checksum), labels),
-        _ => {
+    let (meta, labels) = match joined {
+        Some(joined) => joined,
+        None => {
             let got = store.get(bucket.id, name, crate::store::engine::Which::Newest, 0..0).await?;
-            let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
-            (Meta::parse(&got.properties).map_err(readable)?.checksum, labels)
+            (Meta::parse(&got.properties).map_err(readable)?, Labels::parse(&got.tags().await?).map_err(readable)?)
         }
     };
     let document = CompleteMultipartUploadResult {
@@ -254,13 +287,14 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
         bucket: bucket.name.to_string(),
         key: request.key.to_string(),
         etag: etag_of(&version).trim_matches('"').into(),
-        checksums: told(checksum.as_ref(), version.parts),
-        checksum_kind: checksum.as_ref().map(|checksum| checksum.kind),
+        checksums: told(meta.checksum.as_ref(), version.parts),
+        checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),
     };
     let mut answer = Answer::xml(document.to_xml());
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
+    answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
 }
 
@@ -312,20 +346,31 @@ async fn join(
     bucket: &Bucket,
     id: u64,
     (upload, wanted): (&Upload, &[CompletedPart]),
-    meta: &mut Meta,
+    (meta, chosen): (&mut Meta, &mut [Chosen]),
 ) -> Result<(), S3Error> {
     let of_part = |part: &CompletedPart| &upload.parts[&part.number];
     meta.parts = wanted.iter().map(|part| of_part(part).fields.size).collect();
     let asked = meta.checksum.clone();
     let (algorithm, kind) = asked.as_ref().map_or((Algorithm::Crc64Nvme, Kind::FullObject), |asked| (asked.algorithm, asked.kind));
-    let each: Vec<Box<[u8]>> = if algorithm == Algorithm::Crc64Nvme {
+    let is_crc = algorithm == Algorithm::Crc64Nvme;
+    let each: Vec<Box<[u8]>> = if is_crc && meta.encryption.is_none() {
         wanted.iter().map(|part| of_part(part).fields.crc.to_be_bytes().into()).collect()
     } else {
         let numbers: Vec<u16> = wanted.iter().map(|part| part.number).collect();
         let properties = call.store().part_properties(bucket.id, call.request.key.as_bytes(), id, &numbers).await?;
-        let checksum = |properties: &[u8]| Ok(Meta::parse(properties).map_err(readable)?.checksum.map(|checksum| checksum.value));
-        let each: Vec<Option<Box<[u8]>>> = properties.iter().map(|one| checksum(one)).collect::<Result<_, S3Error>>()?;
-        each.into_iter().collect::<Option<_>>().ok_or(Code::InvalidPart)?
+        let parts: Vec<Meta> = properties.iter().map(|one| Meta::parse(one)).collect::<Result<_, _>>().map_err(readable)?;
+        if meta.encryption.is_some() {
+            let seals: Option<Vec<PartSeal>> = parts.iter().map(|part| part.part_seal).collect();
+            let seals = seals.ok_or(Code::InvalidPart)?;
+            meta.nonces = seals.iter().map(|seal| seal.nonce).collect();
+            chosen.iter_mut().zip(&seals).for_each(|(chosen, seal)| chosen.crc = Some(seal.stored_crc));
+        }
+        // What the store has of an encrypted part is the checksum of what lies there.
+        let checksum = |part: Meta| match part.part_seal {
+            Some(seal) if is_crc => Some(seal.crc.to_be_bytes().into()),
+            _ => part.checksum.map(|checksum| checksum.value),
+        };
+        parts.into_iter().map(checksum).collect::<Option<_>>().ok_or(Code::InvalidPart)?
     };
     for (part, value) in wanted.iter().zip(&each) {
         let said = part.checksums.get(algorithm);

@@ -12,6 +12,8 @@ use crate::s3::auth::Lengths;
 use crate::s3::body::Body;
 use crate::s3::bucket::{Etags, Versioning};
 use crate::s3::checksum::{Algorithm, Kind, Running};
+use crate::s3::encryption;
+use crate::s3::encryption::writing::Writing;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::gather::Gather;
 use crate::s3::labels::{Labels, Tags};
@@ -57,6 +59,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let tags = tags_of(said.text("tagging"))?;
     call.permit_key(&bucket, Action::PutObject, key, (&[], &tags))?;
     let lock = call.lock_asked(&bucket, key, &said)?;
+    let asked = call.encryption_asked(&bucket, &said)?;
     let mut meta = meta_of(&said)?;
     meta.content_type = meta.content_type.or_else(|| form.file_content_type().map(Box::from)).or(Some(CONTENT_TYPE.into()));
     let requested = match said.text("acl") {
@@ -69,8 +72,12 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let (owner, acl) = call.owner_and_acl_of(&bucket, requested.as_ref()).await?;
     meta.owner = Some(owner);
     let (algorithm, told) = checksum_of(&said)?.unwrap_or((Algorithm::Crc64Nvme, None));
-    let put = call.store().put(bucket.id, key.as_bytes())?;
-    let gather = Gather::new(call.service(), put, bucket.meta.etags == Etags::Md5);
+    let begun = call.begin_encryption(&bucket, key, asked)?;
+    let (encryption, cipher) = begun.map(|begun| (begun.encryption, (Box::new(begun.cipher), 0))).unzip();
+    let with_md5 = bucket.etags_with(encryption.as_ref()) == Etags::Md5;
+    meta.encryption = encryption;
+    let put = Writing::new(call.store().put(bucket.id, key.as_bytes())?, cipher);
+    let gather = Gather::new(call.service(), put, with_md5);
     let mut file = File { gather, checksum: algorithm.start(), bytes: 0, undecided: Vec::new() };
     // Then the file, and whatever is behind it.
     while let Some((run, from)) = rest.take() {
@@ -130,6 +137,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
+    answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_expiration(answer, &bucket, key, &version, &labels))
 }
 

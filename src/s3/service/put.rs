@@ -1,7 +1,7 @@
 //! PUT of an object and of a part of an upload; DELETE of an object.
 
 use super::directory::check_object;
-use super::headers::{Said, meta_of, refuse_what_is_not_there, tags_of};
+use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::with_expiration;
 use super::lock::check_digest;
 use super::multipart::upload_meta;
@@ -12,13 +12,15 @@ use crate::s3::answer::Answer;
 use crate::s3::body::{Body, Digested};
 use crate::s3::bucket::{Etags, Versioning};
 use crate::s3::checksum::Algorithm;
+use crate::s3::encryption::asked::OWN;
+use crate::s3::encryption::writing::Writing;
+use crate::s3::encryption::{self, nonce_of_part};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::meta::{Checksum, Meta};
 use crate::s3::time;
 use crate::store::engine::{Attributes, Expect, Which};
 use crate::store::failure::Failure;
-use crate::store::handle::Put;
 
 /// The longest object of one PUT, and the longest part: S3's 5 GiB.
 pub const PUT_MAX: u64 = 5 << 30;
@@ -31,6 +33,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     call.permit_put(&bucket, &tags).await?;
     let said = Said::of(request);
     let lock = call.lock_asked(&bucket, &request.key, &said)?;
+    let asked = call.encryption_asked(&bucket, &said)?;
     if let Some(offset) = request.text(append::OFFSET) {
         return append::append(call, &bucket, offset, body).await;
     }
@@ -41,9 +44,12 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     meta.owner = Some(owner);
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     check_length(body)?;
-    let put = call.store().put(bucket.id, request.key.as_bytes())?;
+    let begun = call.begin_encryption(&bucket, &request.key, asked)?;
+    let (encryption, cipher) = begun.map(|begun| (begun.encryption, (Box::new(begun.cipher), 0))).unzip();
+    let put = Writing::new(call.store().put(bucket.id, request.key.as_bytes())?, cipher);
     // Everything has a checksum, and this one costs nothing.
-    let (put, digested) = receive(put, body, &bucket, Algorithm::Crc64Nvme).await?;
+    let (put, digested) = receive(put, body, bucket.etags_with(encryption.as_ref()), Algorithm::Crc64Nvme).await?;
+    meta.encryption = encryption;
     meta.checksum = digested.checksum.clone();
     // As it is now: it may have got versions, or a lock, while the body came.
     let bucket = call.bucket()?;
@@ -62,6 +68,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
     answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
+    answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_checksum(answer, digested.checksum.as_ref()))
 }
 
@@ -94,8 +101,8 @@ pub fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
 ///
 /// # Errors
 /// `EntityTooLarge`, what is wrong with the body, or the store's.
-pub async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: Algorithm) -> Result<(Put, Digested), S3Error> {
-    body.begin(bucket.meta.etags == Etags::Md5, usual);
+pub async fn receive(mut put: Writing, body: &mut Body<'_>, etags: Etags, usual: Algorithm) -> Result<(Writing, Digested), S3Error> {
+    body.begin(etags == Etags::Md5, usual);
     body.sum_apart();
     while let Some(run) = body.next().await? {
         put.write(run).await?;
@@ -105,7 +112,7 @@ pub async fn receive(mut put: Put, body: &mut Body<'_>, bucket: &Bucket, usual: 
     }
     let mut digested = body.digested(Some(put.crc64nvme()))?;
     // It may be known all the same, of who sends Content-MD5: all ETags of a bucket are of one kind.
-    digested.md5 = digested.md5.filter(|_| bucket.meta.etags == Etags::Md5);
+    digested.md5 = digested.md5.filter(|_| etags == Etags::Md5);
     Ok((put, digested))
 }
 
@@ -140,7 +147,7 @@ pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::PutObject)?;
     let (number, upload) = part_of(call)?;
-    refuse_what_is_not_there(call.request)?;
+    let brought = call.customer_key_alone(&OWN)?;
     check_length(body)?;
     let (store, name) = (call.store(), call.request.key.as_bytes());
     let of_upload = upload_meta(call, &bucket, upload).await?.meta;
@@ -153,13 +160,15 @@ pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         let what = format!("Checksum Type mismatch occurred, expected checksum Type: {usual}, actual checksum Type: {named}");
         return Err(S3Error::with(Code::InvalidRequest, what));
     }
-    let put = store.put_part(bucket.id, name, upload, number)?;
-    let (put, digested) = receive(put, body, &bucket, usual).await?;
-    let meta = Meta { checksum: digested.checksum.clone(), ..Meta::default() };
+    let cipher = call.open_upload(&bucket, &of_upload, brought.as_ref())?.map(|cipher| (Box::new(cipher), nonce_of_part(number)));
+    let put = Writing::new(store.put_part(bucket.id, name, upload, number)?, cipher);
+    let (put, digested) = receive(put, body, bucket.etags_with(of_upload.encryption.as_ref()), usual).await?;
+    let meta = Meta { checksum: digested.checksum.clone(), part_seal: put.seal(), ..Meta::default() };
     let attributes = Attributes { properties: meta.to_bytes(), etag: digested.md5, time_ms: call.request.now_ms, ..Attributes::default() };
     let version = put.finish(attributes).await?;
     let etag = super::version::part_etag(&version.etag, version.has_opaque_etag);
-    Ok(with_checksum(Answer::new(200).header("etag", etag), digested.checksum.as_ref()))
+    let answer = encryption::tell(Answer::new(200).header("etag", etag), of_upload.encryption.as_ref());
+    Ok(with_checksum(answer, digested.checksum.as_ref()))
 }
 
 /// What came of a deletion.

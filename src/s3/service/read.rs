@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use super::headers::{describe, refuse_what_is_not_there};
+use super::headers::describe;
 use super::lifecycle::with_expiration;
 use super::version::{etag_of, parse_etag, version_id, which_of};
 use super::{Bucket, Call, lock, readable};
 use crate::s3::access::Action;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::bucket::{BucketMeta, Versioning};
+use crate::s3::encryption::asked::OWN;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::meta::Meta;
@@ -32,7 +33,7 @@ const OVERRIDES: [(&str, &str); 6] = [
 pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
-    refuse_what_is_not_there(request)?;
+    let brought = call.customer_key_alone(&OWN)?;
     let which = which_of(request.param("versionId"))?;
     if call.is_anonymous() && OVERRIDES.iter().any(|(parameter, _)| request.param(parameter).is_some()) {
         let what = "Request specific response headers cannot be used for anonymous GET requests.";
@@ -66,6 +67,10 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
         let meta = Meta::parse(&got.properties).map_err(readable)?.or_crc(got.fields.crc);
         let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
         call.permit_object(&bucket, action, &request.key, (&meta, &labels))?;
+        let cipher = match is_head {
+            true => call.check_key(&bucket, &request.key, &meta, brought.as_ref()).map(|()| None)?,
+            false => call.open(&bucket, &request.key, meta.encryption.as_ref(), brought.as_ref())?,
+        };
         if let Some(answer) = judge(request, &bucket.meta, &version)? {
             return Ok(answer);
         }
@@ -110,11 +115,13 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
         }
         let range = range.unwrap_or(0..version.size);
         if got.range == range {
-            return Ok(answer.content(Content::Object(Box::new(got))));
+            return Ok(answer.content(Content::Object(Box::new(call.reading(got, &meta, cipher)))));
         }
         // A part, whose place is known only now.
         match store.get(bucket.id, request.key.as_bytes(), which, range).await {
-            Ok(got) if got.version.sequence == version.sequence => return Ok(answer.content(Content::Object(Box::new(got)))),
+            Ok(got) if got.version.sequence == version.sequence => {
+                return Ok(answer.content(Content::Object(Box::new(call.reading(got, &meta, cipher)))));
+            }
             Ok(_) | Err(Failure::NoSuchObject(_)) => {}
             Err(failure) => return Err(failure.into()),
         }

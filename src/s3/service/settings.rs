@@ -16,7 +16,8 @@ use crate::s3::xml::Name;
 use crate::s3::xml::cors::CorsConfiguration;
 use crate::s3::xml::settings::{
     BucketLoggingStatus, MfaDelete, NotificationConfiguration, ObjectOwnership, OwnershipControls, Payer, PolicyStatus,
-    PublicAccessBlockConfiguration, RequestPaymentConfiguration, Status, VersioningConfiguration,
+    PublicAccessBlockConfiguration, RequestPaymentConfiguration, ServerSideEncryptionConfiguration, SseAlgorithm, Status,
+    VersioningConfiguration,
 };
 use crate::s3::xml::tagging::{BUCKET_TAGS_MAX, Tagging};
 use crate::store::failure::Failure;
@@ -60,9 +61,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         Op::GetBucketCors => kept(&bucket, Document::Cors, Code::NoSuchCorsConfiguration),
         Op::GetBucketTagging => kept(&bucket, Document::Tagging, Code::NoSuchTagSet),
         Op::GetBucketLifecycleConfiguration => kept(&bucket, Document::Lifecycle, Code::NoSuchLifecycleConfiguration),
-        Op::GetBucketEncryption => {
-            Err(S3Error::new(Code::ServerSideEncryptionConfigurationNotFoundError).field("BucketName", &*bucket.name))
-        }
+        Op::GetBucketEncryption => kept(&bucket, Document::Encryption, Code::ServerSideEncryptionConfigurationNotFoundError),
         Op::GetObjectLockConfiguration => kept(&bucket, Document::ObjectLock, Code::ObjectLockConfigurationNotFoundError),
         Op::GetBucketOwnershipControls => match bucket.meta.document(Document::Ownership) {
             Some(_) => Ok(Answer::xml(OwnershipControls(told(bucket.ownership())).to_xml())),
@@ -83,6 +82,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         }
         Op::PutBucketLifecycleConfiguration => super::lifecycle::put(call, body).await,
         Op::PutObjectLockConfiguration => super::lock::configure(call, &body.document(DOCUMENT_MAX).await?).await,
+        Op::PutBucketEncryption => put_encryption(call, &bucket, &body.document(DOCUMENT_MAX).await?).await,
         Op::PutBucketTagging => {
             let document = body.document(DOCUMENT_MAX).await?;
             let mut tagging = Tagging::parse(&document, BUCKET_TAGS_MAX)?;
@@ -133,7 +133,7 @@ fn action(operation: Operation) -> Result<Action, S3Error> {
         Op::GetBucketLifecycleConfiguration => Action::GetLifecycleConfiguration,
         Op::PutBucketLifecycleConfiguration | Op::DeleteBucketLifecycle => Action::PutLifecycleConfiguration,
         Op::GetBucketEncryption => Action::GetEncryptionConfiguration,
-        Op::DeleteBucketEncryption => Action::PutEncryptionConfiguration,
+        Op::PutBucketEncryption | Op::DeleteBucketEncryption => Action::PutEncryptionConfiguration,
         Op::GetObjectLockConfiguration => Action::GetBucketObjectLockConfiguration,
         Op::PutObjectLockConfiguration => Action::PutBucketObjectLockConfiguration,
         Op::GetBucketOwnershipControls => Action::GetBucketOwnershipControls,
@@ -207,6 +207,19 @@ async fn put_versioning(call: &Call<'_>, document: &[u8]) -> Result<Answer, S3Er
     })
     .await?;
     Ok(Answer::new(200))
+}
+
+/// How objects are encrypted from now on, where puts do not say.
+async fn put_encryption(call: &Call<'_>, bucket: &Bucket, document: &[u8]) -> Result<Answer, S3Error> {
+    let not_there = |what: &str| Err(S3Error::with(Code::NotImplemented, format!("{what} is not implemented")));
+    if bucket.meta.is_directory {
+        return not_there("Encryption of objects of directory buckets");
+    }
+    let asked = ServerSideEncryptionConfiguration::parse(document)?;
+    if let Some(algorithm) = asked.algorithm.filter(|algorithm| !matches!(algorithm, SseAlgorithm::Aes256 | SseAlgorithm::Kms)) {
+        return not_there(algorithm.name());
+    }
+    keep(call, Document::Encryption, Some(asked.to_xml().as_bytes()), 200).await
 }
 
 async fn put_policy(call: &Call<'_>, bucket: &Bucket, document: &[u8]) -> Result<Answer, S3Error> {

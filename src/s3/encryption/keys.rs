@@ -1,0 +1,361 @@
+//! The keys of the server that objects' keys are sealed under: a file of TOML, which only the server may read.
+//!
+//! ```toml
+//! default = "main"
+//! [keys]
+//! main = "pO3upElrwuEXSoFwCfnZPdSsmt/xWeFa0N9KgDijwVs="
+//! ```
+//!
+//! `default` is the key of SSE-S3, and of SSE-KMS where none is named. To change it, another is added and made the default: what is there
+//! stays readable as long as its key stays in the file. A file that the configuration names is only read. Without one the server has a
+//! file beside its store, which it makes when a key is needed first, and keys that are asked for by name are made in it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde::Deserialize;
+
+use super::cipher::Cipher;
+use super::{Encryption, Kind};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Result};
+use crate::s3::config::Hidden;
+use crate::s3::error::{Code, S3Error};
+
+/// What is in a file of keys.
+const EXAMPLE: &str =
+    "it has a line default = \"main\", and under [keys] main = \"KEY\", where KEY is made by: head -c 32 /dev/urandom | base64";
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+/// Bytes of a key that is sealed: what it was sealed with once, the key, and a tag.
+const SEALED_BYTES: usize = NONCE_LEN + KEY_BYTES + 16;
+/// Keys in a file that the server makes.
+const KEYS_MAX: usize = 1000;
+/// Bytes of a key's name.
+const NAME_MAX: usize = 128;
+
+/// A key of 256 bits. It does not show itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(pub [u8; KEY_BYTES]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+impl Key {
+    fn random() -> Key {
+        let mut key = [0; KEY_BYTES];
+        getrandom::fill(&mut key).expect("the kernel's random source answers");
+        Key(key)
+    }
+
+    fn aead(&self) -> LessSafeKey {
+        LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &self.0).expect("a key of AES-256 has 32 bytes"))
+    }
+}
+
+/// An object's own key, sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed(pub [u8; SEALED_BYTES]);
+
+/// What a key is sealed for: it opens for nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The bucket's name.
+    pub bucket: &'a str,
+    /// The object's.
+    pub key: &'a str,
+}
+
+/// What is authenticated with a sealed key: each piece behind its length.
+fn authenticated(kind: &Kind, place: Place<'_>) -> Vec<u8> {
+    let (name, context, front): (&str, &str, &[u8]) = match kind {
+        Kind::Server { key } => (key, "", b"SSE-S3"),
+        Kind::Named { key, context, .. } => (key, context.as_deref().unwrap_or_default(), b"SSE-KMS"),
+        Kind::Customer { .. } => ("", "", b"SSE-C"),
+    };
+    let mut bytes = Vec::new();
+    for piece in [front, name.as_bytes(), context.as_bytes(), place.bucket.as_bytes(), place.key.as_bytes()] {
+        bytes.extend_from_slice(&(piece.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(piece);
+    }
+    bytes
+}
+
+/// Makes a key for an object that is going to be in this place, and seals it under another.
+pub fn seal(under: &Key, kind: Kind, place: Place<'_>) -> (Encryption, Cipher) {
+    let own = Key::random();
+    let mut sealed = [0; SEALED_BYTES];
+    let (nonce, rest) = sealed.split_first_chunk_mut::<NONCE_LEN>().expect("it is longer");
+    getrandom::fill(nonce).expect("the kernel's random source answers");
+    let (key, tag) = rest.split_at_mut(KEY_BYTES);
+    key.copy_from_slice(&own.0);
+    let nonce = Nonce::assume_unique_for_key(*nonce);
+    let made = under.aead().seal_in_place_separate_tag(nonce, Aad::from(authenticated(&kind, place)), key);
+    tag.copy_from_slice(made.expect("32 bytes can be sealed").as_ref());
+    (Encryption { kind, sealed: Sealed(sealed) }, Cipher::new(&own.0))
+}
+
+/// Opens the key of the object in this place; `None` where it was sealed under another key, for another place, or was changed.
+pub fn open(under: &Key, encryption: &Encryption, place: Place<'_>) -> Option<Cipher> {
+    let (nonce, rest) = encryption.sealed.0.split_first_chunk::<NONCE_LEN>().expect("it is longer");
+    let mut opened = [0; KEY_BYTES + 16];
+    opened.copy_from_slice(rest);
+    let nonce = Nonce::assume_unique_for_key(*nonce);
+    let aad = Aad::from(authenticated(&encryption.kind, place));
+    let own = under.aead().open_in_place(nonce, aad, &mut opened).ok()?;
+    Some(Cipher::new((&*own).try_into().expect("as long as it was")))
+}
+
+/// The server's keys. One for all cores.
+#[derive(Debug)]
+pub struct Keys {
+    path: PathBuf,
+    /// Keys are made in it.
+    is_own: bool,
+    /// Clients' keys may come without TLS.
+    allows_plain: bool,
+    kept: Mutex<Kept>,
+}
+
+/// What is in the file.
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    default: Box<str>,
+    keys: BTreeMap<Box<str>, Key>,
+}
+
+impl Keys {
+    /// The keys of a file that is only read.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what it is to be.
+    pub fn load(path: &Path) -> Result<Keys> {
+        let kept = read(path)?.ok_or_else(|| {
+            let error = Error::new(ErrorKind::Unavailable, format!("encryption.keys: {} is not there", path.display()));
+            error.remedy(format!("make it, for the server alone to read. {EXAMPLE}"))
+        })?;
+        Ok(Keys { path: path.into(), is_own: false, allows_plain: false, kept: Mutex::new(kept) })
+    }
+
+    /// The keys of a file of the server's own, which need not be there.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what it is to be.
+    pub fn own(path: &Path) -> Result<Keys> {
+        let kept = read(path)?.unwrap_or_default();
+        Ok(Keys { path: path.into(), is_own: true, allows_plain: false, kept: Mutex::new(kept) })
+    }
+
+    /// They with or without leave for clients of other machines to send keys of theirs without TLS.
+    #[must_use]
+    pub fn allowing_plain(self, allows_plain: bool) -> Keys {
+        Keys { allows_plain, ..self }
+    }
+
+    /// Whether clients of other machines may send keys of theirs without TLS.
+    pub fn allows_plain(&self) -> bool {
+        self.allows_plain
+    }
+
+    /// A key by name, or the default one, for something that is going to be encrypted. Where keys are made, it is made if it is not there,
+    /// and is in the file when this returns.
+    ///
+    /// # Errors
+    /// `KMS.NotFoundException`; `InternalError`: it cannot be written down.
+    pub fn take(&self, name: Option<&str>) -> std::result::Result<(Box<str>, Key), S3Error> {
+        // What is in it is whole even where somebody panicked.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = name.unwrap_or(&kept.default);
+        if let Some((name, key)) = kept.keys.get_key_value(name) {
+            return Ok((name.clone(), key.clone()));
+        }
+        let no_such = |what: String| Err(S3Error::with(Code::KmsNotFoundException, what).field("KeyId", name));
+        if !self.is_own {
+            return no_such(format!("Key '{name}' does not exist"));
+        }
+        if name.len() > NAME_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
+            return no_such(format!("Invalid keyId '{}'", name.escape_debug()));
+        }
+        if kept.keys.len() >= KEYS_MAX {
+            return no_such(format!("Key '{name}' does not exist, and there are {KEYS_MAX} others"));
+        }
+        let mut next = kept.clone();
+        let random = Key::random();
+        let name: Box<str> = match name {
+            // A name of its own: another file would not be taken for this one.
+            "" => format!("basin-{}", base16ct::lower::encode_string(&Key::random().0[..4])).into(),
+            name => name.into(),
+        };
+        if next.default.is_empty() {
+            next.default = name.clone();
+        }
+        next.keys.insert(name.clone(), random.clone());
+        write(&self.path, &next).map_err(|error| {
+            tracing::error!(%error, path = %self.path.display(), "a new key of encryption cannot be kept");
+            S3Error::with(Code::InternalError, "The server cannot keep a new key of encryption")
+        })?;
+        tracing::info!(name = &*name, path = %self.path.display(), "made a key of encryption: without this file what it encrypts is lost");
+        *kept = next;
+        Ok((name, random))
+    }
+
+    /// A key that something was encrypted under.
+    ///
+    /// # Errors
+    /// `KMS.NotFoundException`.
+    pub fn find(&self, name: &str) -> std::result::Result<Key, S3Error> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.keys.get(name).cloned().ok_or_else(|| {
+            tracing::error!(name, path = %self.path.display(), "a key that an object was encrypted under is not in the file of keys");
+            S3Error::with(Code::KmsNotFoundException, "The key that the object was encrypted under is not there any more")
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Kept>> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        default: String,
+        keys: BTreeMap<String, Hidden>,
+    }
+    let shown = path.display();
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let error = Error::io(format!("reading the keys of encryption in {shown}"), &error);
+            return Err(error.remedy("run as their owner, or name another file: encryption.keys"));
+        }
+    };
+    let wrong = |what: String| Error::new(ErrorKind::Usage, format!("{shown}: {what}")).remedy(EXAMPLE);
+    let file: File = toml::from_str(&text).map_err(|error: toml::de::Error| wrong(error.message().into()))?;
+    let mut kept = Kept { default: file.default.into(), keys: BTreeMap::new() };
+    for (name, Hidden(value)) in file.keys {
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(wrong(format!("a key's name of {} bytes: 1 to {NAME_MAX}", name.len())));
+        }
+        let key = BASE64_STANDARD.decode(value.trim()).ok().and_then(|bytes| bytes.try_into().ok());
+        let key = key.ok_or_else(|| wrong(format!("the key '{name}' is not 32 bytes in Base64")))?;
+        kept.keys.insert(name.into(), Key(key));
+    }
+    match kept.keys.contains_key(&kept.default) {
+        true => Ok(Some(kept)),
+        false => Err(wrong(format!("default = \"{}\", and there is no such key under [keys]", kept.default))),
+    }
+}
+
+/// Writes the file in the place of the one that is there: at any time there is one of them, and when this returns it is the new one.
+fn write(path: &Path, kept: &Kept) -> std::io::Result<()> {
+    let mut text = format!(
+        "# Objects of the store are encrypted under these keys. Who has them can read the objects; without them nobody can.\n\
+        default = \"{}\"\n\n[keys]\n",
+        kept.default
+    );
+    for (name, key) in &kept.keys {
+        text += &format!("\"{name}\" = \"{}\"\n", BASE64_STANDARD.encode(key.0));
+    }
+    let new = path.with_file_name(format!("{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place<'_> = Place { bucket: "b", key: "k" };
+
+    fn kinds() -> [Kind; 3] {
+        [
+            Kind::Server { key: "main".into() },
+            Kind::Named { key: "main".into(), context: Some("e30=".into()), has_bucket_key: false },
+            Kind::Customer { md5: [1; 16] },
+        ]
+    }
+
+    fn applied(cipher: &Cipher) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        cipher.apply(0, 0, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_sealed_key_opens_under_its_key_in_its_place_and_unchanged() {
+        let (under, other) = (Key::random(), Key::random());
+        for kind in kinds() {
+            let (encryption, cipher) = seal(&under, kind.clone(), PLACE);
+            assert_eq!(applied(&open(&under, &encryption, PLACE).unwrap()), applied(&cipher));
+            assert!(open(&other, &encryption, PLACE).is_none(), "another key");
+            for place in [Place { bucket: "c", key: "k" }, Place { bucket: "b", key: "l" }, Place { bucket: "bk", key: "" }] {
+                assert!(open(&under, &encryption, place).is_none(), "{place:?}");
+            }
+            for at in 0..SEALED_BYTES {
+                let mut changed = encryption.clone();
+                changed.sealed.0[at] ^= 1;
+                assert!(open(&under, &changed, PLACE).is_none(), "byte {at}");
+            }
+            for other in kinds().into_iter().filter(|other| *other != kind) {
+                assert!(open(&under, &Encryption { kind: other, ..encryption.clone() }, PLACE).is_none(), "as of another kind");
+            }
+            let (_, second) = seal(&under, kind, PLACE);
+            assert_ne!(applied(&second), applied(&cipher), "each object has its own key");
+        }
+    }
+
+    #[test]
+    fn keys_of_the_servers_own_are_made_and_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("store.keys");
+        let keys = Keys::own(&path).unwrap();
+        assert!(!path.exists(), "they may not be needed");
+        let (default, first) = keys.take(None).unwrap();
+        assert_eq!(keys.take(None).unwrap(), (default.clone(), first.clone()));
+        let (_, named) = keys.take(Some("of/mine")).unwrap();
+        assert_ne!(named, first);
+        assert_eq!(keys.take(Some("a\"b")).unwrap_err().code, Code::KmsNotFoundException);
+        assert_eq!(keys.find("nobody's").unwrap_err().code, Code::KmsNotFoundException);
+        let again = Keys::own(&path).unwrap();
+        assert_eq!((again.find(&default).unwrap(), again.find("of/mine").unwrap()), (first.clone(), named));
+        assert_eq!(again.take(None).unwrap(), (default, first));
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_named_is_only_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("keys.toml");
+        let missing = Keys::load(&path).unwrap_err();
+        assert!(missing.to_string().contains("keys.toml"), "{missing}");
+        let secret = BASE64_STANDARD.encode([7; 32]);
+        std::fs::write(&path, format!("default = \"a\"\n[keys]\na = \"{secret}\"\n")).unwrap();
+        let keys = Keys::load(&path).unwrap();
+        assert_eq!(keys.take(None).unwrap(), ("a".into(), Key([7; 32])));
+        assert_eq!(keys.take(Some("b")).unwrap_err().code, Code::KmsNotFoundException);
+        assert!(!format!("{keys:?}").contains("7, 7"), "it does not show its keys");
+        for (text, says) in [
+            ("default = \"b\"\n[keys]\na = \"SECRET\"".to_string(), "\"b\""),
+            ("default = \"a\"\n[keys]\na = \"AAAA\"".to_string(), "'a'"),
+            ("default = \"a\"\n[keys]\na = 5".to_string(), "text"),
+            ("default = \"a\"\nother = 1\n[keys]\na = \"SECRET\"".to_string(), "other"),
+        ] {
+            std::fs::write(&path, text.replace("SECRET", &secret)).unwrap();
+            let error = Keys::load(&path).unwrap_err().to_string();
+            assert!(error.contains(says) && error.contains("keys.toml") && !error.contains(&secret), "{error}");
+        }
+    }
+}

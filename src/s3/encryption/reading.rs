@@ -1,0 +1,156 @@
+//! A get whose bytes are decrypted on their way to a client, or need not be.
+
+use std::ops::Range;
+
+use super::Nonce;
+use super::cipher::Cipher;
+use crate::mem::{Ledger, Shared, Slab};
+use crate::reactor::Core;
+use crate::s3::error::S3Error;
+use crate::s3::rdma::transfer::lease;
+use crate::store::handle::Get;
+
+/// An object being read.
+pub struct Reading {
+    /// What the store gives.
+    get: Get,
+    decrypting: Option<Box<Decrypting>>,
+}
+
+/// The memory that is decrypted into, and who counts it: chunks of the store may be in its cache, and others' too.
+pub struct Place {
+    /// This core.
+    pub core: Core,
+    /// Its memory.
+    pub slab: Slab,
+    /// Counts what is copied.
+    pub ledger: Ledger,
+}
+
+struct Decrypting {
+    cipher: Cipher,
+    place: Place,
+    /// What was encrypted on its own, from where the next bytes are.
+    segments: Segments,
+}
+
+/// The pieces of an object that were encrypted on their own: the length and nonce of each.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    each: Vec<(u64, Nonce)>,
+    /// The one that is next, and where in it.
+    at: (usize, u64),
+}
+
+impl Segments {
+    /// An object in one piece.
+    pub fn one() -> Segments {
+        Segments { each: vec![(u64::MAX, 0)], at: (0, 0) }
+    }
+
+    /// An object made of parts of these lengths, with these nonces.
+    pub fn of(parts: impl IntoIterator<Item = (u64, Nonce)>) -> Segments {
+        Segments { each: parts.into_iter().collect(), at: (0, 0) }
+    }
+
+    /// Goes to a place in the object.
+    fn seek(&mut self, mut at: u64) {
+        let mut segment = 0;
+        while let Some((length, _)) = self.each.get(segment)
+            && at >= *length
+        {
+            at -= length;
+            segment += 1;
+        }
+        self.at = (segment, at);
+    }
+
+    /// The nonce of the next bytes, where in their piece they are, and how many of so many are in that; nothing behind the last.
+    fn take(&mut self, most: usize) -> Option<(Nonce, u64, usize)> {
+        loop {
+            let (segment, at) = self.at;
+            let (length, nonce) = *self.each.get(segment)?;
+            let count = (length - at).min(most as u64);
+            if count > 0 || most == 0 {
+                self.at.1 += count;
+                return Some((nonce, at, count as usize));
+            }
+            self.at = (segment + 1, 0);
+        }
+    }
+}
+
+impl Reading {
+    /// A get of bytes as the store has them.
+    pub fn plain(get: Get) -> Reading {
+        Reading { get, decrypting: None }
+    }
+
+    /// A get of bytes that were encrypted with this, in these pieces.
+    pub fn decrypted(get: Get, cipher: Cipher, mut segments: Segments, place: Place) -> Reading {
+        segments.seek(get.range.start);
+        Reading { get, decrypting: Some(Box::new(Decrypting { cipher, place, segments })) }
+    }
+
+    /// What the store gives, where that is what clients get.
+    pub fn as_plain(&self) -> Option<&Get> {
+        self.decrypting.is_none().then_some(&self.get)
+    }
+
+    /// The bytes that are given, of those of the object.
+    pub fn range(&self) -> &Range<u64> {
+        &self.get.range
+    }
+
+    /// How many they are.
+    pub fn bytes(&self) -> u64 {
+        self.get.range.end - self.get.range.start
+    }
+
+    /// The CRC64NVME of the bytes that are given, where it is known.
+    pub fn crc64nvme(&self) -> Option<u64> {
+        self.as_plain().and_then(Get::crc64nvme)
+    }
+
+    /// The next bytes; nothing at the end.
+    ///
+    /// # Errors
+    /// The store's; `SlowDown`: no memory to decrypt into.
+    pub async fn next(&mut self) -> Result<Option<Shared>, S3Error> {
+        let (Some(piece), decrypting) = (self.get.next().await?, &mut self.decrypting) else { return Ok(None) };
+        let Some(Decrypting { cipher, place, segments }) = decrypting.as_deref_mut() else { return Ok(Some(piece)) };
+        let mut run = lease(&place.core, &place.slab, piece.len()).await?;
+        run.set_len(piece.len());
+        let (mut from, mut to) = (piece.as_slice(), run.as_mut_slice());
+        while !from.is_empty() {
+            let (nonce, at, count) = segments.take(from.len()).expect("an object has no more bytes than its parts");
+            let (these, behind) = from.split_at(count);
+            let (here, left) = to.split_at_mut(count);
+            cipher.apply_to(nonce, at, these, here);
+            (from, to) = (behind, left);
+        }
+        place.ledger.note(piece.len());
+        Ok(Some(run.freeze()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_in_the_part_they_were_put_with() {
+        let mut segments = Segments::of([(10, 7), (0, 8), (5, 9)]);
+        assert_eq!([segments.take(4), segments.take(100), segments.take(3)], [Some((7, 0, 4)), Some((7, 4, 6)), Some((9, 0, 3))]);
+        assert_eq!([segments.take(2), segments.take(1)], [Some((9, 3, 2)), None]);
+        for (at, next) in [(0, (7, 0, 1)), (9, (7, 9, 1)), (10, (9, 0, 1)), (14, (9, 4, 1))] {
+            segments.seek(at);
+            assert_eq!(segments.take(1), Some(next), "at {at}");
+        }
+        segments.seek(15);
+        assert_eq!(segments.take(1), None);
+        let mut one = Segments::one();
+        one.seek(1 << 40);
+        assert_eq!(one.take(5), Some((0, 1 << 40, 5)));
+    }
+}

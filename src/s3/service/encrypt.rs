@@ -1,0 +1,131 @@
+//! How an object is encrypted: as the request asks, or its bucket; and how one that is, is read.
+
+use super::headers::Said;
+use super::{Bucket, Call};
+use crate::s3::bucket::Etags;
+use crate::s3::encryption::asked::{Asked, CustomerFields, CustomerKey, check_none, check_not_asked, check_way};
+use crate::s3::encryption::cipher::Cipher;
+use crate::s3::encryption::keys::Place;
+use crate::s3::encryption::reading::{self, Reading, Segments};
+use crate::s3::encryption::{Encryption, Kind};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::meta::Meta;
+use crate::store::handle::Get;
+
+/// What a bucket calls encryption with clients' keys where it refuses that.
+const CUSTOMER: &str = "SSE-C";
+
+/// What an object is going to be encrypted with.
+pub struct Begun {
+    /// As it is kept.
+    pub encryption: Encryption,
+    /// What does it.
+    pub cipher: Cipher,
+}
+
+impl Bucket {
+    /// What the ETags are of its objects that are encrypted like this, or are not.
+    pub(super) fn etags_with(&self, encryption: Option<&Encryption>) -> Etags {
+        match encryption {
+            Some(encryption) if !encryption.allows_md5() => Etags::Opaque,
+            _ => self.meta.etags,
+        }
+    }
+
+    fn place<'a>(&'a self, key: &'a str) -> Place<'a> {
+        Place { bucket: &self.name, key }
+    }
+}
+
+impl Call<'_> {
+    /// How an object is to be encrypted that a request, or a form, makes in a bucket: as it says, or as the bucket has it.
+    ///
+    /// # Errors
+    /// What is wrong with what it says; `AccessDenied`: the bucket does not have it; `NotImplemented`: directory buckets do not.
+    pub(super) fn encryption_asked(&self, bucket: &Bucket, said: &Said<'_>) -> Result<Option<Asked>, S3Error> {
+        let asked = Asked::read(said)?;
+        if asked.is_some() && bucket.meta.is_directory {
+            return Err(S3Error::with(Code::NotImplemented, "Objects of directory buckets are not encrypted"));
+        }
+        if matches!(asked, Some(Asked::Customer(_))) {
+            check_way(self.request, self.service().keys())?;
+            if bucket.encryption.as_ref().is_some_and(|rules| rules.blocked.iter().any(|kind| kind == CUSTOMER)) {
+                let what = "The bucket does not take objects that are encrypted with customer provided keys.";
+                return Err(S3Error::with(Code::AccessDenied, what));
+            }
+        }
+        Ok(asked.or_else(|| bucket.encryption.as_ref().and_then(Asked::by_bucket)))
+    }
+
+    /// Makes what an object with this key is encrypted with.
+    ///
+    /// # Errors
+    /// `KMS.NotFoundException`, `InternalError`.
+    pub(super) fn begin_encryption(&self, bucket: &Bucket, key: &str, asked: Option<Asked>) -> Result<Option<Begun>, S3Error> {
+        let begin = |asked: Asked| asked.begin(self.service().keys(), bucket.place(key));
+        Ok(asked.map(begin).transpose()?.map(|(encryption, cipher)| Begun { encryption, cipher }))
+    }
+
+    /// The key that a request brings for an object that is there, if it does.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn customer_key(&self, fields: &CustomerFields) -> Result<Option<CustomerKey>, S3Error> {
+        let brought = CustomerKey::read(&Said::of(self.request), fields)?;
+        if brought.is_some() {
+            check_way(self.request, self.service().keys())?;
+        }
+        Ok(brought)
+    }
+
+    /// The same, where the request makes no object and may not say how one is to be.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it does. What is wrong with the key.
+    pub(super) fn customer_key_alone(&self, fields: &CustomerFields) -> Result<Option<CustomerKey>, S3Error> {
+        check_not_asked(&Said::of(self.request))?;
+        self.customer_key(fields)
+    }
+
+    /// Whether what is told of an object may be told to who brings this key, or none.
+    ///
+    /// # Errors
+    /// `InvalidRequest`: the key is missing, is another, or is of no use.
+    pub(super) fn check_key(&self, bucket: &Bucket, key: &str, meta: &Meta, brought: Option<&CustomerKey>) -> Result<(), S3Error> {
+        match &meta.encryption {
+            None => check_none(brought),
+            // What is told of what is encrypted with the server's keys is told without them.
+            Some(Encryption { kind: Kind::Server { .. } | Kind::Named { .. }, .. }) => check_none(brought),
+            Some(encryption) => encryption.open(self.service().keys(), brought, bucket.place(key)).map(drop),
+        }
+    }
+
+    /// What decrypts an object, if it is encrypted, with the key that was brought.
+    ///
+    /// # Errors
+    /// As of [`Encryption::open`].
+    pub(super) fn open(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        encryption: Option<&Encryption>,
+        brought: Option<&CustomerKey>,
+    ) -> Result<Option<Cipher>, S3Error> {
+        match encryption {
+            None => check_none(brought).map(|()| None),
+            Some(encryption) => encryption.open(self.service().keys(), brought, bucket.place(key)).map(Some),
+        }
+    }
+
+    /// A get of an object as clients have it.
+    pub(super) fn reading(&self, get: Get, meta: &Meta, cipher: Option<Cipher>) -> Reading {
+        let Some(cipher) = cipher else { return Reading::plain(get) };
+        let segments = match meta.nonces.len() == meta.parts.len() && !meta.parts.is_empty() {
+            true => Segments::of(meta.parts.iter().copied().zip(meta.nonces.iter().copied())),
+            false => Segments::one(),
+        };
+        let service = self.service();
+        let place = reading::Place { core: service.core().clone(), slab: service.store().slab().clone(), ledger: service.ledger().clone() };
+        Reading::decrypted(get, cipher, segments, place)
+    }
+}
