@@ -3,6 +3,7 @@
 A Client does one thing by each method, most of them by one run of its program. What a program has no way to do is Cannot, with the reason.
 """
 
+import base64
 import hashlib
 import json
 import os
@@ -120,6 +121,20 @@ class Aws(Client):
     def get(self, bucket, key, path):
         self.s3("cp", f"s3://{bucket}/{key}", path, "--no-progress")
 
+    def sealed(self, secret):
+        """The options of encryption: by the server's key, or by this."""
+        if not secret:
+            return ["--sse", "AES256"]
+        path = self.place / "secret"
+        path.write_bytes(secret)
+        return ["--sse-c", "AES256", "--sse-c-key", f"fileb://{path}"]
+
+    def put_encrypted(self, path, bucket, key, secret=None):
+        self.s3("cp", path, f"s3://{bucket}/{key}", "--no-progress", *self.sealed(secret))
+
+    def get_encrypted(self, bucket, key, path, secret=None):
+        self.s3("cp", f"s3://{bucket}/{key}", path, "--no-progress", *(self.sealed(secret) if secret else []))
+
     def keys(self, bucket, prefix=""):
         lines = listed(self.s3("ls", f"s3://{bucket}/{prefix}", "--recursive")[0], r"\S+ \S+ +(\d+) (.*)$")
         return {key: int(size) for size, key in lines}
@@ -220,6 +235,14 @@ class S3cmd(Client):
 
     def get(self, bucket, key, path):
         self.s3("get", "--force", f"s3://{bucket}/{key}", path)
+
+    def put_encrypted(self, path, bucket, key, secret=None):
+        if secret:
+            raise Cannot("encryption with a key of its own: it has none; that with the server's is checked")
+        self.s3("put", "--server-side-encryption", path, f"s3://{bucket}/{key}")
+
+    def get_encrypted(self, bucket, key, path, secret=None):
+        self.get(bucket, key, path)
 
     def keys(self, bucket, prefix=""):
         lines = listed(self.s3("ls", "--recursive", f"s3://{bucket}/{prefix}")[0], rf"\S+ \S+ +(\d+) +s3://{bucket}/(.*)$")
@@ -327,6 +350,14 @@ class Rclone(Client):
 
     def get(self, bucket, key, path):
         self.run("copyto", f"s3:{bucket}/{key}", path)
+
+    def put_encrypted(self, path, bucket, key, secret=None):
+        if secret:
+            raise Cannot("encryption with a key of its own: it sends none without TLS; that with the server's is checked")
+        self.run("copyto", "--s3-upload-cutoff=6M", "--s3-server-side-encryption", "AES256", path, f"s3:{bucket}/{key}")
+
+    def get_encrypted(self, bucket, key, path, secret=None):
+        self.get(bucket, key, path)
 
     def keys(self, bucket, prefix=""):
         answers = []
@@ -452,14 +483,33 @@ class Curl(Client):
         else:
             self.ask("PUT", f"/{bucket}/{key}", headers=headers, extra=["-T", path])
 
-    def put_in_parts(self, path, bucket, key, headers):
+    def sealed(self, secret):
+        """The fields of encryption: by the server's key, or by this."""
+        front = "x-amz-server-side-encryption"
+        if not secret:
+            return {front: "AES256"}
+        sum_ = base64.b64encode(hashlib.md5(secret).digest()).decode()
+        text = base64.b64encode(secret).decode()
+        return {f"{front}-customer-algorithm": "AES256", f"{front}-customer-key": text, f"{front}-customer-key-md5": sum_}
+
+    def put_encrypted(self, path, bucket, key, secret=None):
+        headers = self.sealed(secret)
+        if path.stat().st_size > 2 * self.part:
+            self.put_in_parts(path, bucket, key, headers, headers if secret else None)
+        else:
+            self.ask("PUT", f"/{bucket}/{key}", headers=headers, extra=["-T", path])
+
+    def get_encrypted(self, bucket, key, path, secret=None):
+        self.ask("GET", f"/{bucket}/{key}", headers=self.sealed(secret) if secret else None, output=pathlib.Path(path))
+
+    def put_in_parts(self, path, bucket, key, headers, of_parts=None):
         target = f"/{bucket}/{key}"
         upload = self.document("POST", target, {"uploads": ""}, headers=headers).findtext("UploadId")
         parts, slice_path = [], self.place / "slice"
         with open(path, "rb") as file:
             while self.slice(file, slice_path):
                 query = {"partNumber": len(parts) + 1, "uploadId": upload}
-                parts.append(self.ask("PUT", target, query, extra=["-T", slice_path])[1]["etag"])
+                parts.append(self.ask("PUT", target, query, headers=of_parts, extra=["-T", slice_path])[1]["etag"])
         slice_path.unlink()
         named = "".join(f"<Part><PartNumber>{at + 1}</PartNumber><ETag>{tag}</ETag></Part>" for at, tag in enumerate(parts))
         body = self.place / "complete"

@@ -260,6 +260,21 @@ def conditions(day):
         same(day.s3.get_object(Bucket=day.other, Key="conditional")["Body"].read(), b"the first" * 100, "what is there afterwards")
 
 
+def encrypts(day):
+    """Objects are encrypted, with the server's key and with one that the client brings."""
+    secret = b"a key of the client's, 32 bytes."
+    by_server = {"ServerSideEncryption": "AES256"}
+    for own, brought, expected in ((None, {}, by_server), (secret, {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": secret}, {})):
+        for size in (5000, 17 * MIB + 3):
+            path, back = day.file("sealed", pattern(size, 17)), day.place / "sealed.back"
+            day.client.put_encrypted(path, day.other, "sealed", own)
+            got = day.s3.get_object(Bucket=day.other, Key="sealed", **brought)
+            same({name: got[name] for name in by_server if name in got}, expected, "how it is encrypted")
+            check(got["Body"].read() == path.read_bytes(), f"other bytes of {size} are there")
+            day.client.get_encrypted(day.other, "sealed", back, own)
+            check(back.read_bytes() == path.read_bytes(), f"other bytes of {size} came back")
+            day.s3.delete_object(Bucket=day.other, Key="sealed")
+
 def hosts(day):
     """The bucket is named by the host."""
     domain = os.environ.get("BASIN_S3_DOMAIN")
@@ -314,8 +329,8 @@ def remove_buckets(day):
 
 
 STEPS = [
-    make_buckets, sync_up, sync_again, sync_down, keys, metadata, lists, copies, ranges, shares, pipes, conditions, hosts, removals,
-    remove_buckets,
+    make_buckets, sync_up, sync_again, sync_down, keys, metadata, lists, copies, ranges, shares, pipes, conditions, encrypts, hosts,
+    removals, remove_buckets,
 ]  # fmt: skip
 
 
