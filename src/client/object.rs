@@ -1,5 +1,6 @@
 //! Whole objects and ranges of them, to and from a buffer.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::call::{CRC64NVME, Call, Load, parse_crc, shown_crc};
@@ -54,10 +55,46 @@ pub struct Head {
     pub metadata: Vec<(String, String)>,
     /// Its version, in a bucket that has them.
     pub version: Option<String>,
+    /// How the server has encrypted it, if it has.
+    pub encryption: Option<Encryption>,
     /// The CRC64NVME of all its bytes, if the server has one.
     pub crc: Option<u64>,
     /// How it was asked.
     pub way: Way,
+}
+
+/// How the server encrypts an object, where that is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// Under its own key: SSE-S3.
+    Server,
+    /// Under the key of that name, or its usual one: SSE-KMS.
+    Named(Option<String>),
+}
+
+/// The fields it is asked for and told by.
+const ENCRYPTION: &str = "x-amz-server-side-encryption";
+const ENCRYPTION_KEY: &str = "x-amz-server-side-encryption-aws-kms-key-id";
+
+impl Encryption {
+    fn describe(&self, call: &mut Call<'_>) {
+        let (name, key) = match self {
+            Encryption::Server => ("AES256", None),
+            Encryption::Named(key) => ("aws:kms", key.as_ref()),
+        };
+        call.fields.push((ENCRYPTION.into(), name.to_owned()));
+        call.fields.extend(key.map(|key| (ENCRYPTION_KEY.into(), key.clone())));
+    }
+}
+
+impl fmt::Display for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Encryption::Server => f.write_str("AES256"),
+            Encryption::Named(None) => f.write_str("aws:kms"),
+            Encryption::Named(Some(key)) => write!(f, "aws:kms {key}"),
+        }
+    }
 }
 
 /// What is told of an object that is put.
@@ -67,6 +104,8 @@ pub struct PutOptions {
     pub content_type: Option<String>,
     /// Names, without `x-amz-meta-`, and values.
     pub metadata: Vec<(String, String)>,
+    /// How the server is to encrypt it; without it as the bucket has it.
+    pub encryption: Option<Encryption>,
     /// Only where there is none of that name.
     pub if_none_match: bool,
     /// Only in the place of the one with this ETag.
@@ -87,6 +126,9 @@ impl PutOptions {
             call.fields.push(("content-type".into(), kind.clone()));
         }
         call.fields.extend(self.metadata.iter().map(|(name, value)| (format!("{META}{name}").into(), value.clone())));
+        if let Some(encryption) = &self.encryption {
+            encryption.describe(call);
+        }
     }
 
     pub(super) fn conditions(&self, call: &mut Call<'_>) {
@@ -231,6 +273,10 @@ impl Client {
             content_type: text("content-type"),
             metadata: metadata.map(|(name, value)| (name[front..].to_ascii_lowercase(), value.clone())).collect(),
             version: reply.field("x-amz-version-id").map(str::to_owned),
+            encryption: reply.field(ENCRYPTION).map(|name| match name {
+                "AES256" => Encryption::Server,
+                _ => Encryption::Named(reply.field(ENCRYPTION_KEY).map(str::to_owned)),
+            }),
             crc: reply.crc(),
             way: reply.way,
         })
@@ -244,13 +290,16 @@ impl Client {
         self.call(&Call::new(Method::Delete, bucket, key), Load::None).await.map(drop)
     }
 
-    /// Copies an object where it is, by the server. At most 5 GiB.
+    /// Copies an object where it is, by the server, which encrypts the copy like this, or as its bucket has it. At most 5 GiB.
     ///
     /// # Errors
     /// It is not there, or was not copied.
-    pub async fn copy(&self, from: (&str, &str), to: (&str, &str)) -> Result<Put, Failure> {
+    pub async fn copy(&self, from: (&str, &str), to: (&str, &str), encryption: Option<&Encryption>) -> Result<Put, Failure> {
         let source = format!("/{}/{}", encode_path(from.0.as_bytes()), encode_path(from.1.as_bytes()));
-        let call = Call::new(Method::Put, to.0, to.1).field("x-amz-copy-source", source);
+        let mut call = Call::new(Method::Put, to.0, to.1).field("x-amz-copy-source", source);
+        if let Some(encryption) = encryption {
+            encryption.describe(&mut call);
+        }
         let reply = self.call(&call, Load::None).await?;
         // The head of the answer comes before the copy is done.
         if ErrorDocument::parse(&reply.document).is_ok() {

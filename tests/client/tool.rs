@@ -28,6 +28,39 @@ fn refused(endpoints: &str, place: &Path, arguments: &[&str], code: i32, said: &
 }
 
 #[test]
+fn what_is_to_be_encrypted_is() {
+    let server = server();
+    let place = server.place.path().to_path_buf();
+    done(&server, &["mb", "s3://sealed"]);
+    let content = pattern(9 << 20, 6);
+    std::fs::write(place.join("long"), &content).unwrap();
+    std::fs::write(place.join("small"), &content[..7]).unwrap();
+    let is = |key: &str, how: &str| {
+        let told = done(&server, &["stat", &format!("s3://sealed/{key}")]);
+        assert!(told.lines().any(|line| line == format!("encrypted  {how}")), "{key}: {told}");
+    };
+    for name in ["long", "small"] {
+        for (options, how) in
+            [(&["--sse", "AES256"][..], "AES256"), (&["--sse", "aws:kms", "--sse-kms-key-id", "of/mine"], "aws:kms of/mine")]
+        {
+            done(&server, &[&["cp", name, "s3://sealed/"], options].concat());
+            is(name, how);
+            done(&server, &["cp", &format!("s3://sealed/{name}"), "back"]);
+            assert_eq!(std::fs::read(place.join("back")).unwrap(), std::fs::read(place.join(name)).unwrap());
+        }
+    }
+    done(&server, &["cp", "--sse", "AES256", "s3://sealed/small", "s3://sealed/copy"]);
+    is("copy", "AES256");
+    assert!(!done(&server, &["cp", "s3://sealed/copy", "s3://sealed/plain", "-q"]).contains("error"));
+    let told = done(&server, &["stat", "--json", "s3://sealed/plain"]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap()["encryption"], serde_json::Value::Null);
+    let endpoints = both(&server).join(",");
+    refused(&endpoints, &place, &["cp", "--sse", "rot13", "small", "s3://sealed/"], 2, "AES256");
+    refused(&endpoints, &place, &["cp", "--sse-kms-key-id", "k", "small", "s3://sealed/"], 2, "--sse");
+    refused(&endpoints, &place, &["cp", "--sse", "AES256", "--sse-kms-key-id", "k", "small", "s3://sealed/"], 2, "aws:kms");
+}
+
+#[test]
 fn files_and_trees_are_copied_there_and_back() {
     let server = server();
     let place = server.place.path().to_path_buf();

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::super::get::Download;
-use super::super::object::PutOptions;
+use super::super::object::{Encryption, PutOptions};
 use super::super::{Client, Failure};
-use super::Cp;
 use super::place::{Place, S3Place, path_of};
 use super::progress::Progress;
+use super::{Cp, Sse};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 
@@ -38,7 +38,16 @@ fn usage(what: String, remedy: &str) -> Failure {
 /// Copies.
 pub(super) async fn copy(client: &Client, task: &Cp, print: fn(String)) -> Result<(), Failure> {
     let (from, to) = (Place::parse(&task.from)?, Place::parse(&task.to)?);
-    let options = PutOptions { content_type: task.content_type.clone(), if_none_match: task.no_clobber, ..PutOptions::default() };
+    let encryption = match (task.sse, &task.sse_kms_key_id) {
+        (None, _) => None,
+        (Some(Sse::Aes256), Some(key)) => {
+            return Err(usage(format!("--sse-kms-key-id {key} with --sse AES256, which has no keys by name"), "--sse aws:kms"));
+        }
+        (Some(Sse::Aes256), None) => Some(Encryption::Server),
+        (Some(Sse::Kms), key) => Some(Encryption::Named(key.clone())),
+    };
+    let options =
+        PutOptions { content_type: task.content_type.clone(), encryption, if_none_match: task.no_clobber, ..PutOptions::default() };
     let progress = Progress::begin(client, Some(0), task.quiet);
     let is_to_stream = to == Place::Stream;
     let objects = if task.recursive {
@@ -237,7 +246,7 @@ async fn step(client: &Client, step: Step, options: PutOptions, progress: &Progr
             from.key_of("cp")?;
             let size = client.head(&from.bucket, &from.key).await?.size;
             progress.expect(size);
-            client.copy((&from.bucket, &from.key), (&to.bucket, &to.key)).await?;
+            client.copy((&from.bucket, &from.key), (&to.bucket, &to.key), options.encryption.as_ref()).await?;
             progress.add(size);
             Ok(())
         }

@@ -14,7 +14,7 @@ pub mod show;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Client, Credentials, Endpoint, Failure, Options, Scheme};
 use crate::base::error::ErrorKind;
@@ -120,6 +120,17 @@ pub enum Task {
     Rb(One),
 }
 
+/// How objects are encrypted, as S3 has the names.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sse {
+    /// Under the server's own key
+    #[value(name = "AES256")]
+    Aes256,
+    /// Under a key by name
+    #[value(name = "aws:kms")]
+    Kms,
+}
+
 /// Of `cp`.
 #[derive(Args, Debug)]
 pub struct Cp {
@@ -141,6 +152,12 @@ pub struct Cp {
     /// What the object's content type is
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
+    /// How the server encrypts what is put or copied; without it as the bucket has it
+    #[arg(long, value_name = "HOW")]
+    sse: Option<Sse>,
+    /// The name of the key, with --sse aws:kms; without it the server's usual one
+    #[arg(long, value_name = "NAME", requires = "sse")]
+    sse_kms_key_id: Option<String>,
     #[command(flatten)]
     reach: Reach,
 }

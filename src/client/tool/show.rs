@@ -55,6 +55,7 @@ pub(super) async fn stat(client: &Client, task: &Stat, print: fn(String)) -> Res
         let told = json!({
             "bucket": task.place.bucket, "key": task.place.key, "size": head.size, "etag": head.etag.trim_matches('"'),
             "modified": head.modified, "content_type": head.content_type, "crc64nvme": crc, "version": head.version,
+            "encryption": head.encryption.as_ref().map(ToString::to_string),
             "metadata": metadata, "way": head.way.to_string(),
         });
         print(told.to_string() + "\n");
@@ -69,6 +70,7 @@ pub(super) async fn stat(client: &Client, task: &Stat, print: fn(String)) -> Res
         ("crc64nvme", crc.unwrap_or_else(|| "not told".to_owned())),
     ];
     lines.extend(head.version.map(|version| ("version", version)));
+    lines.extend(head.encryption.map(|encryption| ("encrypted", encryption.to_string())));
     lines.extend(head.metadata.iter().map(|(name, value)| ("metadata", format!("{name}: {value}"))));
     lines.push(("asked by", head.way.to_string()));
     print(lines.into_iter().map(|(name, value)| format!("{name:10} {value}\n")).collect());
