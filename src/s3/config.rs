@@ -273,6 +273,8 @@ pub struct RdmaConfig {
     pub cq_size: Option<u32>,
     /// Pieces of memory in a work request, at most. Without it as many as the device takes, 16 at most.
     pub max_sge: Option<u32>,
+    /// Seconds that a session of the native mode lasts; then its client connects anew, with a new signature.
+    pub session_seconds: NonZeroU32,
     /// Whether the device has the store's memory. Without it what goes by RDMA is copied through memory of its own.
     pub enable_zero_copy: bool,
 }
@@ -292,6 +294,7 @@ impl Default for RdmaConfig {
             max_recv_wr: 256,
             cq_size: None,
             max_sge: None,
+            session_seconds: const { NonZeroU32::new(3600).unwrap() },
             enable_zero_copy: true,
         }
     }

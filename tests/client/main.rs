@@ -306,3 +306,26 @@ fn lists_and_deletions() {
     });
     assert!(stats.unwrap().by_rdma > 1000);
 }
+
+/// Sessions end by the clock while a client has requests under way: it connects anew, and nothing goes by another way or is lost.
+#[test]
+fn a_session_that_is_over_is_followed_by_another() {
+    let server = Server::start_at(1, "1G", "soft", &[QUICK, ("BASIN_RDMA_SESSION_SECONDS", "1")]);
+    let stats = run(options(&both(&server)), async |client: Client| {
+        client.create_bucket("followed").await?;
+        let core = client.core().clone();
+        let until = core.now().saturating_add(Nanos::from_secs(4));
+        let mut rounds = 0;
+        while core.now() < until {
+            let content = pattern(3000 + rounds % 7, rounds as u64);
+            put(&client, "followed", "k", &content).await;
+            assert!(get(&client, "followed", "k").await.0 == content, "round {rounds}");
+            rounds += 1;
+            core.sleep(Nanos::from_millis(5)).await;
+        }
+        Ok((client.stats(), rounds))
+    });
+    let (stats, rounds) = stats.unwrap();
+    // The bucket goes over HTTP, and so does what is asked for while a session is being connected.
+    assert!(rounds > 50 && stats.fallbacks == 0 && stats.by_http < stats.by_rdma / 4, "{rounds} rounds, {stats:?}");
+}

@@ -9,6 +9,7 @@ mod batches;
 mod bounds;
 mod cores;
 mod encrypted;
+mod expired;
 mod guesses;
 mod hidden;
 mod killed;

@@ -254,3 +254,28 @@ pub fn check_not_asked(said: &Said<'_>) -> Result<(), S3Error> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::request::Arrival;
+    use crate::wire::http::head::Head;
+
+    #[test]
+    fn a_clients_key_comes_where_nobody_listens() {
+        let (head, _) = Head::parse(b"GET /b/k HTTP/1.1\r\nhost: h\r\n\r\n").unwrap().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let keys = |allows| Keys::own(&place.path().join("keys")).unwrap().allowing_plain(allows);
+        let may = |peer: &str, tls_version, allows| {
+            let arrival = Arrival { id: 1, now_ms: 1, peer: peer.parse().unwrap(), tls_version };
+            check_way(&Request::new(head.clone(), &[], arrival).unwrap(), &keys(allows)).is_ok()
+        };
+        for here in ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(may(here, None, false), "{here}");
+        }
+        for elsewhere in ["10.0.0.1", "192.0.2.7", "2001:db8::1", "::ffff:10.0.0.1"] {
+            assert!(!may(elsewhere, None, false), "{elsewhere}");
+            assert!(may(elsewhere, Some("1.3"), false) && may(elsewhere, None, true), "{elsewhere}");
+        }
+    }
+}

@@ -151,6 +151,8 @@ pub struct Connected {
     /// The core, and how many the server has.
     place: (usize, usize),
     shards: Option<Deal>,
+    /// Seconds that it lasts.
+    life_seconds: u32,
 }
 
 impl Connected {
@@ -164,7 +166,7 @@ impl Connected {
             answer = answer.header(ENDPOINT, serde_json::to_string(&self.local).expect("an endpoint is plain data"));
         }
         if let Some(Terms { receive, depth }) = self.terms {
-            let ((core, cores), expires) = (self.place, super::session::LIFE_SECONDS);
+            let ((core, cores), expires) = (self.place, self.life_seconds);
             answer = answer.header(
                 NATIVE,
                 format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores};windows={WINDOWS_MAX}"),
@@ -206,7 +208,7 @@ pub fn connect(
         rdma.close(session.id);
         return Err(error);
     }
-    Ok(Connected { id: session.id, local, is_told, terms, place: rdma.place(), shards: shards.cloned() })
+    Ok(Connected { id: session.id, local, is_told, terms, place: rdma.place(), shards: shards.cloned(), life_seconds: rdma.life_seconds() })
 }
 
 /// An end that was told with all its wires; what the token says of it must be the same.

@@ -93,7 +93,7 @@ impl Devices {
         }
         let hca = Hca::open(env, &self.name)?;
         let copied = Copied { by_device: Ledger::new(), bounced, counters: counters.clone() };
-        let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr, bounce, copied };
+        let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr, life_seconds: of.session_seconds.get(), bounce, copied };
         Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), self.cores), deal, wants)))
     }
 }

@@ -26,9 +26,6 @@ const UNSIGNED_MAX: usize = SESSIONS_MAX / 2;
 pub const IDLE: Nanos = Nanos::from_secs(300);
 /// How often that is looked at.
 const LOOK: Nanos = Nanos::from_secs(15);
-/// How long a session of the native mode lasts.
-pub const LIFE_SECONDS: u64 = 3600;
-const LIFE: Nanos = Nanos::from_secs(LIFE_SECONDS);
 
 /// The bits of a session's number that are its core's.
 const CORE: u128 = 0xff;
@@ -45,6 +42,8 @@ pub struct Wants {
     pub send: u32,
     /// Receives in a receive queue, at most.
     pub recv: u32,
+    /// Seconds that a session of the native mode lasts.
+    pub life_seconds: u32,
     /// Memory that is the device's alone, where it has not the store's.
     pub bounce: Option<Bounce>,
     /// Counts what is copied.
@@ -80,6 +79,8 @@ struct Inner {
     deal: Option<Deal>,
     /// Requests in a send and in a receive queue, at most.
     depths: (u32, u32),
+    /// Seconds that a session of the native mode lasts.
+    life_seconds: u32,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     known: Known,
     lines: Lines,
@@ -183,8 +184,8 @@ impl Rdma {
         let most = hca.caps().max_depth;
         let depths = (wants.send.clamp(1, most), wants.recv.clamp(1, most - 1));
         let (core, home, sessions, known, lines) = (core.clone(), slab.clone(), RefCell::default(), Known::default(), Lines::default());
-        let Wants { bounce, copied, .. } = wants;
-        let inner = Inner { core, hca, home, bounce, copied, place, deal, depths, sessions, known, lines };
+        let Wants { bounce, copied, life_seconds, .. } = wants;
+        let inner = Inner { core, hca, home, bounce, copied, place, deal, depths, life_seconds, sessions, known, lines };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -240,6 +241,11 @@ impl Rdma {
         self.inner.depths.1
     }
 
+    /// Seconds that a session of the native mode lasts.
+    pub fn life_seconds(&self) -> u32 {
+        self.inner.life_seconds
+    }
+
     /// Whether there is no room for one more.
     pub fn is_full(&self) -> bool {
         self.inner.sessions.borrow().len() >= SESSIONS_MAX
@@ -283,7 +289,8 @@ impl Rdma {
             SessionId(random & !CORE | self.inner.place.0 as u128)
         };
         let now = self.inner.core.now();
-        let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(LIFE));
+        let life = Nanos::from_secs(self.inner.life_seconds.into());
+        let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(life));
         let session = Rc::new(Session { id, qp, access_key, bounce, ends, used: Cell::new(now), busy: Cell::new(0), is_native });
         self.inner.sessions.borrow_mut().insert(id, session.clone());
         Ok(session)
