@@ -35,9 +35,10 @@ operations! {
     GetBucketPolicy, GetBucketPolicyStatus, GetBucketRequestPayment, GetBucketTagging, GetBucketVersioning, GetObject, GetObjectAcl,
     GetObjectAttributes, GetObjectLegalHold, GetObjectLockConfiguration, GetObjectRetention, GetObjectTagging, GetPublicAccessBlock,
     HeadBucket, HeadObject, ListBuckets, ListDirectoryBuckets, ListMultipartUploads, ListObjectVersions, ListObjects, ListObjectsV2,
-    ListParts, PostObject, PutBucketAcl, PutBucketCors, PutBucketEncryption, PutBucketLifecycleConfiguration, PutBucketOwnershipControls,
-    PutBucketPolicy, PutBucketTagging, PutBucketVersioning, PutObject, PutObjectAcl, PutObjectLegalHold, PutObjectLockConfiguration,
-    PutObjectRetention, PutObjectTagging, PutPublicAccessBlock, RenameObject, UploadPart, UploadPartCopy,
+    ListParts, PostObject, PutBucketAcl, PutBucketCors, PutBucketEncryption, PutBucketLifecycleConfiguration, PutBucketLogging,
+    PutBucketNotificationConfiguration, PutBucketOwnershipControls, PutBucketPolicy, PutBucketRequestPayment, PutBucketTagging,
+    PutBucketVersioning, PutObject, PutObjectAcl, PutObjectLegalHold, PutObjectLockConfiguration, PutObjectRetention, PutObjectTagging,
+    PutPublicAccessBlock, RenameObject, UploadPart, UploadPartCopy,
 }
 
 use Operation as Op;
@@ -49,8 +50,8 @@ const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("encryption", [Some(Op::GetBucketEncryption), Some(Op::PutBucketEncryption), Some(Op::DeleteBucketEncryption)]),
     ("lifecycle", [Some(Op::GetBucketLifecycleConfiguration), Some(Op::PutBucketLifecycleConfiguration), Some(Op::DeleteBucketLifecycle)]),
     ("location", [Some(Op::GetBucketLocation), None, None]),
-    ("logging", [Some(Op::GetBucketLogging), None, None]),
-    ("notification", [Some(Op::GetBucketNotificationConfiguration), None, None]),
+    ("logging", [Some(Op::GetBucketLogging), Some(Op::PutBucketLogging), None]),
+    ("notification", [Some(Op::GetBucketNotificationConfiguration), Some(Op::PutBucketNotificationConfiguration), None]),
     ("object-lock", [Some(Op::GetObjectLockConfiguration), Some(Op::PutObjectLockConfiguration), None]),
     (
         "ownershipControls",
@@ -59,7 +60,7 @@ const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("policy", [Some(Op::GetBucketPolicy), Some(Op::PutBucketPolicy), Some(Op::DeleteBucketPolicy)]),
     ("policyStatus", [Some(Op::GetBucketPolicyStatus), None, None]),
     ("publicAccessBlock", [Some(Op::GetPublicAccessBlock), Some(Op::PutPublicAccessBlock), Some(Op::DeletePublicAccessBlock)]),
-    ("requestPayment", [Some(Op::GetBucketRequestPayment), None, None]),
+    ("requestPayment", [Some(Op::GetBucketRequestPayment), Some(Op::PutBucketRequestPayment), None]),
     ("session", [Some(Op::CreateSession), None, None]),
     ("tagging", [Some(Op::GetBucketTagging), Some(Op::PutBucketTagging), Some(Op::DeleteBucketTagging)]),
     ("uploads", [Some(Op::ListMultipartUploads), None, None]),

@@ -265,6 +265,24 @@ def test_versioning_is_off(t):
     same([key for key in notification if key != "ResponseMetadata"], [], "notification configuration")
 
 
+def test_settings_of_one_value(t):
+    """What is so in every bucket can be said; anything else is refused, and nothing changes."""
+    name = t.bucket()
+    t.main.put_bucket_logging(Bucket=name, BucketLoggingStatus={})
+    t.main.put_bucket_notification_configuration(Bucket=name, NotificationConfiguration={})
+    t.main.put_bucket_request_payment(Bucket=name, RequestPaymentConfiguration={"Payer": "BucketOwner"})
+    enabled = {"LoggingEnabled": {"TargetBucket": name, "TargetPrefix": "log/"}}
+    refused(501, "NotImplemented", t.main.put_bucket_logging, Bucket=name, BucketLoggingStatus=enabled)
+    queue = {"QueueArn": "arn:aws:sqs:us-east-1:1:q", "Events": ["s3:ObjectCreated:*"]}
+    wanted = {"QueueConfigurations": [queue]}
+    refused(501, "NotImplemented", t.main.put_bucket_notification_configuration, Bucket=name, NotificationConfiguration=wanted)
+    payer = {"Payer": "Requester"}
+    refused(501, "NotImplemented", t.main.put_bucket_request_payment, Bucket=name, RequestPaymentConfiguration=payer)
+    refused(403, "AccessDenied", t.alt.put_bucket_logging, Bucket=name, BucketLoggingStatus={})
+    same(t.main.get_bucket_request_payment(Bucket=name)["Payer"], "BucketOwner", "Payer")
+    check("LoggingEnabled" not in t.main.get_bucket_logging(Bucket=name), "there is logging")
+
+
 def test_nothing_to_remove(t):
     """Settings that a bucket does not have can be removed."""
     name = t.bucket()

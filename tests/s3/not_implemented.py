@@ -17,9 +17,7 @@ def test_settings_of_buckets(t):
     for setting, body in (
         ("website", b"<WebsiteConfiguration><IndexDocument><Suffix>index.html</Suffix></IndexDocument></WebsiteConfiguration>"),
         ("replication", b"<ReplicationConfiguration/>"),
-        ("logging", b"<BucketLoggingStatus/>"),
         ("accelerate", b"<AccelerateConfiguration><Status>Enabled</Status></AccelerateConfiguration>"),
-        ("notification", b"<NotificationConfiguration/>"),
         ("requestPayment", b"<RequestPaymentConfiguration><Payer>Requester</Payer></RequestPaymentConfiguration>"),
         ("analytics", b"<AnalyticsConfiguration/>"),
         ("inventory", b"<InventoryConfiguration/>"),

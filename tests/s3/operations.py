@@ -89,13 +89,13 @@ PutBucketEncryption PUT /b?encryption encryption
 PutBucketIntelligentTieringConfiguration PUT /b?intelligent-tiering&id -
 PutBucketInventoryConfiguration PUT /b?inventory&id -
 PutBucketLifecycleConfiguration PUT /b?lifecycle lifecycle
-PutBucketLogging PUT /b?logging -
+PutBucketLogging PUT /b?logging buckets
 PutBucketMetricsConfiguration PUT /b?metrics&id -
-PutBucketNotificationConfiguration PUT /b?notification -
+PutBucketNotificationConfiguration PUT /b?notification buckets
 PutBucketOwnershipControls PUT /b?ownershipControls ownership
 PutBucketPolicy PUT /b?policy policy
 PutBucketReplication PUT /b?replication -
-PutBucketRequestPayment PUT /b?requestPayment -
+PutBucketRequestPayment PUT /b?requestPayment buckets
 PutBucketTagging PUT /b?tagging tagging
 PutBucketVersioning PUT /b?versioning versioning
 PutBucketWebsite PUT /b?website -
@@ -131,6 +131,9 @@ LACKS = {
     "GetBucketLogging": [("it is always off", "buckets.versioning_is_off")],
     "GetBucketNotificationConfiguration": [("it is always empty", "buckets.versioning_is_off")],
     "GetBucketRequestPayment": [("it is always the owner's", "buckets.versioning_is_off")],
+    "PutBucketLogging": [("off alone", "buckets.settings_of_one_value")],
+    "PutBucketNotificationConfiguration": [("empty alone", "buckets.settings_of_one_value")],
+    "PutBucketRequestPayment": [("the owner alone", "buckets.settings_of_one_value")],
     "PutBucketVersioning": [("no MFA Delete", "versioning.mfa_delete")],
     "PutObject": [
         ("no archives as storage class", "not_implemented.storage_classes"),

@@ -83,6 +83,9 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         Op::PutBucketLifecycleConfiguration => super::lifecycle::put(call, body).await,
         Op::PutObjectLockConfiguration => super::lock::configure(call, &body.document(DOCUMENT_MAX).await?).await,
         Op::PutBucketEncryption => put_encryption(call, &bucket, &body.document(DOCUMENT_MAX).await?).await,
+        Op::PutBucketLogging | Op::PutBucketNotificationConfiguration | Op::PutBucketRequestPayment => {
+            put_as_it_is(operation, &body.document(DOCUMENT_MAX).await?)
+        }
         Op::PutBucketTagging => {
             let document = body.document(DOCUMENT_MAX).await?;
             let mut tagging = Tagging::parse(&document, BUCKET_TAGS_MAX)?;
@@ -141,6 +144,9 @@ fn action(operation: Operation) -> Result<Action, S3Error> {
         Op::GetPublicAccessBlock => Action::GetBucketPublicAccessBlock,
         Op::PutPublicAccessBlock | Op::DeletePublicAccessBlock => Action::PutBucketPublicAccessBlock,
         Op::GetBucketLogging => Action::GetBucketLogging,
+        Op::PutBucketLogging => Action::PutBucketLogging,
+        Op::PutBucketNotificationConfiguration => Action::PutBucketNotification,
+        Op::PutBucketRequestPayment => Action::PutBucketRequestPayment,
         Op::GetBucketNotificationConfiguration => Action::GetBucketNotification,
         Op::GetBucketRequestPayment => Action::GetBucketRequestPayment,
         _ => return Err(Code::NotImplemented.into()),
@@ -207,6 +213,22 @@ async fn put_versioning(call: &Call<'_>, document: &[u8]) -> Result<Answer, S3Er
     })
     .await?;
     Ok(Answer::new(200))
+}
+
+/// A setting that there is one value of: that is taken, and no other.
+fn put_as_it_is(operation: Operation, document: &[u8]) -> Result<Answer, S3Error> {
+    let what = match operation {
+        Operation::PutBucketLogging => BucketLoggingStatus::parse(document)?.enabled.map(|_| "Logging of requests to a bucket"),
+        Operation::PutBucketNotificationConfiguration => {
+            NotificationConfiguration::parse(document)?;
+            None
+        }
+        _ => (RequestPaymentConfiguration::parse(document)?.0 == Payer::Requester).then_some("That who requests pays"),
+    };
+    match what {
+        Some(what) => Err(S3Error::with(Code::NotImplemented, format!("{what} is not implemented"))),
+        None => Ok(Answer::new(200)),
+    }
 }
 
 /// How objects are encrypted from now on, where puts do not say.
