@@ -378,13 +378,29 @@ def test_forms(t):
     name = t.bucket(ACL="public-read-write")
     for fields, brought, expected in (
         ({HEADER: "AES256"}, {}, SSE_S3),
-        ({HEADER: "aws:kms", f"{HEADER}-aws-kms-key-id": "tests"}, {}, SSE_KMS),
         (customer_headers(), customer(), told_of_customer()),
     ):
         answer = post(t, name, {"key": "k", **fields}).expect(204)
         check(any(field.startswith(HEADER) for field in answer.headers), "told of the form")
         got = t.anonymous.get_object(Bucket=name, Key="k", **brought)
         same((told(got), got["Body"].read()), (expected, b"bar"), f"object of {fields}")
+
+
+def test_nobody_uses_keys_by_name(t):
+    """Who has not signed neither makes nor uses a key of SSE-KMS, whatever else he may do in the bucket."""
+    name = t.bucket(ACL="public-read-write")
+    t.put(name, "k", b"secret", ACL="public-read", **SSE_KMS)
+    t.put(name, "s", b"public", ACL="public-read", **SSE_S3)
+    refused(400, "InvalidArgument", t.anonymous.get_object, Bucket=name, Key="k")
+    same(t.body(name, "s", t.anonymous), b"public", "body under the server's key")
+    named = {HEADER: "aws:kms", f"{HEADER}-aws-kms-key-id": "nobody's"}
+    t.request("PUT", f"/{name}/n", headers=named, body=b"x").expect(400, "InvalidArgument")
+    t.request("POST", f"/{name}/n", {"uploads": None}, named).expect(400, "InvalidArgument")
+    post(t, name, {"key": "n", **named}).expect(400, "InvalidArgument")
+    rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"}}
+    t.main.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})
+    refused(400, "InvalidArgument", t.anonymous.put_object, Bucket=name, Key="n", Body=b"x")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="n")
 
 
 def test_versions(t):

@@ -57,11 +57,26 @@ impl Call<'_> {
         Ok(asked.or_else(|| bucket.encryption.as_ref().and_then(Asked::by_bucket)))
     }
 
+    /// That a key by name is used by somebody: it may be made for who names it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the request is nobody's.
+    fn check_somebody(&self) -> Result<(), S3Error> {
+        if !self.is_anonymous() {
+            return Ok(());
+        }
+        let what = "Requests specifying Server Side Encryption with AWS KMS managed keys must be signed.";
+        Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "Authorization").field("ArgumentValue", "null"))
+    }
+
     /// Makes what an object with this key is encrypted with.
     ///
     /// # Errors
-    /// `KMS.NotFoundException`, `InternalError`.
+    /// `InvalidArgument`: nobody asks for a key by name. `KMS.NotFoundException`, `InternalError`.
     pub(super) fn begin_encryption(&self, bucket: &Bucket, key: &str, asked: Option<Asked>) -> Result<Option<Begun>, S3Error> {
+        if matches!(asked, Some(Asked::Named { .. })) {
+            self.check_somebody()?;
+        }
         let begin = |asked: Asked| asked.begin(self.service().keys(), bucket.place(key));
         Ok(asked.map(begin).transpose()?.map(|(encryption, cipher)| Begun { encryption, cipher }))
     }
@@ -103,7 +118,7 @@ impl Call<'_> {
     /// What decrypts an object, if it is encrypted, with the key that was brought.
     ///
     /// # Errors
-    /// As of [`Encryption::open`].
+    /// As of [`Encryption::open`]; `InvalidArgument`: it is under a key by name, and nobody asks.
     pub(super) fn open(
         &self,
         bucket: &Bucket,
@@ -113,7 +128,12 @@ impl Call<'_> {
     ) -> Result<Option<Cipher>, S3Error> {
         match encryption {
             None => check_none(brought).map(|()| None),
-            Some(encryption) => encryption.open(self.service().keys(), brought, bucket.place(key)).map(Some),
+            Some(encryption) => {
+                if matches!(encryption.kind, Kind::Named { .. }) {
+                    self.check_somebody()?;
+                }
+                encryption.open(self.service().keys(), brought, bucket.place(key)).map(Some)
+            }
         }
     }
 
