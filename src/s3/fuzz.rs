@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use super::access::policy::Policy;
-use super::auth::{Config, Secret, Verifier};
+use super::auth::{Config, How, Secret, Verifier};
 use super::error::S3Error;
 use super::rdma::connect::Terms;
 use super::request::{Arrival, Request};
@@ -32,7 +32,13 @@ use crate::wire::s3::token::{Endpoint, SessionId, Token, parse_psn};
 const NOW_MS: u64 = 1_369_353_600_000;
 
 /// A connection's bytes: requests with their bodies, one behind the other.
-pub fn request(mut bytes: &[u8]) {
+pub fn request(bytes: &[u8]) {
+    verified(bytes);
+}
+
+/// How many of the requests are signed as they should be.
+fn verified(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
     let verifier = Verifier::new(Config { regions: Vec::new(), allows_v2: true });
     let secrets = |key: &str| (key == "AKIAIOSFODNN7EXAMPLE").then(|| Secret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"));
     while let Ok(Some((head, used))) = Head::parse(bytes) {
@@ -43,17 +49,19 @@ pub fn request(mut bytes: &[u8]) {
         let arrival = Arrival { id: 1, now_ms: NOW_MS, peer: Ipv4Addr::LOCALHOST.into(), tls_version: None };
         if let Ok(request) = Request::new(head, &["s3.example.com".into()], arrival) {
             let bucket = request.is_by_host.then_some(&*request.bucket);
-            let _: Result<_, S3Error> = verifier.verify(&request.head, bucket, NOW_MS, &secrets);
+            let judged: Result<_, S3Error> = verifier.verify(&request.head, bucket, NOW_MS, &secrets);
+            count += usize::from(judged.is_ok_and(|verified| verified.how != How::Anonymous));
             let _ = route(&request);
             for name in ["date", "if-modified-since", "expires"] {
                 let _ = request.text(name).and_then(|text| date::parse_http(text, (NOW_MS / 1000) as i64));
             }
             let _ = request.text("x-amz-rdma-token").map(Token::parse);
         }
-        let Ok(mut body) = Body::new(framing, mode) else { return };
-        let Some(taken) = take(&mut body, form, bytes) else { return };
+        let Ok(mut body) = Body::new(framing, mode) else { return count };
+        let Some(taken) = take(&mut body, form, bytes) else { return count };
         bytes = &bytes[taken..];
     }
+    count
 }
 
 /// Takes a body, a few bytes at a time, and says how many it has; nothing if it is not whole.
@@ -186,6 +194,15 @@ mod tests {
     #[test]
     fn request_corpus() {
         corpus("request", super::request);
+    }
+
+    /// What follows a signature that holds is only reached from inputs that have one.
+    #[test]
+    fn signatures_of_the_corpus_hold() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/fuzz/corpus/request");
+        for name in ["get-signed", "presigned-verifies", "v2-verifies", "aws-chunked-verifies"] {
+            assert_eq!(super::verified(&std::fs::read(folder.join(name)).unwrap()), 1, "{name}");
+        }
     }
 
     #[test]
