@@ -22,6 +22,7 @@ use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
 use crate::s3::client::native::{Answered, Ask, Came, Native, Undone, bytes_of};
+use crate::s3::error::CODE_FIELD;
 use crate::s3::rdma::connect::BUCKET;
 use crate::wire::http::uri::encode_path;
 use crate::wire::s3::frame::{Listed, Method, REQUEST_BYTES};
@@ -438,7 +439,11 @@ fn is_passing(reply: &Reply) -> bool {
     }
 }
 
+/// Whether an answer is that error. One to HEAD has no document.
 fn is_coded(reply: &Reply, code: &str) -> bool {
+    if reply.field(CODE_FIELD) == Some(code) {
+        return true;
+    }
     let wanted = format!("<Code>{code}</Code>");
     reply.document.windows(wanted.len()).any(|window| window == wanted.as_bytes())
 }

@@ -8,6 +8,9 @@
 
 use std::fmt;
 
+/// The field that has the code of an error where the answer has no document, as one to HEAD.
+pub const CODE_FIELD: &str = "x-basin-error";
+
 macro_rules! codes {
     ($($variant:ident $name:literal $status:literal $message:literal;)*) => {
         /// An error code of S3.

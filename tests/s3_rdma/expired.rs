@@ -45,6 +45,9 @@ async fn expired(ground: &Ground, address: SocketAddr) {
         let text = String::from_utf8_lossy(answer.bytes()).into_owned();
         assert!(answer.status == 400 && text.contains("<Code>ExpiredToken</Code>"), "{}: {text}", answer.status);
     }
+    // An answer to HEAD has no document to say why.
+    let head = ask(&native, Method::Head, "/expired/k", "", None).await;
+    assert_eq!((head.status, head.field("x-basin-error")), (400, Some("ExpiredToken")));
     let again = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
     assert!(ask(&again, Method::Get, "/expired/k", "", None).await.bytes() == content, "as it was");
     again.close();

@@ -53,7 +53,7 @@ use super::auth::{self, How, Lengths, Payload, Refusal, Secret, Verified, Verifi
 use super::body::Body;
 use super::bucket::{BucketMeta, Etags};
 use super::encryption::keys::Keys as EncryptionKeys;
-use super::error::{Code, S3Error};
+use super::error::{CODE_FIELD, Code, S3Error};
 use super::fields::Unreadable;
 use super::hasher::Hasher;
 use super::http::account;
@@ -474,7 +474,7 @@ pub fn readable(unreadable: Unreadable) -> S3Error {
     S3Error::with(Code::InternalError, "What belongs to the object was written by another version of this program")
 }
 
-/// An error as an answer: a document, but for HEAD.
+/// An error as an answer: a document; for HEAD a field with its code.
 pub fn told(request: &Request, error: S3Error) -> Answer {
     let document = error.to_xml(request.head.path(), &request.shown_id(), "basin");
     let mut answer = Answer { code: Some(error.code), ..Answer::new(error.code.status()) };
@@ -482,7 +482,7 @@ pub fn told(request: &Request, error: S3Error) -> Answer {
         answer = answer.header(*name, value.as_str());
     }
     match request.head.method() {
-        "HEAD" => answer,
+        "HEAD" => answer.header(CODE_FIELD, error.code.name()),
         _ => answer.header("content-type", "application/xml").content(Content::Document(document.into_bytes())),
     }
 }
