@@ -12,7 +12,7 @@ use crate::s3::request::Request;
 use crate::s3::service::headers::Said;
 use crate::s3::xml::settings::{ServerSideEncryptionConfiguration, SseAlgorithm};
 
-/// How an object is to be encrypted.
+/// How an object is to be encrypted. The names of all other fields that say something of it begin so.
 pub const ALGORITHM: &str = "x-amz-server-side-encryption";
 /// Under which of the server's keys.
 pub const KEY_ID: &str = "x-amz-server-side-encryption-aws-kms-key-id";
@@ -128,6 +128,9 @@ impl Asked {
     /// # Errors
     /// `InvalidArgument`, `InvalidEncryptionAlgorithmError`, `NotImplemented`.
     pub fn read(said: &Said<'_>) -> Result<Option<Asked>, S3Error> {
+        if !said.mentions(ALGORITHM) {
+            return Ok(None);
+        }
         let customer = CustomerKey::read(said, &OWN)?;
         let (algorithm, key, context) = (said.text(ALGORITHM), said.text(KEY_ID), said.text(CONTEXT));
         if customer.is_some() && (algorithm.is_some() || key.is_some()) {

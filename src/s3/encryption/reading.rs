@@ -1,10 +1,8 @@
 //! A get whose bytes are decrypted on their way to a client, or need not be.
 
-use std::ops::Range;
-
 use super::Nonce;
 use super::cipher::Cipher;
-use crate::mem::{Ledger, Shared, Slab};
+use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::s3::error::S3Error;
 use crate::s3::rdma::transfer::lease;
@@ -80,6 +78,24 @@ impl Segments {
     }
 }
 
+impl Decrypting {
+    /// Decrypts the next piece into a run.
+    fn decrypt(&mut self, piece: &Shared, mut run: Run) -> Shared {
+        run.set_len(piece.len());
+        let (mut from, mut to) = (piece.as_slice(), run.as_mut_slice());
+        while !from.is_empty() {
+            // Parts were held against the object's length when it was opened.
+            let (nonce, at, count) = self.segments.take(from.len()).expect("an object has no more bytes than its parts");
+            let (these, behind) = from.split_at(count);
+            let (here, left) = to.split_at_mut(count);
+            self.cipher.apply_to(nonce, at, these, here);
+            (from, to) = (behind, left);
+        }
+        self.place.ledger.note(piece.len());
+        run.freeze()
+    }
+}
+
 impl Reading {
     /// A get of bytes as the store has them.
     pub fn plain(get: Get) -> Reading {
@@ -97,11 +113,6 @@ impl Reading {
         self.decrypting.is_none().then_some(&self.get)
     }
 
-    /// The bytes that are given, of those of the object.
-    pub fn range(&self) -> &Range<u64> {
-        &self.get.range
-    }
-
     /// How many they are.
     pub fn bytes(&self) -> u64 {
         self.get.range.end - self.get.range.start
@@ -117,20 +128,30 @@ impl Reading {
     /// # Errors
     /// The store's; `SlowDown`: no memory to decrypt into.
     pub async fn next(&mut self) -> Result<Option<Shared>, S3Error> {
-        let (Some(piece), decrypting) = (self.get.next().await?, &mut self.decrypting) else { return Ok(None) };
-        let Some(Decrypting { cipher, place, segments }) = decrypting.as_deref_mut() else { return Ok(Some(piece)) };
-        let mut run = lease(&place.core, &place.slab, piece.len()).await?;
-        run.set_len(piece.len());
-        let (mut from, mut to) = (piece.as_slice(), run.as_mut_slice());
-        while !from.is_empty() {
-            let (nonce, at, count) = segments.take(from.len()).expect("an object has no more bytes than its parts");
-            let (these, behind) = from.split_at(count);
-            let (here, left) = to.split_at_mut(count);
-            cipher.apply_to(nonce, at, these, here);
-            (from, to) = (behind, left);
+        let Some(piece) = self.fetch().await? else { return Ok(None) };
+        let Some(decrypting) = self.decrypting.as_deref_mut() else { return Ok(Some(piece)) };
+        let run = lease(&decrypting.place.core, &decrypting.place.slab, piece.len()).await?;
+        Ok(Some(decrypting.decrypt(&piece, run)))
+    }
+
+    /// The next bytes as the store has them, which are then to be opened; nothing at the end.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn fetch(&mut self) -> Result<Option<Shared>, S3Error> {
+        Ok(self.get.next().await?)
+    }
+
+    /// Those that were fetched last, as clients have them.
+    ///
+    /// # Errors
+    /// The same: there is no memory to decrypt into now.
+    pub fn open(&mut self, piece: Shared) -> Result<Shared, Shared> {
+        let Some(decrypting) = self.decrypting.as_deref_mut() else { return Ok(piece) };
+        match decrypting.place.slab.run(piece.len()) {
+            Ok(run) => Ok(decrypting.decrypt(&piece, run)),
+            Err(_) => Err(piece),
         }
-        place.ledger.note(piece.len());
-        Ok(Some(run.freeze()))
     }
 }
 

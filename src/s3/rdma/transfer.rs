@@ -221,7 +221,8 @@ impl<'a> Push<'a> {
             self.writes.reap().await?;
         }
         let immediate = self.immediate.filter(|_| u64::from(remote.len) == self.left.bytes());
-        let mut piece = self.reachable(piece).await?;
+        let session = self.writes.session;
+        let mut piece = self.patiently(piece, |piece| session.out(piece)).await?;
         let op = loop {
             match self.writes.session.qp.submit_write(piece, remote, immediate) {
                 Ok(op) => break op,
@@ -241,11 +242,12 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// A piece that the device reaches. Who waits for memory lets go of what he has first: others wait for that.
-    async fn reachable(&mut self, mut piece: Shared) -> Result<Shared, S3Error> {
+    /// What becomes of a piece that may need memory for it: to be decrypted, or to be where the device reaches it. Who waits for memory
+    /// lets go of what he has first: others wait for that.
+    async fn patiently(&mut self, mut piece: Shared, mut attempt: impl FnMut(Shared) -> Result<Shared, Shared>) -> Result<Shared, S3Error> {
         let until = self.writes.core.now().saturating_add(MEMORY_PATIENCE);
         loop {
-            piece = match self.writes.session.out(piece) {
+            piece = match attempt(piece) {
                 Ok(piece) => return Ok(piece),
                 Err(piece) => piece,
             };
@@ -283,8 +285,11 @@ impl<'a> Push<'a> {
 
     async fn all(mut self, get: &mut Reading) -> Result<(Writes<'a>, Option<crc_fast::Digest>), S3Error> {
         loop {
-            let outcome = match get.next().await {
-                Ok(Some(piece)) => self.piece(piece).await,
+            let outcome = match get.fetch().await {
+                Ok(Some(piece)) => match self.patiently(piece, |piece| get.open(piece)).await {
+                    Ok(piece) => self.piece(piece).await,
+                    Err(error) => Err(error),
+                },
                 Ok(None) => return Ok((self.writes, self.crc)),
                 Err(error) => Err(error),
             };

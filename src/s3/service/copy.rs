@@ -254,7 +254,7 @@ async fn get(call: &Call<'_>, found: &mut Found, range: Range<u64>) -> Result<Re
     let which = if found.version.is_null { Which::Null } else { Which::Sequence(found.version.sequence) };
     let got = call.store().get(found.bucket.id, found.source.key.as_bytes(), which, range).await?;
     match got.version.sequence == found.version.sequence {
-        true => Ok(call.reading(got, &found.meta, found.cipher.take())),
+        true => call.reading(got, &found.meta, found.cipher.take()),
         // Overwritten while the request was on its way: as if it had come a little later.
         false => Err(Code::OperationAborted.into()),
     }

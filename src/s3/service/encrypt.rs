@@ -1,14 +1,15 @@
 //! How an object is encrypted: as the request asks, or its bucket; and how one that is, is read.
 
 use super::headers::Said;
-use super::{Bucket, Call};
+use super::{Bucket, Call, readable};
 use crate::s3::bucket::Etags;
-use crate::s3::encryption::asked::{Asked, CustomerFields, CustomerKey, check_none, check_not_asked, check_way};
+use crate::s3::encryption::asked::{ALGORITHM, Asked, CustomerFields, CustomerKey, check_none, check_not_asked, check_way};
 use crate::s3::encryption::cipher::Cipher;
 use crate::s3::encryption::keys::Place;
 use crate::s3::encryption::reading::{self, Reading, Segments};
 use crate::s3::encryption::{Encryption, Kind};
 use crate::s3::error::{Code, S3Error};
+use crate::s3::fields::Unreadable;
 use crate::s3::meta::Meta;
 use crate::store::handle::Get;
 
@@ -86,7 +87,11 @@ impl Call<'_> {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn customer_key(&self, fields: &CustomerFields) -> Result<Option<CustomerKey>, S3Error> {
-        let brought = CustomerKey::read(&Said::of(self.request), fields)?;
+        self.customer_key_in(&Said::of(self.request), fields)
+    }
+
+    fn customer_key_in(&self, said: &Said<'_>, fields: &CustomerFields) -> Result<Option<CustomerKey>, S3Error> {
+        let brought = CustomerKey::read(said, fields)?;
         if brought.is_some() {
             check_way(self.request, self.service().keys())?;
         }
@@ -98,8 +103,13 @@ impl Call<'_> {
     /// # Errors
     /// `InvalidArgument`: it does. What is wrong with the key.
     pub(super) fn customer_key_alone(&self, fields: &CustomerFields) -> Result<Option<CustomerKey>, S3Error> {
-        check_not_asked(&Said::of(self.request))?;
-        self.customer_key(fields)
+        let said = Said::of(self.request);
+        // Most say nothing of it, and are looked at once.
+        if !said.mentions(ALGORITHM) {
+            return Ok(None);
+        }
+        check_not_asked(&said)?;
+        self.customer_key_in(&said, fields)
     }
 
     /// Whether what is told of an object may be told to who brings this key, or none.
@@ -138,14 +148,19 @@ impl Call<'_> {
     }
 
     /// A get of an object as clients have it.
-    pub(super) fn reading(&self, get: Get, meta: &Meta, cipher: Option<Cipher>) -> Reading {
-        let Some(cipher) = cipher else { return Reading::plain(get) };
-        let segments = match meta.nonces.len() == meta.parts.len() && !meta.parts.is_empty() {
-            true => Segments::of(meta.parts.iter().copied().zip(meta.nonces.iter().copied())),
-            false => Segments::one(),
+    ///
+    /// # Errors
+    /// `InternalError`: what is kept of its parts is not of this object.
+    pub(super) fn reading(&self, get: Get, meta: &Meta, cipher: Option<Cipher>) -> Result<Reading, S3Error> {
+        let Some(cipher) = cipher else { return Ok(Reading::plain(get)) };
+        let bytes = meta.parts.iter().try_fold(0u64, |all, bytes| all.checked_add(*bytes));
+        let segments = match (meta.parts.is_empty(), meta.nonces.len() == meta.parts.len() && bytes == Some(get.version.size)) {
+            (true, _) => Segments::one(),
+            (false, true) => Segments::of(meta.parts.iter().copied().zip(meta.nonces.iter().copied())),
+            (false, false) => return Err(readable(Unreadable)),
         };
         let service = self.service();
         let place = reading::Place { core: service.core().clone(), slab: service.store().slab().clone(), ledger: service.ledger().clone() };
-        Reading::decrypted(get, cipher, segments, place)
+        Ok(Reading::decrypted(get, cipher, segments, place))
     }
 }

@@ -42,6 +42,11 @@ impl<'a> Said<'a> {
         self.0.iter().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
+    /// Whether there is a field whose name begins so.
+    pub fn mentions(&self, front: &str) -> bool {
+        self.0.iter().any(|(name, _)| strip_prefix_ignoring_case(name, front).is_some())
+    }
+
     /// The value of a field, if it is text.
     pub fn text(&self, name: &str) -> Option<&'a str> {
         self.header(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::trim)

@@ -115,12 +115,12 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
         }
         let range = range.unwrap_or(0..version.size);
         if got.range == range {
-            return Ok(answer.content(Content::Object(Box::new(call.reading(got, &meta, cipher)))));
+            return Ok(answer.content(Content::Object(Box::new(call.reading(got, &meta, cipher)?))));
         }
         // A part, whose place is known only now.
         match store.get(bucket.id, request.key.as_bytes(), which, range).await {
             Ok(got) if got.version.sequence == version.sequence => {
-                return Ok(answer.content(Content::Object(Box::new(call.reading(got, &meta, cipher)))));
+                return Ok(answer.content(Content::Object(Box::new(call.reading(got, &meta, cipher)?))));
             }
             Ok(_) | Err(Failure::NoSuchObject(_)) => {}
             Err(failure) => return Err(failure.into()),
