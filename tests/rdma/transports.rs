@@ -312,22 +312,23 @@ pub fn datagrams(wire: Wire) {
     let (mut first, mut second) = (Box::pin(b.recv(world.b.slab.run(100).unwrap())), Box::pin(other.recv(world.b.slab.run(100).unwrap())));
     world.step();
     let mut came = 0;
-    for _ in 0..20 {
+    // Over a link that is not there yet a datagram is lost, too.
+    let tries = if is_lossy(wire) { 20 } else { 100_000 };
+    for _ in 0..tries {
         let sent = a.submit_send_to(world.a.filled(100, 5), &to_other, None).unwrap();
         drop(world.run(sent).into_result().unwrap());
-        if !is_lossy(wire) {
-            assert!(world.run(second.as_mut()).unwrap().run.as_slice() == pattern(100, 5));
-            came += 1;
-            break;
+        if is_lossy(wire) {
+            world.settle();
+        } else {
+            world.step();
         }
-        world.settle();
         if let Some(received) = second.as_mut().now_or_never() {
             assert!(received.unwrap().run.as_slice() == pattern(100, 5));
             came += 1;
             break;
         }
     }
-    assert_eq!(came, 1, "one of twenty arrives on any wire");
+    assert_eq!(came, 1, "one of {tries} arrives on any wire");
     assert!(first.as_mut().now_or_never().is_none(), "it was for the other");
     drop((a, b, other));
     drop((first.now_or_never(), second));
