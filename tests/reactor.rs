@@ -1,6 +1,6 @@
 //! The reactor on a real kernel: no wake-up lost, nothing used when idle, a panic that stays in its task, an orderly end.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 
 use basin::base::Nanos;
-use basin::device::Completed;
 use basin::device::socket::{TcpListener, TcpStream};
+use basin::device::{Completed, Signal};
 use basin::mem::{PageKind, Parcel, Region, RegionConfig, Run, Slab};
 use basin::reactor::{Core, CoreConfig, Mailboxes, PollMode, TableFull, launch};
 
@@ -242,6 +242,64 @@ fn a_full_task_table_gives_the_future_back() {
         let TableFull(refused) = handle.try_spawn(async { 6 }).unwrap_err();
         kept[0].abort();
         assert_eq!(handle.try_spawn(refused).map_err(drop).unwrap().await.unwrap(), 6);
+    })
+    .unwrap();
+}
+
+/// Who is woken by a task runs in the same turn, once; who is woken by him, or again, in the next one.
+#[test]
+fn a_turn_runs_who_was_woken_and_whom_they_wake() {
+    let core = Core::new(sleepy()).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let signals: Vec<_> = (0..4).map(|_| Rc::new(Signal::new(handle.ops()))).collect();
+        let ran = Rc::new(RefCell::new(Vec::new()));
+        for at in 0..3 {
+            let (own, next, ran, core) = (signals[at].clone(), signals[at + 1].clone(), ran.clone(), handle.clone());
+            handle.spawn(async move {
+                loop {
+                    own.wait().await;
+                    ran.borrow_mut().push((at, core.turns()));
+                    next.raise();
+                }
+            });
+        }
+        // So that each waits.
+        handle.sleep(Nanos::from_micros(100)).await;
+        let began = handle.turns();
+        signals[0].raise();
+        handle.yield_now().await;
+        assert_eq!(handle.turns(), began + 1, "who yields lets the queues be looked at");
+        handle.yield_now().await;
+        assert_eq!(*ran.borrow(), [(0, began), (1, began + 1), (2, began + 1)]);
+        // Woken again by itself, as often as it likes: once a turn.
+        let before = handle.turns();
+        for _ in 0..10 {
+            handle.yield_now().await;
+        }
+        assert_eq!(handle.turns(), before + 10);
+    })
+    .unwrap();
+}
+
+#[test]
+fn deadlines_that_are_near_are_compared_with_the_clock() {
+    let core = Core::new(sleepy()).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        assert!(handle.turn_time() <= handle.now());
+        // A turn that takes long: what was near when it began is over.
+        let near = handle.turn_time().saturating_add(Nanos::from_millis(2));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let turn = handle.turns();
+        handle.sleep_until(near).await;
+        assert_eq!(handle.turns(), turn, "at once");
+        assert!(handle.timeout_at(near, std::future::pending::<()>()).await.is_err());
+        // And what was far away when it began, a turn later.
+        let far = handle.turn_time().saturating_add(Nanos::from_millis(20));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        handle.sleep_until(far).await;
+        assert!(handle.turn_time() >= far);
     })
     .unwrap();
 }

@@ -113,6 +113,8 @@ pub(super) struct Inner {
     pub stats: Cell<Stats>,
     /// Until then looking around before sleeping gains nothing.
     pub resting_until: Cell<Nanos>,
+    /// The clock as it was read for this turn.
+    pub turn_time: Cell<Nanos>,
     rng: RefCell<Rng>,
 }
 
@@ -178,6 +180,7 @@ impl Core {
             stop_waiters: RefCell::new(Vec::new()),
             stats: Cell::new(Stats::default()),
             resting_until: Cell::new(Nanos::ZERO),
+            turn_time: Cell::new(clock().now()),
             rng: RefCell::new(Rng::from_kernel()),
         };
         Ok(Core { inner: Rc::new(inner) })
@@ -197,6 +200,13 @@ impl Core {
     #[inline]
     pub fn now(&self) -> Nanos {
         self.inner.clock.now()
+    }
+
+    /// The time when this turn began, or up to a microsecond before that: for deadlines that are far away, and for what came in this
+    /// turn. It does not read the clock.
+    #[inline]
+    pub fn turn_time(&self) -> Nanos {
+        self.inner.turn_time.get()
     }
 
     /// The core's generator, keyed by the kernel. Not to be held across an await.

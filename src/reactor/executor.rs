@@ -1,7 +1,7 @@
 //! The core's tasks: a fixed table, a queue of those that are ready, and nothing else.
 //!
 //! A task is boxed when it is spawned. Waking it pushes its word on the op table's list; a batch takes the whole list and
-//! polls each task on it once. No counts, no locks, no allocation. The word is core, slot and generation, so that a wake-up for
+//! polls each task on it once, and a turn has two of them. No counts, no locks, no allocation. The word is core, slot and generation, so that a wake-up for
 //! a task that has ended is ignored, whoever kept it for however long.
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +17,9 @@ use crate::device::waker::{self, Waiter};
 /// The most tasks of one core: 24 bits of a waker's word.
 pub const TASKS_MAX: u32 = 1 << 24;
 
+/// Batches of a turn.
+const PASSES: u64 = 2;
+
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The tasks of one core.
@@ -26,8 +29,8 @@ pub(super) struct Executor {
     table: RefCell<Table>,
     /// The words of the batch being run; kept for its room.
     batch: Cell<Vec<u64>>,
-    /// Batches begun.
-    batches: Cell<u64>,
+    /// Turns in which tasks were polled.
+    turns: Cell<u64>,
     panics: Cell<u64>,
 }
 
@@ -131,7 +134,7 @@ impl Executor {
     pub fn new(core: u8, tasks: u32, ops: &Ops) -> Executor {
         let slots = (0..tasks).map(|_| Slot { generation: 1, state: State::Free, polled_in: 0, future: None, joint: None }).collect();
         let table = RefCell::new(Table { slots, free: (0..tasks).rev().collect() });
-        Executor { core, ops: ops.clone(), table, batch: Cell::default(), batches: Cell::new(0), panics: Cell::new(0) }
+        Executor { core, ops: ops.clone(), table, batch: Cell::default(), turns: Cell::new(0), panics: Cell::new(0) }
     }
 
     fn word(&self, slot: u32, generation: u32) -> u64 {
@@ -164,21 +167,26 @@ impl Executor {
         }
     }
 
-    /// Polls every task that was woken until now, once; whether there was any. Those they wake run in the next turn, after the
-    /// queues were looked at: no task can keep the core from its devices.
+    /// Polls every task that was woken until now, and then those that they have woken, each once; whether there was any. Who is woken
+    /// by these, or again, runs in the next turn, after the queues were looked at: no task can keep the core from its devices.
     #[inline]
     pub fn run_woken(&self) -> bool {
         if !self.ops.has_woken() {
             return false;
         }
+        let turn = self.turns.get() + 1;
+        self.turns.set(turn);
         let mut batch = self.batch.take();
-        self.ops.swap_woken(&mut batch);
-        let number = self.batches.get() + 1;
-        self.batches.set(number);
-        for &word in &batch {
-            self.run(word, number);
+        for pass in 0..PASSES {
+            self.ops.swap_woken(&mut batch);
+            for &word in &batch {
+                self.run(word, turn * PASSES + pass);
+            }
+            batch.clear();
+            if !self.ops.has_woken() {
+                break;
+            }
         }
-        batch.clear();
         self.batch.set(batch);
         true
     }
@@ -193,6 +201,11 @@ impl Executor {
         let Some(slot) = table.slots.get_mut(index as usize) else { return };
         if slot.generation != word as u32 || slot.polled_in == batch {
             return;
+        }
+        if slot.polled_in / PASSES == batch / PASSES {
+            // It had its turn. What it was woken for may have come after that.
+            drop(table);
+            return self.ops.wake(word);
         }
         // None when it is being polled: a task that runs its own core from within.
         let Some(mut future) = slot.future.take() else { return };

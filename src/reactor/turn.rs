@@ -56,6 +56,7 @@ impl Inner {
     /// One turn: mail, queues, timers, tasks. Busy when there was any.
     #[inline]
     fn turn(&self, now: Nanos) -> Progress {
+        self.turn_time.set(now);
         let mut progress = Progress::from_work(self.remote.bell.answer() && self.collect_mail());
         progress = self.poll_queues(now).or(progress);
         progress = Progress::from_work(self.timers.borrow_mut().advance(now, &self.ops)).or(progress);

@@ -10,6 +10,9 @@ use crate::device::waker::Waiter;
 use crate::reactor::core::Core;
 use crate::reactor::timer::Key;
 
+/// A deadline so far from a turn's begin is set without a look at the clock.
+const FAR: Nanos = Nanos::from_millis(10);
+
 /// The time was up first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time was up")]
@@ -46,8 +49,16 @@ impl Core {
     /// # Errors
     /// The time was up.
     pub async fn timeout<F: Future>(&self, span: Nanos, future: F) -> Result<F::Output, Elapsed> {
+        self.timeout_at(self.now().saturating_add(span), future).await
+    }
+
+    /// Waits for `future` until `deadline` of the core's clock, as [`Core::timeout`] does.
+    ///
+    /// # Errors
+    /// The time was up.
+    pub async fn timeout_at<F: Future>(&self, deadline: Nanos, future: F) -> Result<F::Output, Elapsed> {
         let mut future = pin!(future);
-        let mut sleep = self.sleep(span);
+        let mut sleep = self.sleep_until(deadline);
         poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
@@ -86,7 +97,8 @@ impl Future for Sleep {
         match self.key.get() {
             Some(key) if core.timers.borrow_mut().poll(key, waiter) => Poll::Ready(()),
             Some(_) => Poll::Pending,
-            None if self.deadline <= core.clock.now() => Poll::Ready(()),
+            // What is far away is not over, whatever the time is by now.
+            None if self.deadline.since(core.turn_time.get()) < FAR && self.deadline <= core.clock.now() => Poll::Ready(()),
             None => {
                 self.key.set(Some(core.timers.borrow_mut().set(self.deadline, waiter())));
                 Poll::Pending
