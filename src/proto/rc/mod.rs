@@ -508,13 +508,13 @@ impl Qp {
         }
         let replies = self.responder.wants_to_send(now);
         let transmit = if self.state == State::Rts && !(replies && (self.responder_waits || self.responder.is_urgent())) {
-            // Data before acknowledgements: it is what someone waits for. But each only once before the other's turn.
+            // Data before acknowledgements: it is what someone waits for. But one packet, or one short message, before the other's turn.
             self.requester.poll_transmit(now, &self.path)
         } else {
             None
         };
         if let Some(transmit) = transmit {
-            self.responder_waits = replies;
+            self.responder_waits = replies && !(self.requester.is_within_short() && self.responder.is_brief());
             self.counters.packets_out += 1;
             self.pace(now, &transmit);
             return Some(transmit);

@@ -256,6 +256,12 @@ impl Replies {
         self.next_timeout() <= now
     }
 
+    /// True if no READ waits for its data.
+    #[inline]
+    pub(super) fn is_brief(&self) -> bool {
+        self.unsent == 0
+    }
+
     /// True if a requester waits for this to go on at all.
     #[inline]
     pub(super) fn is_urgent(&self) -> bool {

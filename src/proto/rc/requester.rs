@@ -17,6 +17,9 @@ use super::{Change, Path, Transmit};
 use crate::base::{Nanos, Psn};
 use crate::wire::roce::{AtomicEth, Ext, Opcode, Repr, Reth};
 
+/// A message of no more packets is not interrupted by an acknowledgement.
+const SHORT_PACKETS: u32 = 8;
+
 /// The send queue and the PSNs under way.
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -312,6 +315,13 @@ impl Requester {
             self.arm(now, path);
         }
         Some(Transmit::new(&repr, spans))
+    }
+
+    /// Of a message of a few packets some have gone, and the others have not.
+    #[inline]
+    pub(super) fn is_within_short(&self) -> bool {
+        let wqe = &self.ring[self.next.wqe];
+        self.next.wqe != self.tail && self.next.psn != wqe.first && wqe.packets <= SHORT_PACKETS
     }
 
     /// Packets wait for room on the wire: starts the clock if none runs.

@@ -95,6 +95,12 @@ impl Responder {
         self.replies.ready(now)
     }
 
+    /// All it has to say is in one packet.
+    #[inline]
+    pub(super) fn is_brief(&self) -> bool {
+        self.replies.is_brief()
+    }
+
     #[inline]
     pub(super) fn is_urgent(&self) -> bool {
         self.replies.is_urgent()

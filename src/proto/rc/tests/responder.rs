@@ -456,6 +456,27 @@ fn acknowledgements_fall_into_one_behind_the_responses() {
 }
 
 #[test]
+fn an_acknowledgement_goes_behind_a_short_message_and_within_a_long_one() {
+    // What end 0 sends that has an acknowledgement due, and a message of so many packets to send.
+    let sent = |packets: u32, due: Opcode| {
+        let mut bench = Bench::new(Mtu::B256);
+        let ext = Ext::Reth(reth(0, if due == Opcode::RcReadRequest { 700 } else { 4 }));
+        let len = if due == Opcode::RcReadRequest { 0 } else { 4 };
+        let request = Repr { ext, payload_len: len, ack_request: true, ..Repr::new(due, Qpn(0x11), bench.psn(1, 0)) };
+        let host = &mut bench.hosts[0];
+        host.qp.handle_packet(bench.now, &request, &[0; 4][..], &mut host.arena);
+        bench.post(1, SendOp::Send, 256 * packets);
+        let all = bench.sent(0);
+        all.iter().map(|packet| if packet.opcode.is_response() { 'a' } else { 'd' }).collect::<String>()
+    };
+    assert_eq!(sent(1, Opcode::RcWriteOnly), "da");
+    assert_eq!(sent(3, Opcode::RcWriteOnly), "ddda");
+    assert_eq!(sent(8, Opcode::RcWriteOnly), "dddddddda");
+    assert_eq!(sent(9, Opcode::RcWriteOnly), "dadddddddd");
+    assert_eq!(sent(3, Opcode::RcReadRequest), "dadada", "data that somebody READs has its turns");
+}
+
+#[test]
 fn acknowledgements_wait_for_company() {
     let mut bench = Bench::with(Mtu::B256, |config| {
         config.ack_delay = Nanos(500);

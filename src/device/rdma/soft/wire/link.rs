@@ -18,7 +18,7 @@ use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::soft::memory::RawPayload;
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
-use crate::wire::roce::Repr;
+use crate::wire::roce::{Opcode, Operation, Repr, Transport};
 
 /// How often a busy core looks at the sockets: a peer's death shows after this, and a new link of the waiting side.
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
@@ -92,6 +92,8 @@ pub struct Links {
     look_at: Nanos,
     /// The link whose frames are taken first in the next poll.
     turn: usize,
+    /// The last poll found no frame.
+    is_idle: bool,
 }
 
 impl Links {
@@ -112,7 +114,7 @@ impl Links {
 
     fn over(rendezvous: Rendezvous) -> Result<Links> {
         let sockets = Sockets::new()?;
-        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, sockets, look_at: Nanos::ZERO, turn: 0 })
+        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, sockets, look_at: Nanos::ZERO, turn: 0, is_idle: true })
     }
 
     /// Where both ends must be for such a link to be possible.
@@ -222,6 +224,9 @@ impl Links {
     }
 
     /// Hands up to `budget` frames to `each`. Returns how many came.
+    ///
+    /// The first message after an idle poll is acted upon before a look at what is behind it: it is a request whose answer somebody waits
+    /// for, or an answer, and behind it is an acknowledgement as a rule.
     #[inline]
     pub fn receive(&mut self, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
         let mut taken = 0;
@@ -230,7 +235,7 @@ impl Links {
             let at = (self.turn + step) % count;
             let link = &mut self.links[at];
             if link.users > 0 && link.state != State::Spoiled {
-                match link.drain(budget - taken, each) {
+                match link.drain(budget - taken, self.is_idle, each) {
                     Ok(frames) => taken += frames,
                     Err(Spoiled) => {
                         link.state = State::Spoiled;
@@ -243,6 +248,10 @@ impl Links {
                 self.turn = at + 1;
                 break;
             }
+        }
+        self.is_idle = taken == 0;
+        if self.is_idle {
+            self.links.iter_mut().for_each(|link| link.tx.idle());
         }
         taken
     }
@@ -321,18 +330,28 @@ impl Links {
     }
 }
 
+/// The end of a message for which there are acknowledgements.
+#[inline]
+fn is_waited_for(opcode: Opcode) -> bool {
+    opcode.transport() == Transport::Rc && opcode.operation() == Operation::Send && opcode.position().ends()
+}
+
 impl Link {
     #[inline]
-    fn drain(&mut self, budget: usize, each: &mut impl FnMut(Arrival)) -> Result<usize, Spoiled> {
-        let mut taken = 0;
-        while taken < budget {
+    fn drain(&mut self, budget: usize, to_message: bool, each: &mut impl FnMut(Arrival)) -> Result<usize, Spoiled> {
+        let (mut taken, mut is_message) = (0, false);
+        while taken < budget && !(to_message && is_message) {
             let Some(frame) = self.rx.peek()? else { break };
             taken += 1;
+            if to_message {
+                frame.fetch();
+            }
             // A packet that is malformed is dropped, as on any wire: the rings themselves are still in order.
             if let Ok(repr) = Repr::parse(frame.head(), frame.packet_len())
                 && repr.payload_len <= ring::PAYLOAD_MAX
             {
                 let payload = RawPayload::new(frame.payload(repr.header_len()), repr.payload_len);
+                is_message = is_waited_for(repr.opcode);
                 each(Arrival { from: From::Link(self.id), repr, payload });
             }
             self.rx.advance();
@@ -412,6 +431,37 @@ mod tests {
         let again = changes(&mut links);
         let [Change::Linked { link: new, .. }, Change::Gone { link: old }] = again[..] else { panic!("{again:?}") };
         assert!(old != new && links.join(peer).unwrap() == Some(new));
+    }
+
+    #[test]
+    fn the_first_message_after_an_idle_poll_comes_alone() {
+        let (own, peer) = tags();
+        let mut links = Links::between_processes(own).unwrap();
+        let Some(parts) = shm::Listener::open(peer).unwrap().connect(own).unwrap() else { panic!("the lower tag connects") };
+        let linked = changes(&mut links);
+        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
+        links.claim(link);
+        let (mut tx, _rx) = ring::ends(&parts.map, parts.first);
+        let mut write = |count| {
+            for packet in ring::tests::packets(b"a message", count) {
+                assert_eq!(tx.room(), Ok(true));
+                // SAFETY: the payload is static.
+                unsafe { tx.write(&packet, &Ledger::new()) };
+            }
+        };
+        let mut receive = || {
+            let mut seen = 0;
+            let taken = links.receive(32, &mut |_| seen += 1);
+            assert_eq!(taken, seen);
+            taken
+        };
+        assert_eq!(receive(), 0);
+        write(3);
+        assert_eq!([receive(), receive(), receive()], [1, 2, 0], "the rest comes in the next poll");
+        write(1);
+        assert_eq!(receive(), 1);
+        write(5);
+        assert_eq!([receive(), receive()], [5, 0], "there was no idle poll before");
     }
 
     #[test]

@@ -16,17 +16,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use arrayvec::ArrayVec;
 use memmap2::MmapRaw;
 
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
-use crate::wire::roce;
+use crate::wire::{icrc, roce};
 
 /// Frames in one ring. The first-level cache is smaller and the second-level larger than what lies between the ends: 64 frames
 /// of 4 KiB are 260 KiB.
 pub const SLOTS: u32 = 64;
 /// Payload bytes of a frame: the largest path MTU.
 pub const PAYLOAD_MAX: u32 = 4096;
+
+/// Frames of a burst for which lines are taken ahead.
+const AHEAD: usize = 3;
+/// Lines taken in one idle poll.
+const AHEAD_LINES: u8 = 8;
 
 const LINE: usize = 64;
 const SLOT_BYTES: usize = LINE + PAYLOAD_MAX as usize;
@@ -56,6 +62,19 @@ pub struct Producer {
     consumed: u32,
     /// Frames were written since the last [`Producer::flush`].
     dirty: bool,
+    ahead: Ahead,
+}
+
+/// What is done ahead for the next frames. A payload's line that the consumer has read is shared with it, and the first byte written there
+/// waits until it has let go: a packet of 4 KiB has 64 such lines. A producer that has nothing else to do takes them for itself.
+#[derive(Default)]
+struct Ahead {
+    /// Lines of payload in the first frames of this burst.
+    burst: ArrayVec<u8, AHEAD>,
+    /// The same of the burst before: the next one is taken to be like it.
+    plan: ArrayVec<u8, AHEAD>,
+    /// Frames of the plan that are done, and lines of the next one.
+    done: (u8, u8),
 }
 
 /// The consuming end of a ring.
@@ -86,7 +105,10 @@ pub fn ends(map: &Arc<MmapRaw>, first: bool) -> (Producer, Consumer) {
         Ring { base: unsafe { map.as_mut_ptr().add(index * RING_BYTES) }, _map: map.clone() }
     };
     let (produce, consume) = if first { (0, 1) } else { (1, 0) };
-    (Producer { ring: ring(produce), produced: 0, consumed: 0, dirty: false }, Consumer { ring: ring(consume), consumed: 0 })
+    (
+        Producer { ring: ring(produce), produced: 0, consumed: 0, dirty: false, ahead: Ahead::default() },
+        Consumer { ring: ring(consume), consumed: 0 },
+    )
 }
 
 impl Ring {
@@ -155,6 +177,30 @@ impl Producer {
         self.ring.slot_word(self.produced).store(lap(self.produced) << 32 | packet_len as u64, Ordering::Release);
         self.produced = self.produced.wrapping_add(1);
         self.dirty = true;
+        // Only the first frames are of interest.
+        let _ = self.ahead.burst.try_push(at.saturating_sub(LINE).div_ceil(LINE) as u8);
+    }
+
+    /// Called where there is nothing to do: takes a few lines of the next slots.
+    #[inline]
+    pub fn idle(&mut self) {
+        if let Some(&lines) = self.ahead.plan.get(usize::from(self.ahead.done.0)) {
+            self.take_ahead(lines);
+        }
+    }
+
+    /// Takes lines of the next frame of the plan, which has so many.
+    fn take_ahead(&mut self, lines: u8) {
+        let (frame, from) = self.ahead.done;
+        let position = self.produced.wrapping_add(frame.into());
+        // A slot that the consumer may not have left is not touched.
+        let is_free = position.wrapping_sub(self.consumed) < SLOTS;
+        let until = if is_free { lines.min(from + AHEAD_LINES) } else { lines };
+        if is_free {
+            let slot = self.ring.slot(position);
+            (from..until).for_each(|line| take_line(slot.wrapping_add((1 + usize::from(line)) * LINE)));
+        }
+        self.ahead.done = if until == lines { (frame + 1, 0) } else { (frame, until) };
     }
 
     /// After a burst of writes: true if the consumer sleeps and must be woken.
@@ -163,12 +209,39 @@ impl Producer {
         if !std::mem::take(&mut self.dirty) {
             return false;
         }
+        self.ahead.plan = std::mem::take(&mut self.ahead.burst);
+        self.ahead.done = (0, 0);
         // Between our word and our look at `asleep`, as the consumer has one between `asleep` and its look at the word: one of
         // the two sees the other.
         fence(Ordering::SeqCst);
         let asleep = self.ring.word(ASLEEP_AT);
         asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
     }
+}
+
+/// Has the processor fetch a line that is going to be written, as its only holder.
+#[inline]
+fn take_line(line: *const u8) {
+    // SAFETY: a prefetch changes nothing but what is in caches, and faults nowhere. The intrinsic for it becomes one for reading unless the
+    // processor is known when this is compiled, and that does not help; where this instruction is not known it does nothing.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Has the processor fetch a line that is going to be read.
+#[inline]
+fn fetch_line(line: *const u8) {
+    // SAFETY: as above.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// Where the payload begins in a slot.
@@ -240,6 +313,18 @@ impl Arrived {
         self.packet_len as usize
     }
 
+    /// Has the payload come while the headers are judged: it is in the cache of who wrote it. Behind a frame that was waited for; where there
+    /// are many the processor sees by itself what comes next.
+    #[inline]
+    pub fn fetch(&self) {
+        if HEAD_AT + self.packet_len() > LINE {
+            let payload = self.packet_len() - roce::BTH_LEN - icrc::LEN;
+            for line in 1..=payload.min(PAYLOAD_MAX as usize).div_ceil(LINE) {
+                fetch_line(self.slot.wrapping_add(line * LINE));
+            }
+        }
+    }
+
     /// Where the payload lies: in the private line or in the ring. Valid until the frame is advanced over.
     #[inline]
     pub fn payload(&self, header_len: usize) -> *const u8 {
@@ -255,7 +340,7 @@ impl Arrived {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::base::{Nanos, Psn, Qpn, Rkey};
     use crate::proto::rc::{self, AckTimeout, Memory, Mtu, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
@@ -272,7 +357,7 @@ mod tests {
     }
 
     /// Packets of a real requester, `len` bytes of payload each.
-    fn packets(payload: &[u8], count: usize) -> Vec<Transmit> {
+    pub fn packets(payload: &[u8], count: usize) -> Vec<Transmit> {
         let mut qp = rc::Qp::new(rc::Config::new(Qpn(2)));
         qp.init().unwrap();
         let (mtu, psn) = (Mtu::B4096, Psn::new(7));
@@ -317,6 +402,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn lines_are_taken_ahead_of_bursts_like_the_last_and_of_free_slots() {
+        let map = mapping();
+        let ((mut tx, _), (_, mut rx)) = (ends(&map, true), ends(&map, false));
+        let (long, short) = (vec![7; 4096], vec![8; 200]);
+        let bursts = [&long[..], &short, b"x"].map(|payload| packets(payload, 1).remove(0));
+        for turn in 0..30 {
+            bursts.iter().for_each(|packet| write(&mut tx, packet));
+            assert_eq!(tx.ahead.plan.is_empty(), turn == 0, "what is planned is of a whole burst");
+            tx.flush();
+            assert_eq!((&tx.ahead.plan[..], tx.ahead.done), (&[64, 4, 0][..], (0, 0)));
+            // As many as are planned, in a few steps; then there is nothing to do.
+            let polls = (0..100).take_while(|_| {
+                let before = tx.ahead.done;
+                tx.idle();
+                tx.ahead.done != before
+            });
+            assert_eq!((polls.count(), tx.ahead.done), (64 / usize::from(AHEAD_LINES) + 2, (3, 0)));
+            for payload in [&long[..], &short, b"x"] {
+                let frame = rx.peek().unwrap().unwrap();
+                let header_len = Repr::parse(frame.head(), frame.packet_len()).unwrap().header_len();
+                frame.fetch();
+                // SAFETY: the frame has not been advanced over.
+                assert_eq!(unsafe { std::slice::from_raw_parts(frame.payload(header_len), payload.len()) }, payload);
+                rx.advance();
+            }
+            rx.release();
+        }
+        // Of a ring that is full nothing is taken: the consumer may be at it.
+        while tx.room() == Ok(true) {
+            write(&mut tx, &bursts[0]);
+        }
+        tx.flush();
+        (0..AHEAD).for_each(|_| tx.idle());
+        assert_eq!(tx.ahead.done, (AHEAD as u8, 0), "each is left out in one step");
     }
 
     #[test]
