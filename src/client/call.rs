@@ -21,7 +21,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
-use crate::s3::client::native::{Answered, Ask, Came, Native, Undone, bytes_of};
+use crate::s3::client::native::{Ask, Came, Native, Undone, bytes_of};
 use crate::s3::error::CODE_FIELD;
 use crate::s3::rdma::connect::BUCKET;
 use crate::wire::http::uri::encode_path;
@@ -309,23 +309,24 @@ impl Client {
             Load::Into(runs) => **runs = into,
             Load::None | Load::Document(_) => {}
         };
-        let Answered { status, fields, bytes, body, sent } = match asked {
+        let mut answered = match asked {
             Ok(answered) => answered,
             Err(Undone { error, sent, into }) => {
                 give_back(sent, into);
                 return Err(error);
             }
         };
+        let (status, bytes, sent) = (answered.status, answered.bytes, std::mem::take(&mut answered.sent));
         let is_done = (200..300).contains(&status);
-        let (document, into) = match body {
+        let (document, into) = match std::mem::replace(&mut answered.body, Came::Message(vec![])) {
             Came::None(mut into) => {
                 if is_done {
                     into.iter_mut().for_each(|run| run.set_len(0));
                 }
                 (Vec::new(), into)
             }
-            Came::Message(message, mut into) if is_done && !into.is_empty() => {
-                let mut left = message.as_slice();
+            Came::Message(mut into) if is_done && !into.is_empty() => {
+                let mut left = answered.bytes();
                 for run in &mut into {
                     let (here, behind) = left.split_at(left.len().min(run.len() as usize));
                     run.set_len(here.len() as u32);
@@ -338,11 +339,12 @@ impl Client {
                 }
                 (Vec::new(), into)
             }
-            Came::Message(message, into) => (message.as_slice().to_vec(), into),
+            Came::Message(into) => (answered.bytes().to_vec(), into),
             Came::Runs(into) if is_done => (Vec::new(), into),
             Came::Runs(into) => (into.iter().flat_map(|run| run.as_slice()).copied().collect(), into),
         };
         give_back(sent, into);
+        let fields = answered.fields();
         let fields = fields.split("\r\n").filter_map(|line| line.split_once(':'));
         let fields = fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect();
         // Each answer has the checksum of its bytes, and each body was compared with the request's.

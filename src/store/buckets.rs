@@ -28,6 +28,8 @@ pub struct Buckets {
     by_id: RefCell<BTreeMap<u32, Rc<Entry>>>,
     /// The highest identifier so far: none is given twice while the store is open.
     last: Cell<u32>,
+    /// How often one was made, changed or deleted.
+    edition: Cell<u64>,
 }
 
 struct Entry {
@@ -62,6 +64,7 @@ impl Buckets {
 
     fn put(&self, id: u32, bucket: &Bucket) {
         self.last.set(self.last.get().max(id));
+        self.edition.update(|edition| edition + 1);
         self.by_name.borrow_mut().insert(bucket.name.clone(), id);
         let mut by_id = self.by_id.borrow_mut();
         match by_id.get(&id) {
@@ -74,6 +77,7 @@ impl Buckets {
     }
 
     fn end(&self, id: u32) {
+        self.edition.update(|edition| edition + 1);
         if let Some(entry) = self.by_id.borrow_mut().remove(&id) {
             self.by_name.borrow_mut().remove(&entry.bucket.borrow().name);
         }
@@ -102,6 +106,12 @@ impl Engine {
         let buckets = &self.inner.buckets;
         let id = *buckets.by_name.borrow().get(name)?;
         buckets.by_id.borrow().get(&id).map(|entry| (id, entry.bucket.borrow().at.sequence))
+    }
+
+    /// Changes with every change of a bucket, as this core knows them: while it is the same, so are they.
+    #[inline]
+    pub fn buckets_edition(&self) -> u64 {
+        self.inner.buckets.edition.get()
     }
 
     /// All buckets, by name.

@@ -87,6 +87,12 @@ impl Store {
         self.engine.bucket_at(name)
     }
 
+    /// Changes with every change of a bucket, as this core knows them: while it is the same, so are they.
+    #[inline]
+    pub fn buckets_edition(&self) -> u64 {
+        self.engine.buckets_edition()
+    }
+
     /// All buckets, by name.
     pub fn buckets(&self) -> Vec<(u32, Bucket)> {
         self.engine.buckets()

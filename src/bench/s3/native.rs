@@ -89,7 +89,7 @@ impl Client {
         if load.options.check && answered.bytes() != wanted {
             return Err(self.wrong("other bytes than were put"));
         }
-        let (Came::Runs(runs) | Came::None(runs) | Came::Message(_, runs)) = answered.body;
+        let (Came::Runs(runs) | Came::None(runs) | Came::Message(runs)) = answered.body;
         if !runs.is_empty() {
             self.runs = runs;
         }

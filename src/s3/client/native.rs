@@ -3,6 +3,7 @@
 //! Windows are opened for each request that needs them, one for each of its runs, and closed before what is in them is looked at; then the
 //! bytes are compared with the CRC64NVME of the answer. Requests that several tasks have at the same time go together.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -87,11 +88,7 @@ struct Slot {
 /// An answer in the message it came with.
 struct Told {
     message: Shared,
-    status: u16,
-    bytes: u64,
-    crc: u64,
-    fields: Range<usize>,
-    body: Placed,
+    parsed: Parsed,
 }
 
 /// Where the body of an answer is.
@@ -101,9 +98,18 @@ enum Placed {
     Window,
 }
 
-impl Told {
-    fn new(message: &Shared, answer: &Answer<'_>) -> Told {
-        let base = message.as_slice().as_ptr() as usize;
+/// An answer, apart from the message that it is in.
+struct Parsed {
+    status: u16,
+    bytes: u64,
+    crc: u64,
+    fields: Range<usize>,
+    body: Placed,
+}
+
+impl Parsed {
+    fn new(message: &[u8], answer: &Answer<'_>) -> Parsed {
+        let base = message.as_ptr() as usize;
         let place = |bytes: &[u8]| {
             let from = bytes.as_ptr() as usize - base;
             from..from + bytes.len()
@@ -114,7 +120,7 @@ impl Told {
             Body::Granted => Placed::Window,
         };
         let Answer { status, bytes, crc, .. } = *answer;
-        Told { message: message.clone(), status, bytes, crc, fields: place(answer.fields), body }
+        Parsed { status, bytes, crc, fields: place(answer.fields), body }
     }
 }
 
@@ -137,10 +143,12 @@ pub struct Ask<'a> {
 pub struct Answered {
     /// HTTP's status.
     pub status: u16,
-    /// Lines of HTTP.
-    pub fields: String,
     /// Bytes of the body, or what they would be.
     pub bytes: u64,
+    /// The message it came in, and where in that its fields and its body are.
+    message: Shared,
+    fields: Range<usize>,
+    inline: Range<usize>,
     /// The body, compared with its checksum.
     pub body: Came,
     /// The runs that were sent.
@@ -162,17 +170,25 @@ pub struct Undone {
 pub enum Came {
     /// None; runs that were to take one come back.
     None(Vec<Run>),
-    /// In the message. Runs that were to take one come back.
-    Message(Shared, Vec<Run>),
+    /// In the message: [`Answered::bytes`]. Runs that were to take one come back.
+    Message(Vec<Run>),
     /// In the runs, whose views it is, one behind the other; those that it did not reach are viewed as empty.
     Runs(Vec<Run>),
 }
 
 impl Answered {
-    /// The value of the first field of that name, in lower case.
+    /// The value of the first field of that name, where it is text.
     pub fn field(&self, name: &str) -> Option<&str> {
-        let lines = self.fields.split("\r\n").filter_map(|line| line.split_once(':'));
-        lines.into_iter().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+        let lines = self.message.as_slice()[self.fields.clone()].split(|&byte| byte == b'\n');
+        let mut values =
+            lines.filter_map(|line| line.split_at_checked(name.len()).filter(|(one, _)| one.eq_ignore_ascii_case(name.as_bytes())));
+        let value = values.find_map(|(_, rest)| rest.strip_prefix(b":"))?;
+        std::str::from_utf8(value).ok().map(str::trim)
+    }
+
+    /// Lines of HTTP.
+    pub fn fields(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.message.as_slice()[self.fields.clone()])
     }
 
     /// The body's bytes.
@@ -182,7 +198,7 @@ impl Answered {
     pub fn bytes(&self) -> &[u8] {
         match &self.body {
             Came::None(_) => &[],
-            Came::Message(message, _) => message.as_slice(),
+            Came::Message(_) => &self.message.as_slice()[self.inline.clone()],
             Came::Runs(runs) => match &runs[..] {
                 [run] => run.as_slice(),
                 runs => panic!("an answer in {} runs has its bytes there", runs.len()),
@@ -385,8 +401,9 @@ impl Inner {
                 received
             });
             let Ok(run) = received.await.into_result() else { break };
-            // First who waits; there is one receive more than there are answers to come.
-            let dealt = self.deal(&run.freeze());
+            // First who waits, and what he asks next; there is one receive more than there are answers to come.
+            let dealt = self.deal(run.freeze());
+            self.ground.core.yield_now().await;
             let next = self.ground.slab.run(self.terms.receive).map_err(Error::from).and_then(|run| self.post(run));
             match dealt.and(next) {
                 Ok(op) => posted.push_back(op),
@@ -402,11 +419,13 @@ impl Inner {
         }
     }
 
-    fn deal(&self, message: &Shared) -> Result<()> {
-        let mut left = message.as_slice();
+    fn deal(&self, message: Shared) -> Result<()> {
+        let mut at = 0;
         loop {
             let strange = |what: String| Error::new(ErrorKind::Protocol, format!("the S3 server sent {what}"));
-            let (answer, behind) = Answer::parse(left).map_err(|malformed| strange(format!("no frame of an answer: {malformed}")))?;
+            let bytes = message.as_slice();
+            let parsed = Answer::parse(&bytes[at..]);
+            let (answer, behind) = parsed.map_err(|malformed| strange(format!("no frame of an answer: {malformed}")))?;
             if answer.id == LAST {
                 let why = if let Body::Inline(bytes) = answer.body { String::from_utf8_lossy(bytes) } else { "".into() };
                 return Err(strange(format!("that the session ends: {why}")));
@@ -414,12 +433,16 @@ impl Inner {
             let slot = self.slots.get((answer.id & ((1 << SLOT_BITS) - 1)) as usize);
             let slot = slot.filter(|slot| slot.turn.get() == answer.id >> SLOT_BITS && slot.came.borrow().is_none());
             let slot = slot.ok_or_else(|| strange(format!("an answer to request {}, which waits for none", answer.id)))?;
-            slot.came.replace(Some(Told::new(message, &answer)));
+            at = bytes.len() - behind.len();
+            let is_last = behind.is_empty();
+            let parsed = Parsed::new(bytes, &answer);
             slot.signal.raise();
-            left = behind;
-            if left.is_empty() {
+            if is_last {
+                // Most messages have one answer, which then has the message.
+                slot.came.replace(Some(Told { message, parsed }));
                 return Ok(());
             }
+            slot.came.replace(Some(Told { message: message.clone(), parsed }));
         }
     }
 
@@ -482,7 +505,7 @@ impl Inner {
         }
         slot.opened.replace(opened);
         match came {
-            Ok(told) => read_answer(&told, into, has_room, body),
+            Ok(told) => read_answer(told, into, has_room, body),
             Err(error) => Err(Undone { error, sent: body, into }),
         }
     }
@@ -557,7 +580,8 @@ impl Inner {
     /// Waits for the answer to a request that moves so many bytes.
     async fn wait(&self, slot: &Slot, bytes: u64) -> Result<Told> {
         let patience = self.patience.get().saturating_add(Nanos(PATIENCE_OF_A_MIB.0.saturating_mul(bytes >> 20)));
-        let waited = self.ground.core.timeout(patience, async {
+        let core = &self.ground.core;
+        let waited = core.timeout_at(core.turn_time().saturating_add(patience), async {
             loop {
                 if let Some(came) = slot.came.take() {
                     return Ok(came);
@@ -589,40 +613,41 @@ pub fn crc_of(runs: &[Run]) -> u64 {
 }
 
 /// What an answer brought. `read` is where it may be, if the server could write there.
-fn read_answer(told: &Told, mut read: Vec<Run>, was_open: bool, sent: Vec<Run>) -> Result<Answered, Undone> {
-    let body = match &told.body {
-        Placed::None => Came::None(read),
+fn read_answer(told: Told, mut read: Vec<Run>, was_open: bool, sent: Vec<Run>) -> Result<Answered, Undone> {
+    let Told { message, parsed: Parsed { status, bytes, crc, fields, body } } = told;
+    let mut inline = 0..0;
+    let (body, checked) = match body {
+        Placed::None => (Came::None(read), Ok(())),
         Placed::Message(place) => {
-            let body = told.message.slice(place.start as u32, place.len() as u32);
-            if let Err(error) = check_crc(told, crc_fast::checksum(Crc64Nvme, body.as_slice())) {
-                return Err(Undone { error, sent, into: read });
-            }
-            Came::Message(body, read)
+            let found = crc_fast::checksum(Crc64Nvme, &message.as_slice()[place.clone()]);
+            inline = place;
+            (Came::Message(read), check_crc(bytes, crc, found))
         }
-        Placed::Window if was_open && told.bytes <= bytes_of(&read) => {
-            let mut left = told.bytes;
+        Placed::Window if was_open && bytes <= bytes_of(&read) => {
+            let mut left = bytes;
             for run in &mut read {
                 run.set_len(left.min(run.len().into()) as u32);
                 left -= u64::from(run.len());
             }
-            if let Err(error) = check_crc(told, crc_of(&read)) {
-                return Err(Undone { error, sent, into: read });
-            }
-            Came::Runs(read)
+            let found = crc_of(&read);
+            (Came::Runs(read), check_crc(bytes, crc, found))
         }
         Placed::Window => {
             let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
-            return Err(Undone { error, sent, into: read });
+            (Came::None(read), Err(error))
         }
     };
-    let fields = &told.message.as_slice()[told.fields.clone()];
-    let fields = std::str::from_utf8(fields).map_or_else(|_| String::from_utf8_lossy(fields).into_owned(), str::to_owned);
-    Ok(Answered { status: told.status, fields, bytes: told.bytes, body, sent })
+    match checked {
+        Ok(()) => Ok(Answered { status, bytes, message, fields, inline, body, sent }),
+        Err(error) => {
+            let (Came::None(into) | Came::Message(into) | Came::Runs(into)) = body;
+            Err(Undone { error, sent, into })
+        }
+    }
 }
 
 /// Compares what came with what was sent.
-fn check_crc(told: &Told, found: u64) -> Result<()> {
-    let Told { bytes, crc, .. } = *told;
+fn check_crc(bytes: u64, crc: u64, found: u64) -> Result<()> {
     if found == crc {
         return Ok(());
     }

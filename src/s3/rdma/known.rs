@@ -5,7 +5,7 @@
 //! the time or at where somebody is, no rule tells when the object ends, it has the tags and the list it was put with. The bytes are the
 //! store's: what is kept is the answer's text.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
@@ -38,6 +38,8 @@ pub struct Kept {
     bucket: Box<str>,
     /// The bucket's identifier, and when it was made or last changed.
     state: (u32, u64),
+    /// Of the store's buckets, when that was found last.
+    edition: Cell<u64>,
     key: Box<str>,
     version: Version,
     /// The fields of the answer, as lines.
@@ -101,7 +103,14 @@ impl Known {
             return None;
         }
         let kept = self.places.borrow()[self.place(access_key, asked)].clone().filter(|kept| kept.is_to(access_key, asked))?;
-        (store.bucket_at(kept.bucket.as_bytes()) == Some(kept.state)).then_some(kept)
+        let edition = store.buckets_edition();
+        if kept.edition.get() != edition {
+            if store.bucket_at(kept.bucket.as_bytes()) != Some(kept.state) {
+                return None;
+            }
+            kept.edition.set(edition);
+        }
+        Some(kept)
     }
 
     /// The object a GET asks for, which is in memory, and what is known of its answer, if that holds.
@@ -133,6 +142,8 @@ impl Known {
             fields: asked.fields.into(),
             bucket: of.bucket.name.clone(),
             state: (of.bucket.id, of.bucket.since),
+            // Looked at when it is wanted first.
+            edition: Cell::new(u64::MAX),
             key: request.key.clone(),
             version: get.version,
             lines: lines.into(),

@@ -82,6 +82,8 @@ pub struct Native {
     answers: Rc<Answers>,
     /// The fields of the answer that is being made.
     fields: Vec<u8>,
+    /// What was answered at once and is not counted yet: that is done when it is sent.
+    answered: Vec<(Account<'static>, Outgoing)>,
     ledger: Ledger,
 }
 
@@ -107,6 +109,7 @@ impl Native {
             open: Rc::default(),
             answers: Rc::new(Answers::new(rdma, session, service, terms.receive)),
             fields: Vec::new(),
+            answered: Vec::new(),
             ledger: service.ledger().clone(),
         };
         for _ in 0..=terms.depth {
@@ -137,6 +140,7 @@ impl Native {
             }
             self.farewell(&violation).await;
         }
+        self.settle(&front);
         rdma.close(session.id);
         // Receives that are posted come back as flushed.
         for posted in self.posted.drain(..) {
@@ -177,6 +181,7 @@ impl Native {
                 // Where the send queue is full it is tried again.
                 let _ = self.answers.flush();
             }
+            self.settle(front);
             let next = lease(self.rdma.core(), self.rdma.slab(), self.terms.receive).await.map_err(|error| error.to_string())?;
             if self.post(next).is_err() {
                 return Ok(());
@@ -211,7 +216,7 @@ impl Native {
 
     /// Answers what is known and in memory; nothing where more is to be done for it. What was written by then is written again.
     fn at_once(&mut self, front: &Front, asked: &frame::Request<'_>) -> Option<()> {
-        let begun = self.rdma.core().now();
+        let begun = self.rdma.core().turn_time();
         if refusal(front, &self.session, begun).is_some() || account::is_logged() {
             return None;
         }
@@ -253,8 +258,15 @@ impl Native {
         self.session.touch(begun);
         let kind = Kind::Operation(Operation::GetObject);
         let account = Account { id, begun, peer: (self.peer, 0).into(), received: 0, kind, request: None };
-        account.settle(&front.service, &Outgoing { status: 200, code: None, sent: bytes, is_whole: true });
+        self.answered.push((account, Outgoing { status: 200, code: None, sent: bytes, is_whole: true }));
         Some(())
+    }
+
+    /// Counts what was answered at once.
+    fn settle(&mut self, front: &Front) {
+        for (account, outgoing) in self.answered.drain(..) {
+            account.settle(&front.service, &outgoing);
+        }
     }
 
     /// Begins a request, which is at byte `at` of a message.
