@@ -1,8 +1,8 @@
 //! The core's tasks: a fixed table, a queue of those that are ready, and nothing else.
 //!
 //! A task is boxed when it is spawned. Waking it pushes its word on the op table's list; a batch takes the whole list and
-//! polls each task on it once, and a turn has two of them. No counts, no locks, no allocation. The word is core, slot and generation, so that a wake-up for
-//! a task that has ended is ignored, whoever kept it for however long.
+//! polls each task on it once, and a turn has two of them. No counts, no locks, no allocation. The word is core, slot and
+//! generation, so that a wake-up for a task that has ended is ignored, whoever kept it for however long.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -82,6 +82,19 @@ pub struct CacheStats {
     pub bytes: u64,
 }
 
+impl CacheStats {
+    /// Of two caches together.
+    #[must_use]
+    pub const fn and(self, other: CacheStats) -> CacheStats {
+        CacheStats {
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            items: self.items + other.items,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
 /// A place in a queue.
 struct Place {
     hot: Rc<Hot>,

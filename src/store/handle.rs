@@ -64,12 +64,7 @@ impl Store {
     /// A core has ended.
     pub async fn cache_stats(&self) -> Outcome<CacheStats> {
         let stats = self.engine.all(async |engine: Engine| Ok(engine.cache_stats())).await?;
-        Ok(stats.into_iter().fold(CacheStats::default(), |one, next| CacheStats {
-            hits: one.hits + next.hits,
-            misses: one.misses + next.misses,
-            items: one.items + next.items,
-            bytes: one.bytes + next.bytes,
-        }))
+        Ok(stats.into_iter().fold(CacheStats::default(), CacheStats::and))
     }
 
     /// How full the store is.

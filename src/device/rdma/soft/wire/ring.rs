@@ -313,7 +313,7 @@ impl Arrived {
         self.packet_len as usize
     }
 
-    /// Has the payload come while the headers are judged: it is in the cache of who wrote it. Behind a frame that was waited for; where there
+    /// Has the payload come while the headers are judged: it is in the cache of who wrote it. For a frame that was waited for; where there
     /// are many the processor sees by itself what comes next.
     #[inline]
     pub fn fetch(&self) {
