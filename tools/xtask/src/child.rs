@@ -93,6 +93,9 @@ pub fn piped(command: &mut Command) -> Result<(Group, PipeReader), String> {
     Ok((group, reader))
 }
 
+/// How long to listen for lines behind the end of a program.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Runs `command` for at most `limit`, handing each line of its output (both streams, in order) to `line`.
 pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&str)) -> Result<Ended, String> {
     let (mut group, reader) = piped(command)?;
@@ -104,7 +107,7 @@ pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&s
             Ok(text) => line(&text),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Ok(Ended::TimedOut),
-            // A grandchild may hold the pipe open past the end of the child itself: give it a moment, then go on.
+            // A grandchild may hold the pipe open past the end of the child itself.
             Err(RecvTimeoutError::Timeout) => {
                 if matches!(group.child.try_wait(), Ok(Some(_))) {
                     break;
@@ -112,7 +115,8 @@ pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&s
             }
         }
     }
-    while let Ok(text) = received.try_recv() {
+    // What the child wrote last may still be on its way through the thread that reads, which a busy machine holds up.
+    while let Ok(text) = received.recv_timeout(MOMENT) {
         line(&text);
     }
     group.wait(deadline.saturating_duration_since(Instant::now()))
