@@ -198,7 +198,7 @@ fn peer(root: &Path, place: &Path) -> Result<PathBuf, String> {
 }
 
 /// A program or library of C below `place`.
-fn compiled(place: &Path, name: &str, text: &str, options: &[&str]) -> Result<PathBuf, String> {
+pub fn compiled(place: &Path, name: &str, text: &str, options: &[&str]) -> Result<PathBuf, String> {
     let (source, made) = (place.join(name).with_extension("c"), place.join(name));
     fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
     output(Command::new("cc").args(["-O2", "-o"]).arg(&made).arg(&source).args(options))?;

@@ -9,7 +9,7 @@
 use super::block::scratch;
 use super::measure::{self, number};
 use super::pairs::{Side, Spread, rounds, verdict};
-use super::s3::{ACCESS_KEY, MIB, SECRET_KEY, SLACK, Server, free_port, on_first, remove};
+use super::s3::{ACCESS_KEY, MIB, SECRET_KEY, SLACK, Server, compiled, free_port, on_first, remove};
 use super::{Options, lab};
 use crate::demo::place::Namespaces;
 use crate::undo::Undo;
@@ -73,17 +73,38 @@ enum Bound {
     Rate(usize, usize),
     /// As `Times`, of what is left of both without the disk's own time for a write of as many bytes.
     TimesBesideDisk(usize, usize, f64),
+    /// Told: what the first would be with a front that takes no time, for a put of the store alone has to be waited for.
+    StoreAlone(usize),
+    /// Told: the part of its processor time that two copies of the same bytes take, into a ring and out of it.
+    Copies(usize),
+}
+
+/// What is measured in the same rounds beside the ways.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Disk,
+    Store,
+    Copies,
 }
 
 impl Bound {
     /// Whether it is of a way that is not among the first so many.
     fn needs(&self, ways: usize) -> bool {
         match *self {
-            Bound::Latency(way, ..) => way >= ways,
+            Bound::Latency(way, ..) | Bound::StoreAlone(way) | Bound::Copies(way) => way >= ways,
             Bound::Times(first, second, _)
             | Bound::Processor(first, second, _)
             | Bound::Rate(first, second)
             | Bound::TimesBesideDisk(first, second, _) => first.max(second) >= ways,
+        }
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        match self {
+            Bound::TimesBesideDisk(..) => Some(Beside::Disk),
+            Bound::StoreAlone(_) => Some(Beside::Store),
+            Bound::Copies(_) => Some(Beside::Copies),
+            _ => None,
         }
     }
 }
@@ -103,6 +124,8 @@ const fn case(name: &'static str, operation: &'static str, bytes: u64, ways: &'s
     Case { name, operation, bytes, ways, bounds, in_memory: false }
 }
 
+/// Moves objects through a ring, and does nothing else.
+const COPIES: &str = include_str!("copies.c");
 /// Where a store is that is in memory: on every Linux.
 const MEMORY: &str = "/dev/shm";
 
@@ -124,8 +147,8 @@ const CASES: [Case; 12] = [
         &[Bound::Latency(0, 3.0, 5.0), Bound::Times(0, 5, Some(18.0)), Bound::Times(0, 4, None), Bound::Times(0, 3, None)],
     ),
     case("put-4k", "put", 4096, ALL, &[Bound::Times(2, 5, None)]),
-    Case { in_memory: true, ..case("put-4k-memory", "put", 4096, ALL, &[Bound::TimesBesideDisk(2, 5, 10.0)]) },
-    case("get-1m", "get", MIB, ALL, &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)]),
+    Case { in_memory: true, ..case("put-4k-memory", "put", 4096, ALL, &[Bound::TimesBesideDisk(2, 5, 10.0), Bound::StoreAlone(5)]) },
+    case("get-1m", "get", MIB, ALL, &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3), Bound::Copies(4)]),
     case("put-1m", "put", MIB, ALL, &[Bound::Times(2, 5, None), Bound::Processor(2, 4, 0.3)]),
     case("wires-get-4k", "get", 4096, WIRES, XDP_BESIDE_UDP),
     case("wires-put-4k", "put", 4096, WIRES_TO_DISK, XDP_BESIDE_UDP),
@@ -218,6 +241,26 @@ fn disk(case: &Case, basin: &Path, place: &Path, seconds: u32) -> Result<Vec<f64
     Ok(vec![number(&report, "/latency_us/p50")?])
 }
 
+/// p50 in µs of puts of so many bytes by the store alone, one at a time, on a server's processor and where its store is.
+fn store(case: &Case, basin: &Path, place: &Path, seconds: u32) -> Result<Vec<f64>, String> {
+    let file = place.join("alone.img");
+    remove(&file);
+    let mut command = on_first(basin);
+    command.args(["bench", "store", "--put", "--clients", "1", "--disk-size", "1G", "--json", "--file"]).arg(&file);
+    command.args(["--size", &case.bytes.to_string(), "--seconds", &seconds.to_string()]);
+    let report = measure::json(&measure::run(&mut command, Duration::from_secs(seconds.into()) + SLACK)?)?;
+    remove(&file);
+    Ok(vec![number(&report, "/latency_us/p50")?])
+}
+
+/// Seconds of a processor for each GB of two copies, of both ends together.
+fn copies(case: &Case, program: &Path, seconds: u32) -> Result<Vec<f64>, String> {
+    let mut command = Command::new(program);
+    command.args([case.bytes.to_string(), seconds.to_string()]);
+    let report = measure::json(&measure::run(&mut command, Duration::from_secs(seconds.into()) + SLACK)?)?;
+    Ok(vec![number(&report, "/cpu_s_per_gb")?])
+}
+
 /// The port of servers that have a namespace to themselves.
 const PORT: u16 = 9000;
 
@@ -258,10 +301,20 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
     let of = |way: &Way| namespaces.filter(|_| way.on_veth);
     let each: Vec<_> = ways.iter().map(|way| move || measure(case, way, basin, place, of(way), seconds)).collect();
     let mut sides: Vec<Side> = each.iter().map(|side| side as Side).collect();
-    let alone = || disk(case, basin, place, seconds);
-    if case.bounds.iter().any(|bound| matches!(bound, Bound::TimesBesideDisk(..))) {
-        sides.push(&alone);
+    let beside: Vec<Beside> = case.bounds.iter().filter_map(Bound::beside).collect();
+    let program = place.join("copies");
+    if beside.contains(&Beside::Copies) {
+        compiled(place, "copies", COPIES, &["-pthread"])?;
     }
+    let (disk_side, store_side) = (|| disk(case, basin, place, seconds), || store(case, basin, place, seconds));
+    let copies_side = || copies(case, &program, seconds);
+    sides.extend(beside.iter().map(|what| match what {
+        Beside::Disk => &disk_side as Side,
+        Beside::Store => &store_side,
+        Beside::Copies => &copies_side,
+    }));
+    // Where among the sides it is.
+    let at = |what| ways.len() + beside.iter().position(|one| *one == what).expect("what a bound needs is measured");
     let rounds = rounds(options.pairs, &sides)?;
     // Seconds of a processor for each GB, at both ends.
     let processor = |round: &[f64]| (round[3] + round[4]) * 1e3 / case.bytes as f64;
@@ -296,7 +349,7 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
                 tell(what, least.map(|least| (format!("≥ {least}"), times.median >= least)));
             }
             Bound::TimesBesideDisk(first, second, least) => {
-                let disk = ways.len();
+                let disk = at(Beside::Disk);
                 let times = ratio(&|round| (round[second][0] - round[disk][0]) / (round[first][0] - round[disk][0]));
                 let alone = ratio(&|round| round[disk][0]);
                 let what = format!(
@@ -312,6 +365,23 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
                 let part = ratio(&|round| processor(&round[first]) / processor(&round[second]));
                 let what = format!("CPU of {}: {} of that of {}", case.ways[first].name, part.show(2), case.ways[second].name);
                 tell(what, Some((format!("≤ {most}"), part.median <= most)));
+            }
+            Bound::StoreAlone(way) => {
+                let (store, disk) = (at(Beside::Store), at(Beside::Disk));
+                let times = ratio(&|round| (round[way][0] - round[disk][0]) / (round[store][0] - round[disk][0]));
+                let alone = ratio(&|round| round[store][0]).show(1);
+                let name = case.ways[way].name;
+                tell(
+                    format!("A put of the store alone takes {alone} µs: to a front that takes no time {name} is {} times", times.show(2)),
+                    None,
+                );
+            }
+            Bound::Copies(way) => {
+                let copies = at(Beside::Copies);
+                let part = ratio(&|round| round[copies][0] / processor(&round[way]));
+                let alone = ratio(&|round| round[copies][0]).show(2);
+                let what = "Two copies alone, into a ring and out of it, take";
+                tell(format!("{what} {alone} s/GB: {} of the processor time of {}", part.show(2), case.ways[way].name), None);
             }
             Bound::Rate(first, second) => {
                 let times = ratio(&|round| round[first][2] / round[second][2]);
