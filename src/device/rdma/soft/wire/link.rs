@@ -22,6 +22,8 @@ use crate::wire::roce::{Opcode, Operation, Repr, Transport};
 
 /// How often a busy core looks at the sockets: a peer's death shows after this, and a new link of the waiting side.
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
+/// Polls without a frame after which the next one was waited for, and is no stream's.
+const LONG_IDLE: u32 = 8;
 /// Peers of one HCA at once: 520 KiB of rings each, 32 MiB in all.
 pub const LINKS_MAX: usize = 64;
 /// Links a process that knows our socket's name may hold without any queue pair of ours having asked for its peer.
@@ -92,8 +94,8 @@ pub struct Links {
     look_at: Nanos,
     /// The link whose frames are taken first in the next poll.
     turn: usize,
-    /// The last poll found no frame.
-    is_idle: bool,
+    /// Polls in a row that found no frame.
+    idle: u32,
 }
 
 impl Links {
@@ -114,7 +116,7 @@ impl Links {
 
     fn over(rendezvous: Rendezvous) -> Result<Links> {
         let sockets = Sockets::new()?;
-        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, sockets, look_at: Nanos::ZERO, turn: 0, is_idle: true })
+        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1 })
     }
 
     /// Where both ends must be for such a link to be possible.
@@ -235,7 +237,7 @@ impl Links {
             let at = (self.turn + step) % count;
             let link = &mut self.links[at];
             if link.users > 0 && link.state != State::Spoiled {
-                match link.drain(budget - taken, self.is_idle, each) {
+                match link.drain(budget - taken, self.idle, each) {
                     Ok(frames) => taken += frames,
                     Err(Spoiled) => {
                         link.state = State::Spoiled;
@@ -249,8 +251,8 @@ impl Links {
                 break;
             }
         }
-        self.is_idle = taken == 0;
-        if self.is_idle {
+        self.idle = if taken == 0 { self.idle.saturating_add(1) } else { 0 };
+        if taken == 0 {
             self.links.iter_mut().for_each(|link| link.tx.idle());
         }
         taken
@@ -338,12 +340,12 @@ fn is_waited_for(opcode: Opcode) -> bool {
 
 impl Link {
     #[inline]
-    fn drain(&mut self, budget: usize, to_message: bool, each: &mut impl FnMut(Arrival)) -> Result<usize, Spoiled> {
+    fn drain(&mut self, budget: usize, idle: u32, each: &mut impl FnMut(Arrival)) -> Result<usize, Spoiled> {
         let (mut taken, mut is_message) = (0, false);
-        while taken < budget && !(to_message && is_message) {
+        while taken < budget && !(idle > 0 && is_message) {
             let Some(frame) = self.rx.peek()? else { break };
             taken += 1;
-            if to_message {
+            if idle >= LONG_IDLE {
                 frame.fetch();
             }
             // A packet that is malformed is dropped, as on any wire: the rings themselves are still in order.
