@@ -401,9 +401,12 @@ impl Inner {
                 received
             });
             let Ok(run) = received.await.into_result() else { break };
-            // First who waits, and what he asks next; there is one receive more than there are answers to come.
+            // First who waits, and what he asks next; there is one receive more than there are answers to come. With more messages here
+            // they are dealt first.
             let dealt = self.deal(run.freeze());
-            self.ground.core.yield_now().await;
+            if !posted.front().is_some_and(Op::is_done) {
+                self.ground.core.yield_now().await;
+            }
             let next = self.ground.slab.run(self.terms.receive).map_err(Error::from).and_then(|run| self.post(run));
             match dealt.and(next) {
                 Ok(op) => posted.push_back(op),
