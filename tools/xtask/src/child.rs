@@ -198,6 +198,15 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_a_moment_behind_the_end_is_read() {
+        let mut lines = Vec::new();
+        let late = "(sleep 0.4; echo late) & echo first";
+        let ended = run_lines(&mut sh(late), Duration::from_secs(10), |line| lines.push(line.to_owned()));
+        assert!(ended.expect("it starts").success());
+        assert_eq!(lines, ["first", "late"]);
+    }
+
+    #[test]
     fn time_runs_out_for_grandchildren_too() {
         let started = Instant::now();
         let ended = run_lines(&mut sh("sleep 30 & sleep 30"), Duration::from_millis(300), |_| {}).expect("it starts");
