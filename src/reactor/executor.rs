@@ -1,7 +1,7 @@
 //! The core's tasks: a fixed table, a queue of those that are ready, and nothing else.
 //!
 //! A task is boxed when it is spawned. Waking it pushes its word on the op table's list; a batch takes the whole list and
-//! polls each task on it once, and a turn has two of them. No counts, no locks, no allocation. The word is core, slot and
+//! polls each task on it once, and a turn has a few of them. No counts, no locks, no allocation. The word is core, slot and
 //! generation, so that a wake-up for a task that has ended is ignored, whoever kept it for however long.
 
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use crate::device::waker::{self, Waiter};
 pub const TASKS_MAX: u32 = 1 << 24;
 
 /// Batches of a turn.
-const PASSES: u64 = 2;
+const PASSES: u64 = 4;
 
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -167,8 +167,8 @@ impl Executor {
         }
     }
 
-    /// Polls every task that was woken until now, and then those that they have woken, each once; whether there was any. Who is woken
-    /// by these, or again, runs in the next turn, after the queues were looked at: no task can keep the core from its devices.
+    /// Polls every task that was woken until now, then those that they have woken, and so on a few times, each once; whether there was any.
+    /// Who is woken later, or again, runs in the next turn, after the queues were looked at: no task can keep the core from its devices.
     #[inline]
     pub fn run_woken(&self) -> bool {
         if !self.ops.has_woken() {

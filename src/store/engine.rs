@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -347,14 +348,18 @@ impl Engine {
     }
 
     /// Does `change` as a task of its own, which goes on when the caller gives up.
-    pub(super) async fn change<T, F>(&self, change: F) -> Outcome<T>
+    pub(super) fn change<T, F>(&self, change: F) -> impl Future<Output = Outcome<T>>
     where
         T: 'static,
         F: Future<Output = Outcome<T>> + 'static,
     {
-        self.check_writable()?;
-        let permit = self.inner.change_permits.lock(0).await;
-        ended(self.start(permit, change)).await
+        // Moved once, and not with all that waits around it.
+        let change = Box::pin(change);
+        async move {
+            self.check_writable()?;
+            let permit = self.inner.change_permits.lock(0).await;
+            ended(self.start_boxed(permit, change)).await
+        }
     }
 
     /// Starts a change as a task of its own, which has `permit` as long as it runs.
@@ -363,9 +368,15 @@ impl Engine {
         T: 'static,
         F: Future<Output = Outcome<T>> + 'static,
     {
+        self.start_boxed(permit, Box::pin(change))
+    }
+
+    fn start_boxed<T, F>(&self, permit: impl Sized + 'static, change: Pin<Box<F>>) -> Task<Outcome<T>>
+    where
+        T: 'static,
+        F: Future<Output = Outcome<T>> + 'static,
+    {
         let under_way = self.inner.changes.begin();
-        // Moved once, and not with each task around it.
-        let change = Box::pin(change);
         self.inner.core.spawn(async move {
             let outcome = change.await;
             drop((under_way, permit));

@@ -648,7 +648,7 @@ impl Put {
     pub async fn finish(self, attributes: Attributes) -> Outcome<Version> {
         match self.way {
             PutWay::Here(put) => put.finish(attributes).await,
-            PutWay::There(far) => far.finish(attributes).await,
+            PutWay::There(far) => Box::pin(far.finish(attributes)).await,
         }
     }
 }

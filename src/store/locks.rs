@@ -2,8 +2,10 @@
 //! takes memory and tasks.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
+
+use hashbrown::HashMap;
 
 use crate::device::{Ops, Signal};
 

@@ -3,10 +3,10 @@
 //! An account owns buckets and objects, and its canonical identifier is what lists of access know it by. A user belongs to an account. Of a
 //! user to whom no policy is attached the rights are the account's own (S3's root user); to whom some are, what they allow.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 

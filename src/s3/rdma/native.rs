@@ -6,13 +6,14 @@
 //! the same service answers.
 
 use std::cell::RefCell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
+use hashbrown::HashSet;
 
 use super::answers::Answers;
 use super::connect::{BUCKET, Terms};

@@ -35,7 +35,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     let lock = call.lock_asked(&bucket, &request.key, &said)?;
     let asked = call.encryption_asked(&bucket, &said)?;
     if let Some(offset) = request.text(append::OFFSET) {
-        return append::append(call, &bucket, offset, body).await;
+        return Box::pin(append::append(call, &bucket, offset, body)).await;
     }
     let mut meta = meta_of(&said)?;
     check_object(&bucket, request, &mut meta)?;

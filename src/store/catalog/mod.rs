@@ -8,10 +8,11 @@
 
 mod entries;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub use entries::Page;
+use hashbrown::HashMap;
 
 use crate::store::index::{Index, Put, Version};
 use crate::store::log::Written;
