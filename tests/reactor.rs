@@ -246,15 +246,15 @@ fn a_full_task_table_gives_the_future_back() {
     .unwrap();
 }
 
-/// Who is woken by a task runs in the same turn, once; who is woken by him, or again, in the next one.
+/// Who is woken by a task runs in the same turn, once, and so on a few times; who is woken later, or again, in the next one.
 #[test]
 fn a_turn_runs_who_was_woken_and_whom_they_wake() {
     let core = Core::new(sleepy()).unwrap();
     let handle = core.clone();
     core.run(async move {
-        let signals: Vec<_> = (0..4).map(|_| Rc::new(Signal::new(handle.ops()))).collect();
+        let signals: Vec<_> = (0..6).map(|_| Rc::new(Signal::new(handle.ops()))).collect();
         let ran = Rc::new(RefCell::new(Vec::new()));
-        for at in 0..3 {
+        for at in 0..5 {
             let (own, next, ran, core) = (signals[at].clone(), signals[at + 1].clone(), ran.clone(), handle.clone());
             handle.spawn(async move {
                 loop {
@@ -271,13 +271,48 @@ fn a_turn_runs_who_was_woken_and_whom_they_wake() {
         handle.yield_now().await;
         assert_eq!(handle.turns(), began + 1, "who yields lets the queues be looked at");
         handle.yield_now().await;
-        assert_eq!(*ran.borrow(), [(0, began), (1, began + 1), (2, began + 1)]);
+        assert_eq!(*ran.borrow(), [(0, began), (1, began), (2, began), (3, began + 1), (4, began + 1)]);
         // Woken again by itself, as often as it likes: once a turn.
         let before = handle.turns();
         for _ in 0..10 {
             handle.yield_now().await;
         }
         assert_eq!(handle.turns(), before + 10);
+    })
+    .unwrap();
+}
+
+/// Tasks run in the order they were spawned in, whose places in the table they ever get.
+#[test]
+fn a_task_in_the_place_of_one_that_has_just_ended_has_a_turn_of_its_own() {
+    let core = Core::new(sleepy()).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let [go, ended] = [(); 2].map(|()| Rc::new(Signal::new(handle.ops())));
+        let (first_go, first_ended) = (go.clone(), ended.clone());
+        handle.spawn(async move {
+            first_go.wait().await;
+            first_ended.raise();
+        });
+        let core = handle.clone();
+        let second = handle.spawn(async move {
+            ended.wait().await;
+            let ran = Rc::new(RefCell::new(Vec::new()));
+            let tasks: Vec<_> = (0..3)
+                .map(|at| {
+                    let ran = ran.clone();
+                    core.spawn(async move { ran.borrow_mut().push(at) })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            ran.take()
+        });
+        // So that both wait.
+        handle.sleep(Nanos::from_micros(100)).await;
+        go.raise();
+        assert_eq!(second.await.unwrap(), [0, 1, 2]);
     })
     .unwrap();
 }

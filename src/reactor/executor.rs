@@ -149,9 +149,12 @@ impl Executor {
         let mut table = self.table.borrow_mut();
         let Some(index) = table.free.pop() else { return Err(TableFull(future)) };
         let joint = Rc::new(Joint { outcome: Cell::new(None), done: Cell::new(false), waiter: Cell::new(None), ops: self.ops.clone() });
-        let boxed: Boxed = Box::pin(Running { future: Box::pin(future), joint: joint.clone() });
+        // `Box::pin` would move it to the stack first.
+        let future = Box::into_pin(Box::write(Box::new_uninit(), future));
+        let boxed: Boxed = Box::pin(Running { future, joint: joint.clone() });
         let slot = &mut table.slots[index as usize];
-        (slot.state, slot.future) = (State::Waiting, Some(boxed));
+        // Another had the place before, maybe in this turn.
+        (slot.state, slot.polled_in, slot.future) = (State::Waiting, 0, Some(boxed));
         slot.joint = Some(joint.clone());
         let word = self.word(index, slot.generation);
         self.ops.wake(word);

@@ -98,6 +98,11 @@ pub struct Digested {
     pub checksum: Option<Checksum>,
 }
 
+/// What was received has another CRC64NVME than it was told to have.
+pub fn another_crc64nvme() -> S3Error {
+    S3Error::with(Code::BadDigest, "The CRC64NVME you specified did not match what was received.")
+}
+
 impl<'a> Body<'a> {
     /// A body that nothing is known of but its framing.
     pub fn new(hasher: &Hasher, stream: &'a mut Stream, slab: &Slab, framing: Framing, awaits_word: bool) -> Body<'a> {
@@ -446,7 +451,7 @@ impl<'a> Body<'a> {
                 (None, None) => None,
             };
             if found != Some(told) {
-                return Err(S3Error::with(Code::BadDigest, "The CRC64NVME you specified did not match what was received."));
+                return Err(another_crc64nvme());
             }
         }
         let md5 = self.md5.take().map(hasher::Stream::finish);

@@ -585,7 +585,7 @@ mod tests {
                             core.spawn(async move { open.client(slab, Rng::seeded(seed << 16 | life << 8 | client), client, 12).await })
                         })
                         .collect();
-                    core.sleep(Nanos::from_micros(300 + 900 * (seed % 7))).await;
+                    core.sleep(Nanos::from_micros(300 + 500 * (seed % 7))).await;
                     let image = sim.borrow_mut().power_cut();
                     let mut is_short = false;
                     for client in clients {

@@ -3,16 +3,15 @@
 use std::net::SocketAddr;
 
 use basin::base::Nanos;
-use basin::device::rdma::{Access, Qp, QpConfig};
+use basin::device::rdma::Access;
 use basin::mem::Run;
-use basin::s3::client::http::{Ask as HttpAsk, Http};
+use basin::s3::client::http::Http;
 use basin::s3::client::native::{Ask, Came, Ground, Native};
-use basin::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, TOKEN, token_of};
 use basin::wire::s3::Memory;
 use basin::wire::s3::frame::{self, Listed, Method};
 
 use super::server::Server;
-use super::{TERMS, ask, client, http, is_lab, kernel_device, pattern, room, run_of, server_on, signer};
+use super::{TERMS, ask, client, http, is_lab, kernel_device, pattern, raw, room, run_of, server_on, signer};
 
 #[test]
 fn what_is_in_a_list_of_windows_is_one_object() {
@@ -141,28 +140,6 @@ async fn bad_lists(ground: &Ground, address: SocketAddr) {
     let content = pattern(3 << 20, 1);
     assert_eq!(http(&mut front, "PUT", "/bad/there", &[], &content).await.0, 200);
     let census = ground.slab.census();
-    let connect = async |front: &mut Http| {
-        let qp = ground.hca.create_qp(&QpConfig::default()).unwrap();
-        let local = qp.local();
-        let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
-        let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, "1;receive=8192;depth=4")];
-        let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
-        let (answer, _) = front.ask(&signer("main"), ask).await.unwrap();
-        assert!(answer.text(NATIVE).unwrap().ends_with(";windows=16"));
-        qp.connect(&serde_json::from_str(answer.text(ENDPOINT).unwrap()).unwrap()).unwrap();
-        qp
-    };
-    // Sends a request, and says what came: an answer, or none where the queue pair has failed.
-    let exchange = async |qp: &Qp, request: &frame::Request<'_>| {
-        let receiving = qp.submit_recv(room(ground, 8192)).unwrap();
-        let mut run = room(ground, request.frame_bytes());
-        request.emit(run.as_mut_slice());
-        drop(qp.submit_send(run, None).unwrap());
-        let message = receiving.await.into_result().ok()?;
-        let (answer, _) = frame::Answer::parse(message.as_slice()).unwrap();
-        let text = if let frame::Body::Inline(text) = answer.body { String::from_utf8_lossy(text).into_owned() } else { String::new() };
-        Some((answer.id, answer.status, text))
-    };
     let sum = |list: &[Listed]| list.iter().map(|listed| listed.memory().bytes).sum();
     let request = |list: &'static [Listed], bytes: u64| frame::Request {
         method: Method::Put,
@@ -175,20 +152,20 @@ async fn bad_lists(ground: &Ground, address: SocketAddr) {
         body: frame::Body::Granted,
     };
     // Its length is not what it says.
-    let qp = connect(&mut front).await;
+    let qp = raw::connect(ground, &mut front).await;
     let two: &'static [Listed] = Vec::leak(vec![Listed::new(0x1000, 1 << 20, 7), Listed::new(0x0100_0000, 1 << 20, 8)]);
     for bytes in [sum(two) - 1, sum(two) + 1, 1 << 20] {
-        let qp = connect(&mut front).await;
-        let (id, status, text) = exchange(&qp, &request(two, bytes)).await.unwrap();
+        let qp = raw::connect(ground, &mut front).await;
+        let (id, status, text) = raw::exchange(ground, &qp, &request(two, bytes)).await.unwrap();
         assert!(id == frame::LAST && status == 400 && text.contains("a frame of a request: bad field"), "{id} {status} {text}");
     }
     // Windows that were never opened.
-    assert!(exchange(&qp, &request(two, sum(two))).await.is_none());
+    assert!(raw::exchange(ground, &qp, &request(two, sum(two))).await.is_none());
     // One of three that is closed, shorter than the list says, or open to another queue pair: in either direction the server gets no
     // further, and nothing of it is stored; what is closed stays as it is.
     for bad in ["closed", "short", "another's"] {
         for method in [Method::Put, Method::Get] {
-            let (qp, other) = (connect(&mut front).await, connect(&mut front).await);
+            let (qp, other) = (raw::connect(ground, &mut front).await, raw::connect(ground, &mut front).await);
             let access = if method == Method::Put { Access::READ } else { Access::WRITE };
             let (mut windows, mut list, mut closed) = (Vec::new(), Vec::new(), None);
             for (place, mut run) in runs_of(ground, &[1 << 20; 3], &content).into_iter().enumerate() {
@@ -213,7 +190,7 @@ async fn bad_lists(ground: &Ground, address: SocketAddr) {
             if method == Method::Get {
                 asked = frame::Request { method, crc: 0, target: b"/bad/there", body: frame::Body::None, ..asked };
             }
-            assert!(exchange(&qp, &asked).await.is_none(), "{bad}: no answer, {method:?}");
+            assert!(raw::exchange(ground, &qp, &asked).await.is_none(), "{bad}: no answer, {method:?}");
             assert!(qp.fault().is_some());
             let mut runs = Vec::new();
             for window in windows {

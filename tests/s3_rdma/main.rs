@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "tests/s3 does more with it")]
 mod server;
 
+mod alike;
 mod batches;
 mod bounds;
 mod cores;
@@ -14,6 +15,7 @@ mod guesses;
 mod hidden;
 mod killed;
 mod lists;
+mod raw;
 
 use std::future::Future;
 use std::io::{Read, Write};

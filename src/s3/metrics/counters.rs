@@ -154,6 +154,8 @@ pub struct Counters {
     pub broken: Counter,
     /// Answers over RDMA that were known and not found again.
     pub known: Counter,
+    /// Puts over RDMA that were like one before.
+    pub alike: Counter,
     /// What the core's RDMA device refuses, where it has one.
     pub rdma: OnceLock<Arc<Refusals>>,
     /// Requests over RDMA for an object of the session's own core.
@@ -194,6 +196,7 @@ impl Default for Counters {
             under_way: Counter::default(),
             broken: Counter::default(),
             known: Counter::default(),
+            alike: Counter::default(),
             rdma: OnceLock::new(),
             own: Counter::default(),
             passed_on: Counter::default(),

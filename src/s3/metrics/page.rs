@@ -48,6 +48,7 @@ families! {
     UNDER_WAY Gauge "basin_s3_requests_under_way" "Requests whose head has come and whose answer is not sent.";
     BROKEN Counter "basin_s3_broken_answers_total" "Answers of which not all could be sent: the client went, or the object is damaged.";
     KNOWN Counter "basin_s3_known_answers_total" "Answers over RDMA that were known: the same was asked before, and holds.";
+    ALIKE Counter "basin_s3_alike_puts_total" "Puts over RDMA on which nothing had to be decided: one like them was done before, and that holds.";
     PLACES Counter "basin_s3_rdma_requests_total"
         "Requests of RDMA's native mode for an object, by whose it is: the session's own core's, or another's that they were passed to.";
     MESSAGES Counter "basin_s3_rdma_messages_total" "Messages of the native mode, by way.";
@@ -188,6 +189,7 @@ impl Sources {
         page.one(&UNDER_WAY, self.sum(|counters| &counters.under_way));
         page.one(&BROKEN, self.sum(|counters| &counters.broken));
         page.one(&KNOWN, self.sum(|counters| &counters.known));
+        page.one(&ALIKE, self.sum(|counters| &counters.alike));
         let places = [("own", self.sum(|counters| &counters.own)), ("other", self.sum(|counters| &counters.passed_on))];
         page.each(&PLACES, "core", places);
         let (received, sent) = (self.sum(|counters| &counters.messages_received), self.sum(|counters| &counters.messages_sent));

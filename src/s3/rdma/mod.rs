@@ -16,12 +16,14 @@
 //! | [`outbox`] | frames on their way into messages |
 //! | [`refused`] | what is told of clients that do what they may not |
 //! | [`known`] | answers to them that need not be found again |
+//! | [`alike`] | puts like one before, on which nothing need be decided again |
 //! | [`windows`] | what a client has opened for one request: one window, or a list of them |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
 //! The server does all one-sided I/O, and grants nothing: there is no memory of its own that a client could reach. `hipobj` alone is
 //! otherwise, since its clients WRITE what they put: a window for one object and one queue pair.
 
+pub mod alike;
 pub mod answers;
 mod bounce;
 pub mod connect;

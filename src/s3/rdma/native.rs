@@ -15,10 +15,11 @@ use std::rc::Rc;
 use arrayvec::ArrayVec;
 use hashbrown::HashSet;
 
+use super::alike::{self, Puts};
 use super::answers::Answers;
 use super::connect::{BUCKET, Terms};
 use super::known::{Candidate, Kept};
-use super::session::{Rdma, Session};
+use super::session::{Rdma, Session, Use};
 use super::transfer::{Pull, Push, Writes, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
@@ -206,7 +207,7 @@ impl Native {
                 return Err(format!("request {} has no answer yet, and comes again", request.id));
             }
             if self.at_once(front, &request).is_none() {
-                self.begin(front, message.clone(), (message.as_slice().len() - left.len(), request.id))?;
+                self.begin(front, &request, (message.clone(), message.as_slice().len() - left.len()))?;
             }
             left = behind;
             if left.is_empty() {
@@ -271,8 +272,9 @@ impl Native {
     }
 
     /// Begins a request, which is at byte `at` of a message.
-    fn begin(&self, front: &Rc<Front>, message: Shared, (at, id): (usize, u32)) -> Result<(), String> {
-        self.open.borrow_mut().insert(id);
+    fn begin(&self, front: &Rc<Front>, asked: &frame::Request<'_>, (message, at): (Shared, usize)) -> Result<(), String> {
+        self.open.borrow_mut().insert(asked.id);
+        let alike = self.alike(front, asked);
         let exchange = Exchange {
             rdma: self.rdma.clone(),
             session: self.session.clone(),
@@ -284,10 +286,20 @@ impl Native {
             ledger: self.ledger.clone(),
             front: front.clone(),
         };
-        match self.rdma.core().try_spawn(exchange.run(message, at, id)) {
-            Ok(_) => Ok(()),
-            Err(_) => Err("the core has no task for a request".to_owned()),
+        let core = self.rdma.core();
+        let is_begun = match alike {
+            Some(alike) => core.try_spawn(exchange.put_alike(alike, message, at)).is_ok(),
+            None => core.try_spawn(exchange.run(message, at)).is_ok(),
+        };
+        if is_begun { Ok(()) } else { Err("the core has no task for a request".to_owned()) }
+    }
+
+    /// What a put has in common with one before, if that still holds. Where requests are logged all are looked at.
+    fn alike(&self, front: &Front, asked: &frame::Request<'_>) -> Option<alike::Found> {
+        if refusal(front, &self.session, self.rdma.core().turn_time()).is_some() || account::is_logged() {
+            return None;
         }
+        self.rdma.puts().find(front.service.store(), self.session.signer(), asked)
     }
 }
 
@@ -342,10 +354,9 @@ enum ReplyBody<'a> {
 }
 
 impl Exchange {
-    async fn run(self, message: Shared, at: usize, id: u32) {
-        let busy = Busy::begin(&self.front);
+    async fn run(self, message: Shared, at: usize) {
         let (request, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
-        let used = self.rdma.use_of(self.session.clone());
+        let held = self.hold();
         let reply = match self.answer(&request, &message).await {
             Ok(reply) => reply,
             // A transfer that failed has taken the queue pair with it: there is nobody to tell.
@@ -355,6 +366,16 @@ impl Exchange {
                 return;
             }
         };
+        self.conclude(request.id, reply).await;
+        drop(held);
+    }
+
+    /// The session is in use, and the server busy.
+    fn hold(&self) -> (Use, Busy<'_>) {
+        (self.rdma.use_of(self.session.clone()), Busy::begin(&self.front))
+    }
+
+    async fn conclude(&self, id: u32, reply: Reply<'_>) {
         // From here on the client may use the number again.
         self.open.borrow_mut().remove(&id);
         // The answer is behind the WRITEs on the same queue pair, and comes when they are done.
@@ -366,7 +387,37 @@ impl Exchange {
             tracing::debug!("an answer over RDMA: {error}");
             self.session.qp.force_error();
         }
-        drop((used, busy));
+    }
+
+    /// Puts an object like one before. It has a future of its own, which is small.
+    async fn put_alike(self, found: alike::Found, message: Shared, at: usize) {
+        let (asked, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
+        let frame::Body::Inline(bytes) = asked.body else { unreachable!("it was found by its body") };
+        let held = self.hold();
+        let (begun, id, service) = (self.rdma.core().turn_time(), self.front.take_id(), &self.front.service);
+        service.counters().alike.add(1);
+        let label = Label { id, bucket: self.place((found.alike().bucket(), found.key.as_bytes())) };
+        let done = async {
+            let mut run = lease(self.rdma.core(), self.rdma.home(), bytes.len() as u32).await?;
+            run.set_len(bytes.len() as u32);
+            self.ledger.copy(run.as_mut_slice(), bytes);
+            found.alike().put(service.store(), &found.key, (run, asked.crc), unix_now_ns() / 1_000_000).await
+        };
+        let (code, reply) = match done.await {
+            Ok(answer) => {
+                let fields = lines(&answer.headers).map(|fields| labelled(&fields, label));
+                let told = |fields| Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None };
+                (None, fields.map_or_else(broken, told))
+            }
+            Err(error) => {
+                let answer = told_of(&error, &String::from_utf8_lossy(asked.target), &format!("{id:016X}"));
+                (Some(error.code), self.document(answer, label, asked.method))
+            }
+        };
+        let (kind, reply) = (Kind::Operation(Operation::PutObject), Ok(reply));
+        self.settle((id, begun, bytes.len() as u64), kind, None, &reply, code);
+        self.conclude(asked.id, reply.expect("it is told in any case")).await;
+        drop(held);
     }
 
     /// # Errors
@@ -381,7 +432,8 @@ impl Exchange {
             self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, &reply, None);
             return reply;
         }
-        let arrival = Arrival { id, now_ms: unix_now_ns() / 1_000_000, peer: self.peer, tls_version: None };
+        let now_ms = unix_now_ns() / 1_000_000;
+        let arrival = Arrival { id, now_ms, peer: self.peer, tls_version: None };
         let mut label = Label { id, bucket: None };
         let head = match self.head(asked) {
             Ok(head) => head,
@@ -406,8 +458,9 @@ impl Exchange {
         let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
         let mut body = Body::apart(service.hasher(), self.rdma.home(), from);
         // As the bucket is now: what is found while it changes is not kept.
-        let candidate = service.users().by_access_key(self.session.signer());
-        let candidate = candidate.and_then(|user| Candidate::new(service, user, &request, asked));
+        let user = service.users().by_access_key(self.session.signer());
+        let alike = user.and_then(|user| Puts::candidate(service, user, &request, asked));
+        let candidate = user.and_then(|user| Candidate::new(service, user, &request, asked));
         let answer = Box::pin(service.answer(&request, Sender::Session(self.session.signer()), &mut body)).await;
         body.end().await;
         if self.session.qp.fault().is_some() {
@@ -417,6 +470,9 @@ impl Exchange {
             && let Some(lines) = lines(&answer.headers)
         {
             self.rdma.known().keep(candidate, self.session.signer(), &request, asked, (&answer, &lines));
+        }
+        if let Some(alike) = alike.filter(|alike| answer.status == 200 && alike.holds(service.store())) {
+            self.rdma.puts().keep(alike, self.session.signer(), asked);
         }
         // Where the bucket is now: it may be a new one.
         if !request.key.is_empty()
@@ -613,7 +669,12 @@ fn too_long(bytes: u64) -> Reply<'static> {
 
 /// An error of a request that cannot be read.
 fn told_apart(error: &S3Error) -> Answer {
-    let document = error.to_xml("", "", "basin");
+    told_of(error, "", "")
+}
+
+/// An error of a request for what is at this path, which has this number.
+fn told_of(error: &S3Error, path: &str, id: &str) -> Answer {
+    let document = error.to_xml(path, id, "basin");
     Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::alike::Puts;
 use super::bounce::Bounce;
 use super::known::Known;
 use super::refused::Lines;
@@ -83,6 +84,7 @@ struct Inner {
     life_seconds: u32,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     known: Known,
+    puts: Puts,
     lines: Lines,
 }
 
@@ -183,9 +185,10 @@ impl Rdma {
         core.attach(hca.queue());
         let most = hca.caps().max_depth;
         let depths = (wants.send.clamp(1, most), wants.recv.clamp(1, most - 1));
-        let (core, home, sessions, known, lines) = (core.clone(), slab.clone(), RefCell::default(), Known::default(), Lines::default());
+        let (core, home, sessions, lines) = (core.clone(), slab.clone(), RefCell::default(), Lines::default());
+        let (known, puts) = (Known::default(), Puts::default());
         let Wants { bounce, copied, life_seconds, .. } = wants;
-        let inner = Inner { core, hca, home, bounce, copied, place, deal, depths, life_seconds, sessions, known, lines };
+        let inner = Inner { core, hca, home, bounce, copied, place, deal, depths, life_seconds, sessions, known, puts, lines };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -219,6 +222,11 @@ impl Rdma {
     /// Answers that are known.
     pub fn known(&self) -> &Known {
         &self.inner.known
+    }
+
+    /// What puts have in common.
+    pub fn puts(&self) -> &Puts {
+        &self.inner.puts
     }
 
     /// How much may be logged of what clients do.

@@ -1,26 +1,33 @@
 //! PUT of an object and of a part of an upload; DELETE of an object.
 
+use std::rc::Rc;
+
 use super::directory::check_object;
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::with_expiration;
 use super::lock::check_digest;
 use super::multipart::upload_meta;
 use super::version::{etag_of, expect_of, version_id, which_of};
-use super::{Bucket, Call, append};
+use super::{Bucket, Call, Service, append};
+use crate::mem::Run;
 use crate::s3::access::action::Action;
+use crate::s3::access::users::User;
 use crate::s3::answer::Answer;
-use crate::s3::body::{Body, Digested};
+use crate::s3::body::{Body, Digested, another_crc64nvme};
 use crate::s3::bucket::{Etags, Versioning};
-use crate::s3::checksum::Algorithm;
+use crate::s3::checksum::{Algorithm, Kind};
 use crate::s3::encryption::asked::OWN;
 use crate::s3::encryption::writing::Writing;
 use crate::s3::encryption::{self, nonce_of_part};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::meta::{Checksum, Meta};
+use crate::s3::request::Request;
 use crate::s3::time;
 use crate::store::engine::{Attributes, Expect, Which};
 use crate::store::failure::Failure;
+use crate::store::index::Version;
+use crate::store::open::Store;
 
 /// The longest object of one PUT, and the longest part: S3's 5 GiB.
 pub const PUT_MAX: u64 = 5 << 30;
@@ -63,13 +70,70 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
         time_ms: request.now_ms,
     };
     let version = put.finish(attributes).await.map_err(|failure| refused(failure, expect))?;
-    let mut answer = Answer::new(200).header("etag", etag_of(&version));
-    if bucket.meta.versioning == Versioning::Enabled {
-        answer = answer.header("x-amz-version-id", version_id(&version));
-    }
-    answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
+    let mut answer = with_expiration(made(&bucket, &version), &bucket, &request.key, &version, &labels);
     answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_checksum(answer, digested.checksum.as_ref()))
+}
+
+/// Tells of a version that was made.
+fn made(bucket: &Bucket, version: &Version) -> Answer {
+    let id = (bucket.meta.versioning == Versioning::Enabled).then(|| version_id(version));
+    Answer::new(200).header("etag", etag_of(version)).maybe("x-amz-version-id", id)
+}
+
+/// What the puts of a user into a bucket have in common that say the same of their objects, and on which nothing else decides: the bucket
+/// is as it was, whoever may put one of them may put all, and they are neither encrypted nor held nor ended by a rule.
+pub struct Alike {
+    bucket: Rc<Bucket>,
+    /// What belongs to the objects, but for their checksums.
+    meta: Meta,
+}
+
+impl Alike {
+    /// Those that are like a put of an object, which has no query and no fields but such as say what the object is. It must have been done
+    /// while that holds: then it was permitted.
+    pub fn of(service: &Service, user: &User, request: &Request) -> Option<Alike> {
+        let bucket = service.find(&request.bucket).ok()??;
+        let meta = &bucket.meta;
+        let is_plain = !meta.is_directory && bucket.lifecycle.is_none() && bucket.lock.is_none() && bucket.encryption.is_none();
+        // Policies look at names.
+        let is_any_name_good = user.is_admin || (user.policies.is_empty() && bucket.policy.is_none());
+        let owner = bucket.ownership().object_owner(user.id, meta.owner, None);
+        let is_settled = owner == meta.owner || meta.has_others;
+        if !is_plain || !is_any_name_good || !is_settled || meta.etags != Etags::Opaque {
+            return None;
+        }
+        let meta = Meta { owner: Some(owner), ..meta_of(&Said::of(request)).ok()? };
+        Some(Alike { bucket, meta })
+    }
+
+    /// The identifier of their bucket.
+    pub fn bucket(&self) -> u32 {
+        self.bucket.id
+    }
+
+    /// Whether the bucket is as it was.
+    pub fn holds(&self, store: &Store) -> bool {
+        store.bucket_at(self.bucket.name.as_bytes()) == Some((self.bucket.id, self.bucket.since))
+    }
+
+    /// Puts one, whose bytes are to have this CRC64NVME.
+    ///
+    /// # Errors
+    /// `BadDigest`, or the store's.
+    pub async fn put(&self, store: &Store, key: &str, (run, crc): (Run, u64), now_ms: u64) -> Result<Answer, S3Error> {
+        let mut put = store.put(self.bucket.id, key.as_bytes())?;
+        put.write(run).await?;
+        if put.crc64nvme() != crc {
+            return Err(another_crc64nvme());
+        }
+        let value = crc.to_be_bytes().into();
+        let checksum = Some(Checksum { algorithm: Algorithm::Crc64Nvme, kind: Kind::FullObject, value });
+        let meta = Meta { checksum, ..self.meta.clone() };
+        let is_version = self.bucket.meta.versioning == Versioning::Enabled;
+        let version = put.finish(Attributes { properties: meta.to_bytes(), is_version, time_ms: now_ms, ..Attributes::default() }).await?;
+        Ok(with_checksum(made(&self.bucket, &version), meta.checksum.as_ref()))
+    }
 }
 
 /// What a condition that did not hold is answered with.

@@ -1,0 +1,207 @@
+//! Puts that are like one before: nothing is decided on them anew, and they are as if it were.
+
+use std::net::SocketAddr;
+
+use basin::s3::client::http::Http;
+use basin::s3::client::native::{Answered, Ground, Native};
+use basin::wire::s3::Memory;
+use basin::wire::s3::frame::{self, Method};
+
+use super::{TERMS, ask, client, http, is_lab, md5, metric, metrics, pattern, put, raw, room, run_of, signer};
+
+#[test]
+fn puts_like_one_before_are_as_if_they_were_judged() {
+    if is_lab() {
+        return;
+    }
+    // Of two cores each has half of the names.
+    let (server, metrics) = metrics(2);
+    let address = server.address;
+    client("soft", async move |ground| alike_puts(&ground, address, metrics).await);
+    client("soft", async move |ground| broken_puts(&ground, address, metrics).await);
+}
+
+fn counted(metrics: SocketAddr) -> u64 {
+    metric(metrics, "basin_s3_alike_puts_total")
+}
+
+/// The names of the fields of an answer, and the values of those that do not change with the object or the request.
+fn shape(answer: &Answered) -> Vec<String> {
+    let changes = ["etag", "x-amz-version-id", "x-amz-request-id", "x-amz-checksum-crc64nvme", "x-basin-bucket"];
+    let fields = answer.fields().into_owned();
+    let shown = |line: &str| {
+        let name = line.split(':').next().unwrap();
+        if changes.contains(&name) { name.to_owned() } else { line.to_owned() }
+    };
+    fields.lines().filter(|line| !line.starts_with("x-basin-bucket")).map(shown).collect()
+}
+
+const SAYS: &str = "content-type: image/x-test\r\nx-amz-meta-colour: green\r\n";
+
+async fn alike_puts(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    const POLICY: &str = r#"{"Version":"2012-10-17","Statement":[
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::alike/secret/*"}]}"#;
+    const ENDS: &[u8] =
+        b"<LifecycleConfiguration><Rule><Filter><Prefix>ends</Prefix></Filter><Status>Enabled</Status><Expiration><Days>9999\
+        </Days></Expiration></Rule></LifecycleConfiguration>";
+    const VERSIONING: &[u8] = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    const ENCRYPTION: &[u8] =
+        b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>\
+        </ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>";
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    let other = Native::connect(ground, address, &signer("alt"), TERMS).await.unwrap();
+    let mut change = async |method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]| {
+        let (status, fields, body) = http(&mut front, method, path, fields, body).await;
+        assert!(status < 300, "{method} {path}: {status} {}", String::from_utf8_lossy(&body));
+        (fields, body)
+    };
+    // Puts it, and says whether it was alike.
+    let puts = async |target: &str, fields: &str, content: &[u8]| {
+        let before = counted(metrics);
+        let answer = put(&native, target, fields, run_of(ground, content)).await;
+        (answer, counted(metrics) > before)
+    };
+    change("PUT", "/alike", &[("x-basin-etag", "opaque")], b"").await;
+    // The first is judged, those behind it are not; each object is there as it was put.
+    let (first, was_alike) = puts("/alike/first", SAYS, b"first").await;
+    assert!(first.status == 200 && !was_alike);
+    let mut etags = Vec::new();
+    for (number, name) in ["a", "b", "c", "d", "a", "with%20space", "%E2%82%AC/a+b", "/", "x/../y"].into_iter().enumerate() {
+        let content = pattern([1, 17, 4096, 7000][number % 4], number as u64);
+        let target = format!("/alike/{name}");
+        let (answer, was_alike) = puts(&target, SAYS, &content).await;
+        assert!(answer.status == 200 && was_alike, "{name}: {}", answer.status);
+        assert_eq!(shape(&answer), shape(&first), "{name}");
+        let (fields, body) = change("GET", &target, &[("x-amz-checksum-mode", "ENABLED")], b"").await;
+        assert!(body == content && fields.contains("x-amz-meta-colour: green\n") && fields.contains("content-type: image/x-test\n"));
+        for field in ["etag", "x-amz-checksum-crc64nvme", "x-amz-checksum-type"] {
+            assert!(fields.contains(&format!("{field}: {}\n", answer.field(field).unwrap())), "{name}, {field}: {fields}");
+        }
+        etags.push(answer.field("etag").unwrap().to_owned());
+        let got = ask(&native, Method::Get, &target, "", Some(room(ground, 8192))).await;
+        assert!(got.status == 200 && got.bytes() == content, "{name}");
+    }
+    etags.sort();
+    etags.dedup();
+    assert_eq!(etags.len(), 9, "each has an ETag of its own");
+    let listed = String::from_utf8(change("GET", "/alike?list-type=2&fetch-owner=true", &[], b"").await.1).unwrap();
+    assert_eq!((listed.matches("<Key>").count(), listed.matches("<DisplayName>M. Tester").count()), (9, 9), "{listed}");
+    // Other words are another kind.
+    let (answer, was_alike) = puts("/alike/other", "x-amz-meta-colour: red\r\n", b"red").await;
+    assert!(answer.status == 200 && !was_alike);
+    assert!(change("GET", "/alike/other", &[], b"").await.0.contains("x-amz-meta-colour: red\n"));
+    // What the words of a request decide is decided.
+    for (fields, status) in [
+        ("if-none-match: *\r\n", 412),
+        ("if-match: \"none\"\r\n", 412),
+        ("x-amz-tagging: a=b\r\n", 200),
+        ("x-amz-acl: private\r\n", 200),
+        ("x-amz-checksum-crc32: AAAAAA==\r\n", 400),
+        ("x-amz-server-side-encryption: AES256\r\n", 200),
+        ("x-amz-storage-class: NONE\r\n", 400),
+        ("content-length: 5\r\n", 400),
+    ] {
+        for _ in 0..2 {
+            let (answer, was_alike) = puts("/alike/a", fields, b"other").await;
+            assert!(answer.status == status && !was_alike, "{fields}: {}", answer.status);
+        }
+    }
+    for target in ["/alike/a?tagging", "/alike/", "/none/a", "/alike/%zz"] {
+        let (answer, was_alike) = puts(target, SAYS, b"other").await;
+        assert!(answer.status >= 400 && !was_alike, "{target}: {}", answer.status);
+    }
+    let long = format!("/alike/{}", "k".repeat(1025));
+    let (answer, was_alike) = puts(&long, SAYS, b"other").await;
+    assert!(!was_alike && String::from_utf8_lossy(answer.bytes()).contains("KeyTooLongError"), "{}", answer.status);
+    // What has no bytes, and what comes through a window.
+    for bytes in [0, 100_000] {
+        let (answer, was_alike) = puts("/alike/a", SAYS, &pattern(bytes, 3)).await;
+        assert!(answer.status == 200 && was_alike == (bytes == 0), "{bytes} bytes: {}", answer.status);
+        assert_eq!(change("GET", "/alike/a", &[], b"").await.1, pattern(bytes, 3));
+    }
+    // Somebody else is nobody here.
+    for _ in 0..2 {
+        assert_eq!(put(&other, "/alike/a", SAYS, run_of(ground, b"theirs")).await.status, 403);
+    }
+    // The bucket changes: the first after that is judged.
+    let is_judged_first = async |target: &str| {
+        for is_first in [true, false] {
+            let (answer, was_alike) = puts(target, SAYS, b"again").await;
+            assert!(answer.status == 200 && was_alike != is_first, "{target}: {}, {is_first}", answer.status);
+        }
+    };
+    let is_judged = async |target: &str, status: u16| {
+        let mut fields = String::new();
+        for _ in 0..3 {
+            let (answer, was_alike) = puts(target, SAYS, b"again").await;
+            assert!(answer.status == status && !was_alike, "{target}: {}", answer.status);
+            fields = answer.fields().into_owned();
+        }
+        fields
+    };
+    change("PUT", "/alike?policy", &[], POLICY.as_bytes()).await;
+    is_judged("/alike/a", 200).await;
+    is_judged("/alike/secret/a", 403).await;
+    change("DELETE", "/alike?policy", &[], b"").await;
+    is_judged_first("/alike/secret/a").await;
+    change("PUT", "/alike?lifecycle", &[], ENDS).await;
+    assert!(is_judged("/alike/ends", 200).await.contains("x-amz-expiration: "));
+    change("DELETE", "/alike?lifecycle", &[], b"").await;
+    is_judged_first("/alike/ends").await;
+    change("PUT", "/alike?encryption", &[], ENCRYPTION).await;
+    assert!(is_judged("/alike/sealed", 200).await.contains("x-amz-server-side-encryption: AES256"));
+    change("DELETE", "/alike?encryption", &[], b"").await;
+    is_judged_first("/alike/sealed").await;
+    change("PUT", "/alike?versioning", &[], VERSIONING).await;
+    is_judged_first("/alike/version").await;
+    let (answer, was_alike) = puts("/alike/version", SAYS, b"third").await;
+    assert!(was_alike && answer.field("x-amz-version-id").is_some_and(|id| id.len() == 16));
+    let listed = String::from_utf8(change("GET", "/alike?versions&prefix=version", &[], b"").await.1).unwrap();
+    assert_eq!(listed.matches("<VersionId>").count(), 3, "{listed}");
+    // ETags that are an MD5.
+    change("PUT", "/alike-md5", &[("x-basin-etag", "md5")], b"").await;
+    for number in 0..3 {
+        let content = pattern(100, number);
+        let (answer, was_alike) = puts("/alike-md5/a", SAYS, &content).await;
+        assert!(!was_alike && answer.field("etag") == Some(&format!("\"{}\"", md5(&content))));
+    }
+    // Another bucket of that name, whose objects may be somebody else's.
+    change("PUT", "/anew", &[("x-basin-etag", "opaque")], b"").await;
+    is_judged_first("/anew/a").await;
+    change("DELETE", "/anew/a", &[], b"").await;
+    change("DELETE", "/anew", &[], b"").await;
+    let (answer, was_alike) = puts("/anew/a", SAYS, b"x").await;
+    assert!(answer.status == 404 && !was_alike && String::from_utf8_lossy(answer.bytes()).contains("NoSuchBucket"));
+    let fields = "x-basin-etag: opaque\r\n";
+    assert_eq!(put(&other, "/anew", fields, room(ground, 0)).await.status, 200);
+    is_judged("/anew/a", 403).await;
+    assert_eq!(ask(&other, Method::Get, "/anew/a", "", None).await.status, 404);
+    native.close();
+    other.close();
+}
+
+/// Bytes that are not those that were summed are not stored.
+async fn broken_puts(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    assert_eq!(http(&mut front, "PUT", "/broken", &[("x-basin-etag", "opaque")], b"").await.0, 200);
+    let qp = raw::connect(ground, &mut front).await;
+    let content = pattern(3000, 9);
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &content);
+    let window = Memory { address: 0, bytes: 3000, rkey: 0 };
+    let body = frame::Body::Inline(&content);
+    let whole = frame::Request { method: Method::Put, id: 1, window, list: &[], crc, target: b"/broken/a", fields: b"", body };
+    for is_alike in [false, true] {
+        let before = counted(metrics);
+        assert_eq!(raw::exchange(ground, &qp, &whole).await.map(|(_, status, _)| status), Some(200));
+        assert_eq!(counted(metrics) > before, is_alike);
+    }
+    let before = counted(metrics);
+    let damaged = frame::Request { crc: crc ^ 1, target: b"/broken/b", ..whole };
+    let (_, status, text) = raw::exchange(ground, &qp, &damaged).await.unwrap();
+    assert!(status == 400 && text.contains("<Code>BadDigest</Code>") && text.contains("<Resource>/broken/b</Resource>"), "{status} {text}");
+    assert_eq!(counted(metrics), before + 1);
+    assert_eq!(http(&mut front, "GET", "/broken/b", &[], b"").await.0, 404);
+    let (status, _, body) = http(&mut front, "GET", "/broken/a", &[], b"").await;
+    assert!(status == 200 && body == content);
+}
