@@ -17,6 +17,13 @@ impl Writer {
         Writer(vec![VERSION])
     }
 
+    /// These, which were finished, and more; of so many bytes in all, about.
+    pub fn behind(finished: &[u8], bytes: usize) -> Writer {
+        let mut all = Vec::with_capacity(finished.len() + bytes);
+        all.extend_from_slice(finished);
+        Writer(all)
+    }
+
     /// A field.
     pub fn bytes(&mut self, tag: u8, value: &[u8]) {
         self.0.push(tag);

@@ -82,6 +82,14 @@ const ENCRYPTION: u8 = 14;
 const RENAMED: u8 = 15;
 const NONCES: u8 = 16;
 const PART_SEAL: u8 = 17;
+/// The field of a CRC64NVME: tag, length, what it is, and that.
+const CHECKSUM_BYTES: usize = 1 + 4 + 2 + 8;
+
+/// What a checksum is, before its bytes.
+fn checksum_head(algorithm: Algorithm, kind: Kind) -> [u8; 2] {
+    let place = Algorithm::ALL.iter().position(|one| *one == algorithm).expect("it is one of all");
+    [place as u8, u8::from(kind == Kind::FullObject)]
+}
 
 impl Meta {
     /// As the store keeps it.
@@ -102,8 +110,7 @@ impl Meta {
             writer.bytes(OWNER, owner.as_bytes());
         }
         if let Some(Checksum { algorithm, kind, value }) = &self.checksum {
-            let place = Algorithm::ALL.iter().position(|one| one == algorithm).expect("it is one of all");
-            writer.bytes(CHECKSUM, &[&[place as u8, u8::from(*kind == Kind::FullObject)], &value[..]].concat());
+            writer.bytes(CHECKSUM, &[&checksum_head(*algorithm, *kind)[..], value].concat());
         }
         if !self.parts.is_empty() {
             writer.bytes(PARTS, &runs(&self.parts));
@@ -124,6 +131,15 @@ impl Meta {
         if let Some(renamed) = &self.renamed {
             writer.bytes(RENAMED, renamed);
         }
+        writer.finish()
+    }
+
+    /// What is kept of an object that has all this, and the CRC64NVME of all its bytes as a checksum.
+    pub fn with_crc(kept: &[u8], crc: u64) -> Box<[u8]> {
+        let mut writer = Writer::behind(kept, CHECKSUM_BYTES);
+        let [algorithm, kind] = checksum_head(Algorithm::Crc64Nvme, Kind::FullObject);
+        let [a, b, c, d, e, f, g, h] = crc.to_be_bytes();
+        writer.bytes(CHECKSUM, &[algorithm, kind, a, b, c, d, e, f, g, h]);
         writer.finish()
     }
 
@@ -272,6 +288,17 @@ mod tests {
             nonces: vec![0, 1 << 26 | 5, 10_000 << 26 | 0x3ff_ffff],
             part_seal: Some(PartSeal { nonce: 1 << 26, crc: u64::MAX, stored_crc: 7 }),
             renamed: Some([3; 32]),
+        }
+    }
+
+    #[test]
+    fn a_checksum_that_comes_later_is_as_if_it_had_been_there() {
+        for meta in [Meta::default(), full()] {
+            let bare = Meta { checksum: None, ..meta };
+            let value = [1, 2, 3, 4, 5, 6, 7, 8].into();
+            let whole =
+                Meta { checksum: Some(Checksum { algorithm: Algorithm::Crc64Nvme, kind: Kind::FullObject, value }), ..bare.clone() };
+            assert_eq!(Meta::parse(&Meta::with_crc(&bare.to_bytes(), 0x0102_0304_0506_0708)), Ok(whole));
         }
     }
 

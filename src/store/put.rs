@@ -311,7 +311,10 @@ impl Put {
         check_whole(self.is_broken, &self.name)?;
         attributes.check_lengths(&self.name)?;
         let (engine, bucket, name, target) = (self.engine.clone(), self.bucket, std::mem::take(&mut self.name), self.target);
-        let Settled { held, data, fields } = self.settle(shard(bucket, &name)).await?;
+        // In a box of its own: what is small has no use for the room.
+        let is_small = self.is_small();
+        let settled = if is_small { self.settled() } else { Box::pin(self.settle(shard(bucket, &name))).await? };
+        let Settled { held, data, fields } = settled;
         let task = engine.clone();
         engine
             .change(async move {
@@ -351,6 +354,11 @@ impl Put {
         ended(commit).await
     }
 
+    /// Whether nothing of it was written, and all data goes with its item.
+    fn is_small(&self) -> bool {
+        self.target == Target::Object && self.writes.is_empty() && self.size == u64::from(self.data_bytes)
+    }
+
     /// All of it written, but for the data that goes with its item.
     pub(super) async fn settle(mut self, shard: u8) -> Outcome<Settled> {
         // The bytes of a part, and those that are appended, are named by an object that has others.
@@ -361,11 +369,14 @@ impl Put {
         while let Some(write) = self.writes.pop_front() {
             ended(write).await?;
         }
-        let Put { bucket, target, held, data: runs, size, mut sums, .. } = self;
-        let held = if target == Target::More { held } else { held.fold(bucket, shard).await? };
-        let crc = sums.of_all();
-        let data = Data { runs, sums: Some(sums.take()) };
-        Ok(Settled { held, data, fields: Fields { size, crc, ..Fields::default() } })
+        let (bucket, is_more) = (self.bucket, self.target == Target::More);
+        let settled = self.settled();
+        Ok(if is_more { settled } else { Settled { held: settled.held.fold(bucket, shard).await?, ..settled } })
+    }
+
+    fn settled(mut self) -> Settled {
+        let fields = Fields { size: self.size, crc: self.sums.of_all(), ..Fields::default() };
+        Settled { data: Data { runs: self.data, sums: Some(self.sums.take()) }, held: self.held, fields }
     }
 }
 

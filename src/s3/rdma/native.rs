@@ -65,6 +65,8 @@ const REFUSED_FRONT: &str = "x-amz-rdma-";
 const DOCUMENT_MAX: u64 = 1 << 20;
 /// Of an object in more pieces the answer is made by a task of its own.
 const PIECES_AT_ONCE: usize = 4;
+/// Bytes that the fields of a put's answer take, about.
+const FIELDS_ROOM: usize = 256;
 /// How long the last message of a session may take.
 const FAREWELL: Nanos = Nanos::from_millis(200);
 
@@ -404,10 +406,11 @@ impl Exchange {
             found.alike().put(service.store(), &found.key, (run, asked.crc), unix_now_ns() / 1_000_000).await
         };
         let (code, reply) = match done.await {
-            Ok(answer) => {
-                let fields = lines(&answer.headers).map(|fields| labelled(&fields, label));
-                let told = |fields| Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None };
-                (None, fields.map_or_else(broken, told))
+            Ok(version) => {
+                let mut fields = Vec::with_capacity(FIELDS_ROOM);
+                found.alike().tell(&version, asked.crc, &mut fields);
+                put_label(&mut fields, label);
+                (None, Reply { status: 200, fields, bytes: 0, crc: 0, body: ReplyBody::None })
             }
             Err(error) => {
                 let answer = told_of(&error, &String::from_utf8_lossy(asked.target), &format!("{id:016X}"));
@@ -699,8 +702,12 @@ fn labelled(lines: &[u8], label: Label) -> Vec<u8> {
     fields
 }
 
-fn put_fields(fields: &mut Vec<u8>, lines: &[u8], Label { id, bucket }: Label) {
+fn put_fields(fields: &mut Vec<u8>, lines: &[u8], label: Label) {
     fields.extend_from_slice(lines);
+    put_label(fields, label);
+}
+
+fn put_label(fields: &mut Vec<u8>, Label { id, bucket }: Label) {
     if let Some(bucket) = bucket {
         fields.extend_from_slice(format!("{BUCKET}: {bucket}\r\n").as_bytes());
     }

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+
 use super::directory::check_object;
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::with_expiration;
@@ -85,8 +87,8 @@ fn made(bucket: &Bucket, version: &Version) -> Answer {
 /// is as it was, whoever may put one of them may put all, and they are neither encrypted nor held nor ended by a rule.
 pub struct Alike {
     bucket: Rc<Bucket>,
-    /// What belongs to the objects, but for their checksums.
-    meta: Meta,
+    /// What belongs to the objects, but for their checksums, as the store keeps it.
+    kept: Box<[u8]>,
 }
 
 impl Alike {
@@ -104,7 +106,7 @@ impl Alike {
             return None;
         }
         let meta = Meta { owner: Some(owner), ..meta_of(&Said::of(request)).ok()? };
-        Some(Alike { bucket, meta })
+        Some(Alike { kept: meta.to_bytes(), bucket })
     }
 
     /// The identifier of their bucket.
@@ -121,18 +123,26 @@ impl Alike {
     ///
     /// # Errors
     /// `BadDigest`, or the store's.
-    pub async fn put(&self, store: &Store, key: &str, (run, crc): (Run, u64), now_ms: u64) -> Result<Answer, S3Error> {
+    pub async fn put(&self, store: &Store, key: &str, (run, crc): (Run, u64), now_ms: u64) -> Result<Version, S3Error> {
         let mut put = store.put(self.bucket.id, key.as_bytes())?;
         put.write(run).await?;
         if put.crc64nvme() != crc {
             return Err(another_crc64nvme());
         }
-        let value = crc.to_be_bytes().into();
-        let checksum = Some(Checksum { algorithm: Algorithm::Crc64Nvme, kind: Kind::FullObject, value });
-        let meta = Meta { checksum, ..self.meta.clone() };
-        let is_version = self.bucket.meta.versioning == Versioning::Enabled;
-        let version = put.finish(Attributes { properties: meta.to_bytes(), is_version, time_ms: now_ms, ..Attributes::default() }).await?;
-        Ok(with_checksum(made(&self.bucket, &version), meta.checksum.as_ref()))
+        let (properties, is_version) = (Meta::with_crc(&self.kept, crc), self.bucket.meta.versioning == Versioning::Enabled);
+        Ok(put.finish(Attributes { properties, is_version, time_ms: now_ms, ..Attributes::default() }).await?)
+    }
+
+    /// Writes the fields that such a put is answered with, as lines: of a version that was made, with this CRC64NVME.
+    pub fn tell(&self, version: &Version, crc: u64, lines: &mut Vec<u8>) {
+        let mut tell =
+            |name: &str, value: &str| [name, ": ", value, "\r\n"].iter().for_each(|text| lines.extend_from_slice(text.as_bytes()));
+        tell("etag", &etag_of(version));
+        if self.bucket.meta.versioning == Versioning::Enabled {
+            tell("x-amz-version-id", &version_id(version));
+        }
+        tell(Algorithm::Crc64Nvme.header(), &BASE64_STANDARD.encode(crc.to_be_bytes()));
+        tell("x-amz-checksum-type", Kind::FullObject.name());
     }
 }
 

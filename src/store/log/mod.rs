@@ -204,6 +204,28 @@ struct Batch {
     opening: Rc<Opening>,
 }
 
+/// An item that waits.
+struct Appending {
+    ticket: Rc<Ticket>,
+    /// Its data, where a copy of that is written.
+    given: Option<Vec<Run>>,
+}
+
+impl Appending {
+    async fn end(self) -> Result<Option<Appended>> {
+        let outcome = loop {
+            if let Some(outcome) = self.ticket.outcome.borrow_mut().take() {
+                break outcome;
+            }
+            self.ticket.signal.wait().await;
+        };
+        match (outcome, self.given) {
+            (Ok(Some(appended)), Some(data)) => Ok(Some(Appended { data, ..appended })),
+            (outcome, _) => outcome,
+        }
+    }
+}
+
 /// The log. Clones are the same.
 #[derive(Clone)]
 pub struct Log {
@@ -274,7 +296,7 @@ impl Log {
     /// # Panics
     /// With more data or a longer name than an item holds: a bug of the caller's.
     pub async fn append(&self, purpose: Purpose, draft: Draft, data: impl Into<Data>) -> Result<Appended> {
-        let appended = self.append_with(None, purpose, draft, data.into()).await?;
+        let appended = self.begin(None, purpose, draft, data.into())?.end().await?;
         Ok(appended.expect("only copies are left out"))
     }
 
@@ -290,27 +312,25 @@ impl Log {
         data: Vec<Run>,
         holds: impl Fn(&Draft) -> bool + 'static,
     ) -> Result<Option<Appended>> {
-        self.append_with(Some(Copy { sequence, holds: Box::new(holds) }), Purpose::Compact, draft, data.into()).await
+        self.begin(Some(Copy { sequence, holds: Box::new(holds) }), Purpose::Compact, draft, data.into())?.end().await
     }
 
-    async fn append_with(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Data) -> Result<Option<Appended>> {
-        if data_bytes(&data.runs) <= COPIED_MAX || self.inner.is_aligned(&data.runs) {
-            return self.append_as_it_lies(copy, purpose, draft, data).await;
-        }
-        let Data { runs: data, sums } = data;
-        let mut whole = self.inner.env.slab.run(data_bytes(&data))?;
-        let mut to = whole.as_mut_slice();
-        for run in &data {
-            let (part, rest) = to.split_at_mut(run.len() as usize);
-            self.inner.env.ledger.copy(part, run.as_slice());
-            to = rest;
-        }
-        let appended = self.append_as_it_lies(copy, purpose, draft, Data { runs: vec![whole], sums }).await?;
-        Ok(appended.map(|appended| Appended { data, ..appended }))
-    }
-
-    async fn append_as_it_lies(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Data) -> Result<Option<Appended>> {
+    /// Lets an item wait for a write, and has one made.
+    fn begin(&self, copy: Option<Copy>, purpose: Purpose, draft: Draft, data: Data) -> Result<Appending> {
         let inner = &self.inner;
+        let (data, given) = if data_bytes(&data.runs) <= COPIED_MAX || inner.is_aligned(&data.runs) {
+            (data, None)
+        } else {
+            let Data { runs: given, sums } = data;
+            let mut whole = inner.env.slab.run(data_bytes(&given))?;
+            let mut to = whole.as_mut_slice();
+            for run in &given {
+                let (part, rest) = to.split_at_mut(run.len() as usize);
+                inner.env.ledger.copy(part, run.as_slice());
+                to = rest;
+            }
+            (Data { runs: vec![whole], sums }, Some(given))
+        };
         if inner.is_closed.get() {
             let path = inner.env.disk.info().path.display();
             return Err(
@@ -320,12 +340,7 @@ impl Log {
         let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
         inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });
         inner.wake_one();
-        loop {
-            if let Some(outcome) = ticket.outcome.borrow_mut().take() {
-                return outcome;
-            }
-            ticket.signal.wait().await;
-        }
+        Ok(Appending { ticket, given })
     }
 
     /// Takes a segment into use with a salt, for others than the log; while those left are kept for others, it waits as an item does.
