@@ -91,6 +91,13 @@ async fn alike_puts(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     let (answer, was_alike) = puts("/alike/other", "x-amz-meta-colour: red\r\n", b"red").await;
     assert!(answer.status == 200 && !was_alike);
     assert!(change("GET", "/alike/other", &[], b"").await.0.contains("x-amz-meta-colour: red\n"));
+    // More kinds than a core knows: none is taken for another.
+    for number in 0..600 {
+        let answer = put(&native, "/alike/kind", &format!("x-amz-meta-n: {number}\r\n"), run_of(ground, b"kind")).await;
+        assert_eq!(answer.status, 200);
+        let head = ask(&native, Method::Head, "/alike/kind", "", None).await;
+        assert_eq!(head.field("x-amz-meta-n"), Some(&*number.to_string()));
+    }
     // What the words of a request decide is decided.
     for (fields, status) in [
         ("if-none-match: *\r\n", 412),

@@ -417,9 +417,8 @@ impl Exchange {
                 (Some(error.code), self.document(answer, label, asked.method))
             }
         };
-        let (kind, reply) = (Kind::Operation(Operation::PutObject), Ok(reply));
-        self.settle((id, begun, bytes.len() as u64), kind, None, &reply, code);
-        self.conclude(asked.id, reply.expect("it is told in any case")).await;
+        self.settle((id, begun, bytes.len() as u64), Kind::Operation(Operation::PutObject), None, Some(&reply), code);
+        self.conclude(asked.id, reply).await;
         drop(held);
     }
 
@@ -432,11 +431,10 @@ impl Exchange {
             self.front.service.counters().known.add(1);
             let label = Label { id, bucket: self.place(kept.name()) };
             let reply = self.object(Reading::plain(get), (200, &kept.lines), label, asked).await;
-            self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, &reply, None);
+            self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, reply.as_ref().ok(), None);
             return reply;
         }
-        let now_ms = unix_now_ns() / 1_000_000;
-        let arrival = Arrival { id, now_ms, peer: self.peer, tls_version: None };
+        let arrival = Arrival { id, now_ms: unix_now_ns() / 1_000_000, peer: self.peer, tls_version: None };
         let mut label = Label { id, bucket: None };
         let head = match self.head(asked) {
             Ok(head) => head,
@@ -486,7 +484,7 @@ impl Exchange {
         }
         let (code, received) = (answer.code, body.received());
         let reply = self.reply(answer, label, asked).await;
-        self.settle((id, begun, received), request.kind.get(), Some(&request), &reply, code);
+        self.settle((id, begun, received), request.kind.get(), Some(&request), reply.as_ref().ok(), code);
         reply
     }
 
@@ -512,12 +510,12 @@ impl Exchange {
         (id, begun, received): (u64, Nanos, u64),
         kind: Kind,
         request: Option<&Request>,
-        reply: &Result<Reply<'_>, S3Error>,
+        reply: Option<&Reply<'_>>,
         code: Option<Code>,
     ) {
         let account = Account { id, begun, peer: (self.peer, 0).into(), received, kind, request };
-        let (status, sent) = reply.as_ref().map_or((500, 0), |reply| (reply.status, reply.sent()));
-        account.settle(&self.front.service, &Outgoing { status, code, sent, is_whole: reply.is_ok() });
+        let (status, sent) = reply.map_or((500, 0), |reply| (reply.status, reply.sent()));
+        account.settle(&self.front.service, &Outgoing { status, code, sent, is_whole: reply.is_some() });
     }
 
     /// The frame's text as a head of HTTP.
