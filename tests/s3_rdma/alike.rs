@@ -98,6 +98,8 @@ async fn alike_puts(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
         let head = ask(&native, Method::Head, "/alike/kind", "", None).await;
         assert_eq!(head.field("x-amz-meta-n"), Some(&*number.to_string()));
     }
+    // One of them may have the place of this kind now.
+    assert_eq!(puts("/alike/a", SAYS, b"again").await.0.status, 200);
     // What the words of a request decide is decided.
     for (fields, status) in [
         ("if-none-match: *\r\n", 412),

@@ -48,7 +48,8 @@ families! {
     UNDER_WAY Gauge "basin_s3_requests_under_way" "Requests whose head has come and whose answer is not sent.";
     BROKEN Counter "basin_s3_broken_answers_total" "Answers of which not all could be sent: the client went, or the object is damaged.";
     KNOWN Counter "basin_s3_known_answers_total" "Answers over RDMA that were known: the same was asked before, and holds.";
-    ALIKE Counter "basin_s3_alike_puts_total" "Puts over RDMA on which nothing had to be decided: one like them was done before, and that holds.";
+    ALIKE Counter "basin_s3_alike_puts_total"
+        "Puts over RDMA on which nothing had to be decided: one like them was done before, and that holds.";
     PLACES Counter "basin_s3_rdma_requests_total"
         "Requests of RDMA's native mode for an object, by whose it is: the session's own core's, or another's that they were passed to.";
     MESSAGES Counter "basin_s3_rdma_messages_total" "Messages of the native mode, by way.";
