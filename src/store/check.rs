@@ -11,11 +11,10 @@ use serde::Serialize;
 
 use super::catalog::Catalog;
 use super::engine::{Engine, ended};
-use super::failure::{Outcome, shown};
+use super::failure::{Outcome, is_short_of_memory, shown};
 use super::log::Written;
 use super::read::Found;
-use crate::base::error::ErrorKind;
-use crate::base::{Error, Nanos};
+use crate::base::Nanos;
 use crate::reactor::Task;
 use crate::wire::store::SEGMENTS_AT;
 use crate::wire::store::entry::Entry;
@@ -256,10 +255,6 @@ impl Pace {
     }
 }
 
-fn is_short_of_memory(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unavailable && error.errno().is_none()
-}
-
 fn at_of(entry: &Entry) -> Written {
     Written { sequence: entry.item.sequence, address: entry.address, item_bytes: entry.item_bytes, head_bytes: entry.head_bytes }
 }
@@ -298,5 +293,51 @@ fn owners(catalog: &Catalog, lost: &BTreeSet<u64>, checked: &mut Checked) {
         let names: Vec<String> = of.iter().map(|(bucket, name)| format!("'{}' of bucket {bucket}", shown(name))).collect();
         checked.damaged.push(format!("extent {id:#x} is of object {}", names.join(", ")));
         checked.objects.extend(of);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+    use crate::device::sim::disk::Image;
+    use crate::mem::{Ledger, Run};
+    use crate::store::engine::{Attributes, Which};
+    use crate::store::format::{FormatConfig, format};
+    use crate::store::open::Store;
+    use crate::store::testing::{SEGMENT, World};
+
+    #[test]
+    fn without_memory_no_store_is_full_and_no_item_damaged() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+            format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            let put = async |name: &[u8], data: Run| {
+                let mut put = engine.put(bucket, name).unwrap();
+                put.write(data).await.unwrap();
+                put.finish(Attributes::default()).await
+            };
+            put(b"there", world.slab.run(4096).unwrap()).await.unwrap();
+            let (live, data) = (engine.segments().usage().live, world.slab.run(4096).unwrap());
+            let taken: Vec<Run> = std::iter::from_fn(|| world.slab.run(4096).ok()).collect();
+            let failure = put(b"name", data).await.unwrap_err();
+            assert!(failure.is_short_of_memory() && !failure.leaves_open(), "{failure}");
+            assert_eq!((engine.version(bucket, b"name", Which::Newest), engine.segments().usage().live), (None, live));
+            let (checking, core) = (engine.clone(), world.core.clone());
+            let check = core.spawn(async move { checking.check().await });
+            core.sleep(Nanos(3 * PAUSE.0)).await;
+            assert!(!check.is_done(), "it waits for memory");
+            drop(taken);
+            let checked = check.await.unwrap().unwrap();
+            assert!(checked.items > 0 && checked.damaged.is_empty(), "{:?}", checked.damaged);
+            put(b"name", world.slab.run(4096).unwrap()).await.unwrap();
+            store.close().await.unwrap();
+        };
+        core.run(run).unwrap();
     }
 }

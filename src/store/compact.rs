@@ -16,7 +16,6 @@ use super::read::{Found, at_of};
 use super::recover::{read, write_header};
 use super::scan::Scan;
 use super::segments::{Segments, Usage};
-use crate::base::error::ErrorKind;
 use crate::base::{Lba, Nanos, limits};
 use crate::device::block::DiskInfo;
 use crate::wire::store::segment::{self, Header, Kind};
@@ -220,8 +219,8 @@ impl Engine {
         let emptied = match self.empty_everywhere(segment).await {
             Ok(()) if !segments.is_empty(segment) => Ok(Try::Kept),
             Ok(()) => self.free(segment).await.map(|()| Try::Emptied),
-            // There was no segment for a copy.
-            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => Ok(Try::Kept),
+            // There was no segment for a copy, or no memory.
+            Err(failure) if failure.lacks_room() => Ok(Try::Kept),
             Err(failure) => Err(failure),
         };
         // What the device said is told when somebody reads what is there, or waits for room.

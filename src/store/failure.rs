@@ -61,7 +61,18 @@ impl Failure {
 
     /// Whether what failed may be there after the next opening all the same: the device failed it, and may have some or all of it.
     pub(super) fn leaves_open(&self) -> bool {
-        matches!(self, Failure::Failed(error) if error.kind() != ErrorKind::Unavailable || error.errno().is_some())
+        matches!(self, Failure::Failed(_)) && !self.lacks_room()
+    }
+
+    /// Whether there was no memory for it.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        matches!(self, Failure::Failed(error) if is_short_of_memory(error))
+    }
+
+    /// Whether there was no room for it, on the device or in memory: nothing of it was written.
+    pub(super) fn lacks_room(&self) -> bool {
+        let is_full = |error: &Error| error.kind() == ErrorKind::Unavailable && error.errno().is_none();
+        self.is_short_of_memory() || matches!(self, Failure::Failed(error) if is_full(error))
     }
 }
 
@@ -73,8 +84,18 @@ impl From<Error> for Failure {
 
 impl From<Exhausted> for Failure {
     fn from(exhausted: Exhausted) -> Failure {
-        Failure::Failed(exhausted.into())
+        Failure::Failed(no_memory("working on the store", exhausted))
     }
+}
+
+/// Whether there was no memory for it.
+pub(super) fn is_short_of_memory(error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy && error.errno().is_none()
+}
+
+/// Others have the memory for it: it may be tried again. The store is not full.
+pub(super) fn no_memory(doing: &str, exhausted: Exhausted) -> Error {
+    Error::new(ErrorKind::Busy, format!("{doing}: {exhausted}")).remedy("give it more memory, or let fewer work at a time")
 }
 
 impl From<Failure> for Error {

@@ -18,7 +18,6 @@ use super::log::Written;
 use super::put::Held;
 use super::read::{Found, Read};
 use crate::base::Nanos;
-use crate::base::error::ErrorKind;
 use crate::mem::{Run, Shared};
 use crate::reactor::Task;
 use crate::wire::store::item::{ExtentRef, Fields};
@@ -146,7 +145,7 @@ impl Engine {
         let part = range.start as u32..range.end as u32;
         let (kept, read) = match self.item(reader, bucket, name, which, part.clone()).await {
             // Others were faster and have the memory.
-            Err(failure) if is_short_of_memory(&failure) => {
+            Err(failure) if failure.is_short_of_memory() => {
                 (None, self.patiently(async || self.item(&self.inner.reader, bucket, name, which, part.clone()).await).await?)
             }
             read => (kept, read?),
@@ -161,11 +160,6 @@ impl Engine {
         };
         Ok(Some((found, hot)))
     }
-}
-
-/// Whether there was no memory for it.
-fn is_short_of_memory(failure: &Failure) -> bool {
-    matches!(failure, Failure::Failed(error) if error.kind() == ErrorKind::Busy && error.errno().is_none())
 }
 
 /// A part of an extent that is to be read.
@@ -303,7 +297,7 @@ impl Engine {
             let kept = cache.as_ref().and_then(|cache| Some((cache.reader(&self.inner.reader, at.item_bytes)?, cache)));
             let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
             let (kept, found) = match reader.item(&at, part.clone()).await.map_err(Failure::from) {
-                Err(failure) if is_short_of_memory(&failure) => {
+                Err(failure) if failure.is_short_of_memory() => {
                     (None, self.patiently(async || Ok(self.inner.reader.item(&at, part.clone()).await?)).await?)
                 }
                 found => (kept, found?),
@@ -327,7 +321,7 @@ impl Engine {
         let until = core.now().saturating_add(MEMORY_PATIENCE);
         loop {
             match read().await {
-                Err(failure) if is_short_of_memory(&failure) && core.now() < until => core.sleep(MEMORY_LOOK).await,
+                Err(failure) if failure.is_short_of_memory() && core.now() < until => core.sleep(MEMORY_LOOK).await,
                 outcome => return outcome,
             }
         }

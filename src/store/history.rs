@@ -17,7 +17,6 @@ use super::open::{Place, Store};
 use super::recover::Options;
 use super::rename::Rename;
 use super::testing::{CACHE_CHUNKS, World, disk_config};
-use crate::base::error::ErrorKind;
 use crate::base::{Nanos, Rng};
 use crate::device::sim::disk::{Image, SimDiskConfig};
 use crate::mem::{Ledger, Slab};
@@ -266,7 +265,7 @@ impl Client {
                 Ok(None)
             }
             // The store is full, or the memory: nothing of it was written.
-            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => {
+            Err(failure) if failure.lacks_room() => {
                 self.history.end(name, change, false);
                 Ok(None)
             }
@@ -386,7 +385,7 @@ impl Client {
                 self.history.tags.borrow_mut().entry((name.to_vec(), version.time_ms)).or_default().push(change);
             }
             Err(Failure::NoSuchObject(_)) => {}
-            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => {}
+            Err(failure) if failure.lacks_room() => {}
             Err(failure) => return Err(failure),
         }
         self.history.tagging.borrow_mut().remove(&key);
@@ -465,7 +464,7 @@ impl Client {
             }
             Err(Failure::Precondition(_) | Failure::NoSuchObject(_)) => false,
             // The store is full, or the memory: it may have come to the other name, and then has both.
-            Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => return Ok(()),
+            Err(failure) if failure.lacks_room() => return Ok(()),
             Err(failure) => return Err(failure),
         };
         self.history.renames.borrow_mut().retain(|other| *other != renamed);
@@ -595,7 +594,7 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
                 for _ in 0..STEPS[usize::from(is_long)] {
                     match client.step().await {
                         // The store is full, or the memory.
-                        Err(Failure::Failed(error)) if error.kind() == ErrorKind::Unavailable && error.errno().is_none() => {}
+                        Err(failure) if failure.lacks_room() => {}
                         Err(Failure::Failed(error)) if is_failing && error.errno() == Some(libc::EIO) => {}
                         done => done?,
                     }

@@ -6,15 +6,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::failure::no_memory;
 use super::log::Written;
 use super::segments::Segments;
-use crate::base::error::ErrorKind;
-use crate::base::{Error, Lba, Result, limits};
+use crate::base::{Lba, Result, limits};
 use crate::device::block::Disk;
-use crate::mem::{Exhausted, Gather, Run, Slab};
+use crate::mem::{Gather, Run, Slab};
 use crate::wire::store::item::{Fields, Head, What};
 use crate::wire::store::{DATA_BLOCK, checksums_of_parts};
 
+/// What errors tell was done.
+const READING: &str = "reading the store";
 /// Items up to this many bytes are read at once; of a longer one the head first, where not all of it is asked for.
 const AT_ONCE: u32 = 64 << 10;
 
@@ -99,7 +101,7 @@ impl Reader {
         let whole = (address + u64::from(bytes)).next_multiple_of(block) - from;
         let lba = Lba(from / block);
         let runs = if whole <= limits::IO_MAX_BYTES.into() {
-            let read = self.disk.read(lba, self.slab.run(whole as u32).map_err(no_memory)?).await;
+            let read = self.disk.read(lba, self.slab.run(whole as u32).map_err(|exhausted| no_memory(READING, exhausted))?).await;
             vec![read.map_err(|failed| self.disk.explain("reading the store:", lba, failed))?]
         } else {
             self.long(lba, whole).await?
@@ -115,7 +117,10 @@ impl Reader {
             let mut gather = Gather::with_room(2);
             let most = (bytes - at).min(limits::GATHER_MAX_BYTES.into()) as u32;
             while gather.len_bytes() < most {
-                let run = self.slab.run((most - gather.len_bytes()).min(limits::IO_MAX_BYTES)).map_err(no_memory)?;
+                let run = self
+                    .slab
+                    .run((most - gather.len_bytes()).min(limits::IO_MAX_BYTES))
+                    .map_err(|exhausted| no_memory(READING, exhausted))?;
                 gather.push(run).unwrap_or_else(|_| unreachable!("it is within the bounds of a gather"));
             }
             reads.push((self.disk.read_gather(lba, gather), lba));
@@ -128,12 +133,6 @@ impl Reader {
         }
         Ok(runs)
     }
-}
-
-/// Others have the memory for it: it may be tried again.
-fn no_memory(exhausted: Exhausted) -> Error {
-    let what = format!("reading the store: {exhausted}");
-    Error::new(ErrorKind::Busy, what).remedy("give it more memory, or let fewer read at a time")
 }
 
 /// What a head says of the data behind it.

@@ -23,12 +23,15 @@ use crate::device::block::{Disk, Durability};
 use crate::device::{Ops, Signal};
 use crate::mem::{Gather, Ledger, Run, Slab};
 use crate::store::draft::{Data, Draft};
+use crate::store::failure::no_memory;
 use crate::store::layout::{Ask, Layout, Spot, Stretch};
 use crate::store::segments::{Purpose, Segments, Taken};
 use crate::wire::store::checksums_of_parts;
 use crate::wire::store::segment::{self, Header};
 use crate::wire::store::superblock::{Durability as Promise, Superblock};
 
+/// What errors tell was done.
+const WRITING: &str = "writing to the store";
 /// The counter's bits of a sequence number; the epoch is above them.
 const COUNTER_BITS: u32 = 40;
 /// Data of more bytes is not put behind its head by the processor: it would not fit into a stretch with the longest head, and the gaps
@@ -322,7 +325,7 @@ impl Log {
             (data, None)
         } else {
             let Data { runs: given, sums } = data;
-            let mut whole = inner.env.slab.run(data_bytes(&given))?;
+            let mut whole = inner.env.slab.run(data_bytes(&given)).map_err(|exhausted| no_memory(WRITING, exhausted))?;
             let mut to = whole.as_mut_slice();
             for run in &given {
                 let (part, rest) = to.split_at_mut(run.len() as usize);
@@ -692,7 +695,7 @@ impl Inner {
                         }
                     }
                 }
-                Err(failed) => outcome = Err(self.env.disk.explain("writing to the store", lba, failed)),
+                Err(failed) => outcome = Err(self.env.disk.explain(WRITING, lba, failed)),
             }
         }
         outcome
@@ -705,7 +708,7 @@ impl Inner {
         for stretch in batch.layout.stretches() {
             let Stretch::Staged { from, to } = stretch else { continue };
             let before = if from == 0 { before } else { 0 };
-            let mut run = self.env.slab.run(before + to - from)?;
+            let mut run = self.env.slab.run(before + to - from).map_err(|exhausted| no_memory(WRITING, exhausted))?;
             let (header, bytes) = run.as_mut_slice().split_at_mut(before as usize);
             if let Some(generation) = batch.generation.filter(|_| !header.is_empty()) {
                 let Superblock { epoch, id, .. } = self.env.superblock;
