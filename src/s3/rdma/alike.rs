@@ -5,12 +5,9 @@
 //! are no MD5. What they have in common is [`Alike`]; the object's name and bytes are the request's.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
-use std::hash::BuildHasher;
 use std::rc::Rc;
 
-use hashbrown::DefaultHashBuilder;
-
+use super::places::Places;
 use crate::s3::access::users::User;
 use crate::s3::request::{KEY_MAX, Request};
 use crate::s3::service::Service;
@@ -67,8 +64,6 @@ struct Kept {
     access_key: Box<str>,
     bucket: Box<[u8]>,
     fields: Box<[u8]>,
-    /// Of the store's buckets, when it was found to hold last.
-    edition: Cell<u64>,
     alike: Alike,
 }
 
@@ -80,13 +75,12 @@ impl Kept {
 
 /// Those that a core knows.
 pub struct Puts {
-    places: RefCell<Box<[Option<Rc<Kept>>]>>,
-    hasher: DefaultHashBuilder,
+    places: Places<Kept>,
 }
 
 impl Default for Puts {
     fn default() -> Puts {
-        Puts { places: RefCell::new(vec![None; PLACES].into()), hasher: DefaultHashBuilder::default() }
+        Puts { places: Places::new(PLACES) }
     }
 }
 
@@ -105,20 +99,12 @@ impl Found {
 }
 
 impl Puts {
-    fn place(&self, access_key: &str, words: &Words<'_>) -> usize {
-        self.hasher.hash_one((access_key, words.bucket, words.fields)) as usize % PLACES
-    }
-
     /// What is known of puts like this one, where their bucket is as it was.
     pub fn find(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<Found> {
         let words = Words::of(asked)?;
-        let kept = self.places.borrow()[self.place(access_key, &words)].clone().filter(|kept| kept.is_of(access_key, &words))?;
-        let edition = store.buckets_edition();
-        if kept.edition.get() != edition {
-            if !kept.alike.holds(store) {
-                return None;
-            }
-            kept.edition.set(edition);
+        let kept = self.places.find((access_key, words.bucket, words.fields), |kept| kept.is_of(access_key, &words))?;
+        if !kept.alike.holds(store) {
+            return None;
         }
         Some(Found { kept, key: words.name()?.into() })
     }
@@ -140,9 +126,8 @@ impl Puts {
     pub fn keep(&self, alike: Alike, access_key: &str, asked: &frame::Request<'_>) {
         let Some(words) = Words::of(asked) else { return };
         let (bucket, fields) = (words.bucket.into(), words.fields.into());
-        // Looked at when it is wanted first.
-        let kept = Kept { access_key: access_key.into(), bucket, fields, edition: Cell::new(u64::MAX), alike };
-        self.places.borrow_mut()[self.place(access_key, &words)] = Some(Rc::new(kept));
+        let kept = Kept { access_key: access_key.into(), bucket, fields, alike };
+        self.places.keep((access_key, words.bucket, words.fields), kept);
     }
 }
 

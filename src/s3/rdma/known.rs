@@ -5,16 +5,14 @@
 //! the time or at where somebody is, no rule tells when the object ends, it has the tags and the list it was put with. The bytes are the
 //! store's: what is kept is the answer's text.
 
-use std::cell::{Cell, RefCell};
-use std::hash::BuildHasher;
 use std::rc::Rc;
 
-use hashbrown::DefaultHashBuilder;
-
+use super::places::Places;
 use crate::s3::access::users::User;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::request::Request;
-use crate::s3::service::{Bucket, Service};
+use crate::s3::service::Service;
+use crate::s3::service::state::State;
 use crate::store::engine::Which;
 use crate::store::get::Hit;
 use crate::store::handle::Get;
@@ -35,11 +33,8 @@ pub struct Kept {
     access_key: Box<str>,
     target: Box<[u8]>,
     fields: Box<[u8]>,
-    bucket: Box<str>,
-    /// The bucket's identifier, and when it was made or last changed.
-    state: (u32, u64),
-    /// Of the store's buckets, when that was found last.
-    edition: Cell<u64>,
+    /// Of its bucket.
+    state: State,
     key: Box<str>,
     version: Version,
     /// The fields of the answer, as lines.
@@ -49,7 +44,7 @@ pub struct Kept {
 impl Kept {
     /// The object: the number of its bucket, and its name.
     pub fn name(&self) -> (u32, &[u8]) {
-        (self.state.0, self.key.as_bytes())
+        (self.state.id(), self.key.as_bytes())
     }
 
     fn is_to(&self, access_key: &str, asked: &frame::Request<'_>) -> bool {
@@ -59,19 +54,18 @@ impl Kept {
 
 /// Those of a core.
 pub struct Known {
-    places: RefCell<Box<[Option<Rc<Kept>>]>>,
-    hasher: DefaultHashBuilder,
+    places: Places<Kept>,
 }
 
 impl Default for Known {
     fn default() -> Known {
-        Known { places: RefCell::new(vec![None; PLACES].into()), hasher: DefaultHashBuilder::default() }
+        Known { places: Places::new(PLACES) }
     }
 }
 
 /// A GET whose answer may be kept, while it is found.
 pub struct Candidate {
-    bucket: Rc<Bucket>,
+    state: State,
 }
 
 impl Candidate {
@@ -83,47 +77,36 @@ impl Candidate {
         }
         let bucket = service.find(&request.bucket).ok()??;
         let is_timeless = user.is_admin || (user.policies.is_empty() && bucket.policy.is_none());
-        (is_timeless && bucket.lifecycle.is_none()).then_some(Candidate { bucket })
+        (is_timeless && bucket.lifecycle.is_none()).then(|| Candidate { state: State::of(&bucket) })
     }
 
     /// Whether the bucket is as it was.
     pub fn holds(&self, store: &Store) -> bool {
-        store.bucket_at(self.bucket.name.as_bytes()) == Some((self.bucket.id, self.bucket.since))
+        self.state.holds(store)
     }
 }
 
 impl Known {
-    fn place(&self, access_key: &str, asked: &frame::Request<'_>) -> usize {
-        self.hasher.hash_one((access_key, asked.target, asked.fields)) as usize % PLACES
-    }
-
     /// What is known of the answer to a GET, where the bucket is as it was.
     fn find(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<Rc<Kept>> {
         if asked.method != Method::Get {
             return None;
         }
-        let kept = self.places.borrow()[self.place(access_key, asked)].clone().filter(|kept| kept.is_to(access_key, asked))?;
-        let edition = store.buckets_edition();
-        if kept.edition.get() != edition {
-            if store.bucket_at(kept.bucket.as_bytes()) != Some(kept.state) {
-                return None;
-            }
-            kept.edition.set(edition);
-        }
-        Some(kept)
+        let words = (access_key, asked.target, asked.fields);
+        self.places.find(words, |kept| kept.is_to(access_key, asked)).filter(|kept| kept.state.holds(store))
     }
 
     /// The object a GET asks for, which is in memory, and what is known of its answer, if that holds.
     pub fn hit(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<(Hit, Rc<Kept>)> {
         let kept = self.find(store, access_key, asked)?;
-        let hit = store.hit(kept.state.0, kept.key.as_bytes(), Which::Newest)?;
+        let hit = store.hit(kept.state.id(), kept.key.as_bytes(), Which::Newest)?;
         (hit.version == kept.version && !hit.has_later_tags).then_some((hit, kept))
     }
 
     /// The same for one that may have to be read.
     pub async fn get(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<(Get, Rc<Kept>)> {
         let kept = self.find(store, access_key, asked)?;
-        let get = store.get(kept.state.0, kept.key.as_bytes(), Which::Newest, 0..u64::MAX).await.ok()?;
+        let get = store.get(kept.state.id(), kept.key.as_bytes(), Which::Newest, 0..u64::MAX).await.ok()?;
         (get.version == kept.version && !get.has_later_tags()).then_some((get, kept))
     }
 
@@ -140,14 +123,11 @@ impl Known {
             access_key: access_key.into(),
             target: asked.target.into(),
             fields: asked.fields.into(),
-            bucket: of.bucket.name.clone(),
-            state: (of.bucket.id, of.bucket.since),
-            // Looked at when it is wanted first.
-            edition: Cell::new(u64::MAX),
+            state: of.state,
             key: request.key.clone(),
             version: get.version,
             lines: lines.into(),
         };
-        self.places.borrow_mut()[self.place(access_key, asked)] = Some(Rc::new(kept));
+        self.places.keep((access_key, asked.target, asked.fields), kept);
     }
 }

@@ -17,6 +17,7 @@
 //! | [`refused`] | what is told of clients that do what they may not |
 //! | [`known`] | answers to them that need not be found again |
 //! | [`alike`] | puts like one before, on which nothing need be decided again |
+//! | [`places`] | what both are kept in |
 //! | [`windows`] | what a client has opened for one request: one window, or a list of them |
 //! | [`transfer`] | what both move: READs of a client's memory into runs that are stored, WRITEs into it from where an object was read to |
 //!
@@ -34,6 +35,7 @@ pub mod known;
 pub mod native;
 pub mod once;
 pub mod outbox;
+mod places;
 pub mod refused;
 pub mod session;
 mod strays;

@@ -38,6 +38,7 @@ pub mod put;
 pub mod read;
 pub mod rename;
 pub mod settings;
+pub mod state;
 pub mod tagging;
 pub mod version;
 

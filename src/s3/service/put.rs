@@ -1,7 +1,5 @@
 //! PUT of an object and of a part of an upload; DELETE of an object.
 
-use std::rc::Rc;
-
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use super::directory::check_object;
@@ -9,6 +7,7 @@ use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::with_expiration;
 use super::lock::check_digest;
 use super::multipart::upload_meta;
+use super::state::State;
 use super::version::{etag_of, expect_of, version_id, which_of};
 use super::{Bucket, Call, Service, append};
 use crate::mem::Run;
@@ -86,7 +85,10 @@ fn made(bucket: &Bucket, version: &Version) -> Answer {
 /// What the puts of a user into a bucket have in common that say the same of their objects, and on which nothing else decides: the bucket
 /// is as it was, whoever may put one of them may put all, and they are neither encrypted nor held nor ended by a rule.
 pub struct Alike {
-    bucket: Rc<Bucket>,
+    /// Of their bucket.
+    state: State,
+    /// Each is a version beside those before.
+    is_versioned: bool,
     /// What belongs to the objects, but for their checksums, as the store keeps it.
     kept: Box<[u8]>,
 }
@@ -106,17 +108,18 @@ impl Alike {
             return None;
         }
         let meta = Meta { owner: Some(owner), ..meta_of(&Said::of(request)).ok()? };
-        Some(Alike { kept: meta.to_bytes(), bucket })
+        let is_versioned = bucket.meta.versioning == Versioning::Enabled;
+        Some(Alike { state: State::of(&bucket), is_versioned, kept: meta.to_bytes() })
     }
 
     /// The identifier of their bucket.
     pub fn bucket(&self) -> u32 {
-        self.bucket.id
+        self.state.id()
     }
 
     /// Whether the bucket is as it was.
     pub fn holds(&self, store: &Store) -> bool {
-        store.bucket_at(self.bucket.name.as_bytes()) == Some((self.bucket.id, self.bucket.since))
+        self.state.holds(store)
     }
 
     /// Puts one, whose bytes are to have this CRC64NVME.
@@ -124,12 +127,12 @@ impl Alike {
     /// # Errors
     /// `BadDigest`, or the store's.
     pub async fn put(&self, store: &Store, key: &str, (run, crc): (Run, u64), now_ms: u64) -> Result<Version, S3Error> {
-        let mut put = store.put(self.bucket.id, key.as_bytes())?;
+        let mut put = store.put(self.state.id(), key.as_bytes())?;
         put.write(run).await?;
         if put.crc64nvme() != crc {
             return Err(another_crc64nvme());
         }
-        let (properties, is_version) = (Meta::with_crc(&self.kept, crc), self.bucket.meta.versioning == Versioning::Enabled);
+        let (properties, is_version) = (Meta::with_crc(&self.kept, crc), self.is_versioned);
         Ok(put.finish(Attributes { properties, is_version, time_ms: now_ms, ..Attributes::default() }).await?)
     }
 
@@ -138,7 +141,7 @@ impl Alike {
         let mut tell =
             |name: &str, value: &str| [name, ": ", value, "\r\n"].iter().for_each(|text| lines.extend_from_slice(text.as_bytes()));
         tell("etag", &etag_of(version));
-        if self.bucket.meta.versioning == Versioning::Enabled {
+        if self.is_versioned {
             tell("x-amz-version-id", &version_id(version));
         }
         tell(Algorithm::Crc64Nvme.header(), &BASE64_STANDARD.encode(crc.to_be_bytes()));
