@@ -307,7 +307,7 @@ impl<'a> Body<'a> {
             Some(Elsewhere::Memory(pull)) => pull.next().await?,
             Some(Elsewhere::Message(message, ledger)) => match message.take().filter(|message| !message.is_empty()) {
                 Some(message) => {
-                    let mut run = lease(&self.core, &self.slab, message.len()).await?;
+                    let mut run = lease_first(&self.core, &self.slab, message.len()).await?;
                     run.set_len(message.len());
                     ledger.copy(run.as_mut_slice(), message.as_slice());
                     Some(run)

@@ -1,12 +1,17 @@
 //! Puts that are like one before: nothing is decided on them anew, and they are as if it were.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use basin::s3::client::http::Http;
 use basin::s3::client::native::{Answered, Ground, Native};
+use basin::s3::rdma::connect::Terms;
 use basin::wire::s3::Memory;
 use basin::wire::s3::frame::{self, Method};
 
+use super::server::{Server, free_address};
 use super::{TERMS, ask, client, http, is_lab, md5, metric, metrics, pattern, put, raw, room, run_of, signer};
 
 #[test]
@@ -19,6 +24,98 @@ fn puts_like_one_before_are_as_if_they_were_judged() {
     let address = server.address;
     client("soft", async move |ground| alike_puts(&ground, address, metrics).await);
     client("soft", async move |ground| broken_puts(&ground, address, metrics).await);
+}
+
+/// Where there is no memory now, a put waits for it as any other does, and is decided behind that.
+#[test]
+fn puts_that_have_to_wait_for_memory_are_done_all_the_same() {
+    if is_lab() {
+        return;
+    }
+    let metrics = free_address();
+    let listen = metrics.to_string();
+    let memory = [("BASIN_STORE_MEMORY", "68M"), ("BASIN_STORE_CACHE", "4M"), ("BASIN_STORE_ETAG", "opaque")];
+    let server = Server::start_at(1, "1G", "soft", &[&memory[..], &[("BASIN_METRICS_LISTEN", &listen)]].concat());
+    let address = server.address;
+    client("soft", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        assert_eq!(http(&mut front, "PUT", "/short", &[], b"").await.0, 200);
+        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+        assert_eq!(put(&native, "/short/first", SAYS, run_of(&ground, b"first")).await.status, 200);
+    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let connected = Arc::new(Barrier::new((CLIENTS + OTHERS) as usize));
+    let others: Vec<_> = (0..OTHERS)
+        .map(|number| {
+            let is_over = is_over.clone();
+            let connected = connected.clone();
+            std::thread::spawn(move || {
+                connected.wait();
+                client("soft", async move |ground| long(&ground, address, number, &is_over).await);
+            })
+        })
+        .collect();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let connected = connected.clone();
+            std::thread::spawn(move || client("soft", async move |ground| short(&ground, address, number, &connected).await))
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    is_over.store(true, Ordering::SeqCst);
+    others.into_iter().for_each(|other| other.join().unwrap());
+    let (done, alike) = (CLIENTS * DEPTH * TURNS, counted(metrics));
+    println!("{done} puts, {alike} at once");
+    assert!(alike > done / 10 && alike < done, "{alike} of {done} at once");
+}
+
+const CLIENTS: u64 = 2;
+/// Who take memory by HTTP meanwhile.
+const OTHERS: u64 = 2;
+/// As many as go in a message, and as many as go at once.
+const BYTES: usize = 65_000;
+const DEPTH: u64 = 255;
+const TURNS: u64 = 4;
+
+/// Puts as many at once as a session takes, and looks what is there.
+async fn short(ground: &Ground, address: SocketAddr, number: u64, connected: &Barrier) {
+    let terms = Terms { receive: 64 << 10, depth: DEPTH as u32 };
+    let native = Rc::new(Native::connect(ground, address, &signer("main"), terms).await.unwrap());
+    connected.wait();
+    let content = |place: u64, turn: u64| pattern(BYTES, number << 32 | place << 16 | turn);
+    for turn in 0..TURNS {
+        let puts = (0..DEPTH).map(|place| {
+            let (native, ground, content) = (native.clone(), ground.clone(), content(place, turn));
+            ground.core.clone().spawn(async move {
+                let target = format!("/short/{number}-{place}");
+                loop {
+                    match put(&native, &target, SAYS, run_of(&ground, &content)).await.status {
+                        200 => break,
+                        // Who is told to come later comes again.
+                        status => assert_eq!(status, 503),
+                    }
+                }
+            })
+        });
+        for put in puts.collect::<Vec<_>>() {
+            put.await.unwrap();
+        }
+        for place in 0..DEPTH {
+            let got = ask(&native, Method::Get, &format!("/short/{number}-{place}"), "", Some(room(ground, BYTES))).await;
+            assert!(got.status == 200 && got.bytes() == content(place, turn), "{number}-{place}, turn {turn}");
+        }
+    }
+    native.close();
+}
+
+/// Puts long objects until it is over. Who finds no memory is told to come again.
+async fn long(ground: &Ground, address: SocketAddr, number: u64, is_over: &AtomicBool) {
+    let content = pattern(16 << 20, number);
+    while !is_over.load(Ordering::SeqCst) {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        let status = http(&mut front, "PUT", &format!("/short/long-{number}"), &[], &content).await.0;
+        assert!(matches!(status, 200 | 503), "{status}");
+    }
 }
 
 fn counted(metrics: SocketAddr) -> u64 {

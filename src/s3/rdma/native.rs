@@ -391,20 +391,22 @@ impl Exchange {
         }
     }
 
-    /// Puts an object like one before. It has a future of its own, which is small.
+    /// Puts an object like one before, at once: where memory would have to be waited for, or the bucket has changed, all is decided behind
+    /// that. It has a future of its own, which is small.
     async fn put_alike(self, found: alike::Found, message: Shared, at: usize) {
         let (asked, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
         let frame::Body::Inline(bytes) = asked.body else { unreachable!("it was found by its body") };
+        let store = self.front.service.store();
+        let is_possible = !self.rdma.home().census().is_short() && found.alike().holds(store);
+        let run = is_possible.then(|| self.rdma.home().run(bytes.len() as u32).ok()).flatten();
+        let Some(mut run) = run else { return Box::pin(self.run(message.clone(), at)).await };
+        run.set_len(bytes.len() as u32);
+        self.ledger.copy(run.as_mut_slice(), bytes);
         let held = self.hold();
-        let (begun, id, service) = (self.rdma.core().turn_time(), self.front.take_id(), &self.front.service);
-        service.counters().alike.add(1);
+        let (begun, id) = (self.rdma.core().turn_time(), self.front.take_id());
+        self.front.service.counters().alike.add(1);
         let label = Label { id, bucket: self.place((found.alike().bucket(), found.key.as_bytes())) };
-        let done = async {
-            let mut run = lease(self.rdma.core(), self.rdma.home(), bytes.len() as u32).await?;
-            run.set_len(bytes.len() as u32);
-            self.ledger.copy(run.as_mut_slice(), bytes);
-            found.alike().put(service.store(), &found.key, (run, asked.crc), unix_now_ns() / 1_000_000).await
-        };
+        let done = found.alike().put(store, &found.key, (run, asked.crc), unix_now_ns() / 1_000_000);
         let (code, reply) = match done.await {
             Ok(version) => {
                 let mut fields = Vec::with_capacity(FIELDS_ROOM);

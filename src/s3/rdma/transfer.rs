@@ -89,11 +89,15 @@ impl Pull {
         self.bytes
     }
 
-    /// Asks for more as far as there is memory and room for it.
+    /// Asks for more as far as there is memory and room for it. Where there is little, only for what somebody waits for who has some already.
     fn ask(&mut self) {
         while self.reading.len() < AHEAD
             && let Some(remote) = self.left.front(PIECE)
         {
+            let is_waited_for = self.reading.is_empty() && self.left.bytes() < self.bytes;
+            if !is_waited_for && self.slab.census().is_short() {
+                return;
+            }
             let Ok(mut run) = self.slab.run(remote.len) else { return };
             run.set_len(remote.len);
             let Ok(op) = self.used.session().qp.submit_read(run, remote) else { return };
