@@ -89,7 +89,7 @@ impl Pull {
         self.bytes
     }
 
-    /// Asks for more as far as there is memory and room for it. Where there is little, only for what somebody waits for who has some already.
+    /// Asks for more as far as there is memory and room for it. Where there is little, only for what somebody waits for who has some.
     fn ask(&mut self) {
         while self.reading.len() < AHEAD
             && let Some(remote) = self.left.front(PIECE)
