@@ -5,6 +5,7 @@
 //! only then says who holds it.
 
 use std::fs::{self, File, TryLockError};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -40,8 +41,7 @@ pub fn lock(file: &File, path: &Path, read_only: bool, wait: Nanos) -> Result<()
 }
 
 fn busy(file: &File, path: &Path) -> Error {
-    let holder = file.metadata().ok().and_then(|meta| holder(&fs::read_to_string("/proc/locks").ok()?, meta.dev(), meta.ino()));
-    let by = match holder {
+    let by = match holder_of(file) {
         Some(pid) => {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             match name.trim() {
@@ -53,6 +53,20 @@ fn busy(file: &File, path: &Path) -> Error {
     };
     Error::new(ErrorKind::Busy, format!("{} is in use by {by}", path.display()))
         .remedy("stop it, or give another path; a process just killed needs a moment until its last writes have landed")
+}
+
+/// The process that holds a lock on `file`.
+///
+/// A read of `/proc/locks` tells what is true at one moment, but no more than a page of it, and the next one goes on by counting: a
+/// lock that ended between the two hides another. So a read asks for all there may be, and what is not found is looked for again.
+fn holder_of(file: &File) -> Option<u32> {
+    const TRIES: usize = 8;
+    let meta = file.metadata().ok()?;
+    (0..TRIES).find_map(|_| {
+        let mut locks = String::with_capacity(1 << 16);
+        File::open("/proc/locks").ok()?.read_to_string(&mut locks).ok()?;
+        holder(&locks, meta.dev(), meta.ino())
+    })
 }
 
 /// The process that holds a lock on a file, out of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 4711 fe:00:131 0 EOF`.
@@ -69,6 +83,8 @@ fn holder(locks: &str, dev: u64, ino: u64) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -78,6 +94,27 @@ mod tests {
         assert_eq!(holder(text, libc::makedev(0xfe, 0), 131), Some(4711));
         assert_eq!(holder(text, libc::makedev(0xfe, 1), 131), None);
         assert_eq!(holder(text, libc::makedev(0xfe, 0), 13), None);
+    }
+
+    #[test]
+    fn the_holder_is_told_while_other_locks_come_and_go() {
+        let file = tempfile::tempfile().unwrap();
+        lock(&file, Path::new("file"), false, Nanos::ZERO).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let others: Vec<File> = (0..20).map(|_| tempfile::tempfile().unwrap()).collect();
+                    while !ended.load(Ordering::Relaxed) {
+                        others.iter().for_each(|other| other.try_lock().unwrap());
+                        others.iter().for_each(|other| other.unlock().unwrap());
+                    }
+                });
+            }
+            let told = (0..2000).filter(|_| holder_of(&file) == Some(std::process::id())).count();
+            ended.store(true, Ordering::Relaxed);
+            assert_eq!(told, 2000);
+        });
     }
 
     #[test]
