@@ -15,7 +15,7 @@ use crate::base::units::human_bytes;
 use crate::base::{Error, Result, limits, topology};
 use crate::device::Ops;
 use crate::device::block::config::Access;
-use crate::device::block::file::FileQueue;
+use crate::device::block::file::{FileQueue, Kind};
 use crate::device::block::guard::{self, System};
 use crate::device::block::plan::Limits;
 use crate::device::block::sysfs::BlockSys;
@@ -75,7 +75,7 @@ fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io:
         Ok(file) => {
             // Since 6.6 tmpfs takes the flag and goes through its page cache all the same. (Device nodes lie on a tmpfs too.)
             let regular = file.metadata()?.is_file();
-            let direct = !regular || !fstatfs(&file).is_ok_and(|stat| stat.filesystem_type() == TMPFS_MAGIC);
+            let direct = !regular || !is_in_memory(&file);
             Ok(Opened { file, direct })
         }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -87,6 +87,11 @@ fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io:
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether the file's system keeps it in memory.
+fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|stat| stat.filesystem_type() == TMPFS_MAGIC)
 }
 
 fn open_device(config: &DiskConfig, forced: bool, meta: &fs::Metadata) -> Result<Opened> {
@@ -208,7 +213,12 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     for note in &info.notes {
         tracing::warn!(disk = %path.display(), "{note}");
     }
-    Ok(Disk::assemble(info, ops, limits, Backend::File(FileQueue::new(uring, file, is_device))))
+    let kind = match is_device {
+        true => Kind::Device,
+        false if is_in_memory(&file) => Kind::Memory,
+        false => Kind::File,
+    };
+    Ok(Disk::assemble(info, ops, limits, Backend::File(FileQueue::new(uring, file, kind))))
 }
 
 fn unusable(path: &Path, size: u64, block_bytes: u32, memory_align: u32) -> Error {

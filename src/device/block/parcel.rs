@@ -10,7 +10,7 @@ use std::rc::Rc;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::Ops;
-use crate::device::block::file::FileQueue;
+use crate::device::block::file::{FileQueue, Kind};
 use crate::device::block::nvme::{NvmeQueue, Setup};
 use crate::device::block::plan::Limits;
 use crate::device::block::{Backend, Disk, DiskInfo};
@@ -24,7 +24,7 @@ pub struct DiskParcel {
 }
 
 enum Twin {
-    File(File, bool),
+    File(File, Kind),
     Nvme(Setup),
 }
 
@@ -36,7 +36,7 @@ impl Disk {
     pub fn detach(&self) -> Result<DiskParcel> {
         let path = self.inner.info.path.display();
         let twin = match &self.inner.backend {
-            Backend::File(queue) => queue.twin().map(|(file, device)| Twin::File(file, device)),
+            Backend::File(queue) => queue.twin().map(|(file, kind)| Twin::File(file, kind)),
             Backend::Nvme(queue) => queue.borrow().twin().map(Twin::Nvme),
             Backend::Sim(_) => return Err(Error::new(ErrorKind::Usage, format!("{path} is simulated, on one core"))),
         };
@@ -55,7 +55,7 @@ impl DiskParcel {
         let limits = Limits { fixed: Limits::of(uring.region().as_ref()).fixed, ..limits };
         info.fixed_buffers = limits.fixed.is_some();
         let backend = match twin {
-            Twin::File(file, device) => Backend::File(FileQueue::new(uring, file, device)),
+            Twin::File(file, kind) => Backend::File(FileQueue::new(uring, file, kind)),
             Twin::Nvme(setup) => Backend::Nvme(Rc::new(RefCell::new(NvmeQueue::new(uring, ops, setup)?))),
         };
         Ok(Disk::assemble(info, ops, limits, backend))
