@@ -225,6 +225,83 @@ fn a_destructor_that_panics_ends_its_task_alone() {
     assert_eq!((core.stats().panics, core.live_tasks()), (1, 0));
 }
 
+/// Counts its end.
+struct Ended(Rc<Cell<u32>>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.update(|ends| ends + 1);
+    }
+}
+
+#[test]
+fn what_lasts_runs_to_its_end_whoever_gives_up() {
+    let core = Core::new(CoreConfig { tasks: 2, ..sleepy() }).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        let (steps, ends) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let begin = |number: u32| {
+            let (core, steps) = (handle.clone(), steps.clone());
+            let future = async move {
+                for _ in 0..3 {
+                    core.sleep(Nanos::from_micros(200)).await;
+                    steps.update(|steps| steps + 1);
+                }
+                number
+            };
+            handle.lasting(Box::pin(future), Ended(ends.clone()))
+        };
+        let until_ended = |wanted: u32| {
+            let (core, ends) = (handle.clone(), ends.clone());
+            async move {
+                while ends.get() < wanted {
+                    core.sleep(Nanos::from_micros(100)).await;
+                }
+            }
+        };
+        assert_eq!(begin(1).await.unwrap(), 1);
+        assert_eq!((steps.get(), ends.get()), (3, 1));
+        // One that was never polled was never begun.
+        drop(begin(2));
+        assert_eq!((steps.get(), ends.get()), (3, 2));
+        // Given up by a task that goes on.
+        assert!(handle.timeout(Nanos::from_micros(300), begin(3)).await.is_err());
+        until_ended(3).await;
+        assert_eq!(steps.get(), 6);
+        // By one that is ended, and where there is no place for a task.
+        let waiting = begin(4);
+        let task = handle.spawn(async move {
+            let _ = waiting.await;
+        });
+        handle.yield_now().await;
+        task.abort();
+        until_ended(4).await;
+        assert_eq!(steps.get(), 9);
+        let filler = handle.spawn(std::future::pending::<()>());
+        assert!(handle.timeout(Nanos::from_micros(300), begin(5)).await.is_err());
+        until_ended(5).await;
+        assert_eq!(steps.get(), 12);
+        filler.abort();
+        // A panic is the outcome, and goes no further.
+        let panics = handle.lasting(Box::pin(async { panic!("no end") }), Ended(ends.clone()));
+        assert!(panics.await.map(drop::<()>).unwrap_err().to_string().contains("no end"));
+        assert_eq!(ends.get(), 6);
+    })
+    .unwrap();
+    // One under way when the core ends ends with it.
+    let (ends, handle) = (Rc::new(Cell::new(0)), core.clone());
+    let under_way = core.lasting(Box::pin(async move { handle.sleep(Nanos::from_secs(3600)).await }), Ended(ends.clone()));
+    let handle = core.clone();
+    core.run(async move {
+        let _ = handle.timeout(Nanos::from_micros(100), under_way).await;
+        handle.yield_now().await;
+    })
+    .unwrap();
+    assert_eq!((ends.get(), core.live_tasks()), (0, 1));
+    core.shut_down(Nanos::ZERO);
+    assert_eq!((ends.get(), core.live_tasks()), (1, 0));
+}
+
 #[test]
 fn main_that_panics_is_an_error_and_the_core_goes_on() {
     let core = Core::new(sleepy()).unwrap();

@@ -262,6 +262,12 @@ impl Core {
         self.inner.executor.spawn(future)
     }
 
+    /// Starts a task for what is under way already, beyond the bound if need be: it was let in when it was begun.
+    pub(super) fn go_on(&self, future: impl Future<Output = ()> + 'static) {
+        self.inner.executor.make_room();
+        drop(self.spawn(future));
+    }
+
     /// Polls `queue` in every turn from here on, and watches its descriptor when the core sleeps.
     pub fn attach(&self, queue: Rc<RefCell<dyn Queue>>) -> QueueId {
         let mut queues = self.inner.queues.borrow_mut();

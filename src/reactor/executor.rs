@@ -130,9 +130,15 @@ impl<T> Ended for Joint<T> {
     }
 }
 
+impl Slot {
+    fn new() -> Slot {
+        Slot { generation: 1, state: State::Free, polled_in: 0, future: None, joint: None }
+    }
+}
+
 impl Executor {
     pub fn new(core: u8, tasks: u32, ops: &Ops) -> Executor {
-        let slots = (0..tasks).map(|_| Slot { generation: 1, state: State::Free, polled_in: 0, future: None, joint: None }).collect();
+        let slots = (0..tasks).map(|_| Slot::new()).collect();
         let table = RefCell::new(Table { slots, free: (0..tasks).rev().collect() });
         Executor { core, ops: ops.clone(), table, batch: Cell::default(), turns: Cell::new(0), panics: Cell::new(0) }
     }
@@ -159,6 +165,20 @@ impl Executor {
         let word = self.word(index, slot.generation);
         self.ops.wake(word);
         Ok(Task { executor: self.clone(), word, joint })
+    }
+
+    /// Has room for one task more.
+    ///
+    /// # Panics
+    /// When there are as many as a waker can name.
+    pub fn make_room(&self) {
+        let mut table = self.table.borrow_mut();
+        if table.free.is_empty() {
+            let index = table.slots.len() as u32;
+            assert!(index < TASKS_MAX, "{index} tasks on one core");
+            table.slots.push(Slot::new());
+            table.free.push(index);
+        }
     }
 
     /// Wakes every task.
@@ -332,7 +352,8 @@ impl<T> std::fmt::Debug for Task<T> {
     }
 }
 
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a panic said.
+pub(super) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
 }

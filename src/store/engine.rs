@@ -1,11 +1,10 @@
 //! What one core does for its shards: it looks up, judges conditions, and commits.
 //!
-//! Every change of a name is made under its lock: judged, written, and told to the catalog when it is stable. Changes run as tasks of their
-//! own, so that a caller who gives up leaves nothing half told.
+//! Every change of a name is made under its lock: judged, written, and told to the catalog when it is stable. Changes run to their end, so
+//! that a caller who gives up leaves nothing half told.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,13 +25,13 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Rng};
 use crate::mem::{Run, Slab};
 use crate::reactor::{Core, Panicked, Task};
-use crate::wire::store::item::{Class, ExtentRef, Fields};
+use crate::wire::store::item::{Class, ExtentRef, Fields, What};
 use crate::wire::store::superblock::Superblock;
 use crate::wire::store::{name_crc, shard};
 
 /// Writes on their way at once. What is appended meanwhile goes with the next.
 const WRITERS: usize = 16;
-/// Changes under way at once, each a task; others wait for their turn.
+/// Changes under way at once, any of which may become a task; others wait for their turn.
 const CHANGES: usize = 256;
 /// Renames under way at once, each a task with up to 8 MiB of memory. They have permits of their own: who waits for a name that is being
 /// renamed may have all others.
@@ -347,7 +346,7 @@ impl Engine {
         self.inner.catalog.borrow().index().list_versions(query)
     }
 
-    /// Does `change` as a task of its own, which goes on when the caller gives up.
+    /// Does `change`, which goes on when the caller gives up, as a task of its own then.
     pub(super) fn change<T, F>(&self, change: F) -> impl Future<Output = Outcome<T>>
     where
         T: 'static,
@@ -358,7 +357,7 @@ impl Engine {
         async move {
             self.check_writable()?;
             let permit = self.inner.change_permits.lock(0).await;
-            ended(self.start_boxed(permit, change)).await
+            ended(self.inner.core.lasting(change, (self.inner.changes.begin(), permit))).await
         }
     }
 
@@ -368,15 +367,7 @@ impl Engine {
         T: 'static,
         F: Future<Output = Outcome<T>> + 'static,
     {
-        self.start_boxed(permit, Box::pin(change))
-    }
-
-    fn start_boxed<T, F>(&self, permit: impl Sized + 'static, change: Pin<Box<F>>) -> Task<Outcome<T>>
-    where
-        T: 'static,
-        F: Future<Output = Outcome<T>> + 'static,
-    {
-        let under_way = self.inner.changes.begin();
+        let (under_way, change) = (self.inner.changes.begin(), Box::pin(change));
         self.inner.core.spawn(async move {
             let outcome = change.await;
             drop((under_way, permit));
@@ -497,8 +488,11 @@ impl Engine {
         };
         let Appended { at, draft, data } = self.inner.log.append(Purpose::Put, draft, data).await?;
         self.tell(&draft, at);
+        let item = draft.item(at.sequence);
+        let What::Object(object) = item.what else { unreachable!("it was made an object") };
+        let version = Version::of(&item, &object, at);
         let which = if attributes.is_version { Which::Sequence(at.sequence) } else { Which::Null };
-        let version = self.version(bucket, &draft.name, which).expect("nobody else changes a name that is locked");
+        debug_assert_eq!(self.version(bucket, &draft.name, which), Some(version), "nobody else changes a name that is locked");
         Ok((version, data))
     }
 

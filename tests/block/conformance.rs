@@ -1,7 +1,14 @@
 //! The contract of a disk, asked of every backend there is here.
 
-use basin::device::block::{Access, DiskConfig};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use basin::base::Lba;
+use basin::device::Status;
+use basin::device::block::{Access, DiskConfig, Durability, Io};
 use basin::device::sim::disk::{Image, SimDiskConfig};
+use basin::mem::Run;
 
 use crate::clauses::{CAPACITY, suite};
 use crate::loop_device::{Loop, directory};
@@ -33,6 +40,51 @@ fn file_on_tmpfs_goes_through_the_page_cache_and_says_so() {
     assert!(!disk.info().direct);
     assert!(disk.info().notes.iter().any(|note| note.contains("tmpfs has no direct I/O")), "{:?}", disk.info().notes);
     suite(&world, &disk);
+}
+
+/// A file in memory is copied to by the core itself, up to some in a turn, and has its bytes either way.
+#[test]
+fn what_is_small_has_ended_when_it_is_submitted_on_tmpfs_and_not_without_end() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else { return skipped("no /dev/shm") };
+    let world = World::new();
+    let disk = world.open(&DiskConfig::sized(directory.path().join("disk.img"), CAPACITY)).unwrap();
+    let run_of = |bytes: u32, byte: u8| {
+        let mut run = world.slab.run(bytes).unwrap();
+        run.as_mut_slice().fill(byte);
+        run
+    };
+    let now = |done: Io<Run>| pin!(done).poll(&mut Context::from_waker(Waker::noop()));
+    world.turn(&disk);
+    let written = now(disk.write(Lba(8), run_of(4096, 7), Durability::Now));
+    assert!(matches!(written, Poll::Ready(Ok(_))), "{written:?}");
+    let read = now(disk.read(Lba(8), world.slab.run(4096).unwrap()));
+    assert!(matches!(&read, Poll::Ready(Ok(run)) if run.as_slice() == [7; 4096]), "{read:?}");
+    drop((written, read));
+    // What is long goes to the kernel, and so does what comes after much in one turn: the queues have theirs.
+    let mut later = vec![disk.write(Lba(0), run_of(1 << 20, 1), Durability::AtFlush)];
+    assert_eq!(world.uring.in_flight(), 1);
+    let at_once = (0..64).take_while(|&at| {
+        let done = disk.write(Lba(4096 + 16 * at), run_of(8192, at as u8), Durability::AtFlush);
+        let is_at_once = world.uring.in_flight() == 1;
+        later.push(done);
+        is_at_once
+    });
+    let at_once = at_once.count() as u64;
+    assert!((2..32).contains(&at_once), "{at_once} writes of 8 KiB in one turn");
+    for write in later {
+        drop(world.run(&disk, write).unwrap());
+    }
+    for at in 0..=at_once {
+        let run = world.run(&disk, disk.read(Lba(4096 + 16 * at), world.slab.run(8192).unwrap())).unwrap();
+        assert!(run.as_slice() == [at as u8; 8192], "write {at}");
+    }
+    // A ring that is done takes nothing more.
+    world.turn(&disk);
+    world.uring.quiesce();
+    let refused = now(disk.write(Lba(8), run_of(4096, 9), Durability::Now));
+    assert!(matches!(&refused, Poll::Ready(Err(failed)) if failed.outcome.status == Status::Os(libc::EAGAIN)), "{refused:?}");
+    drop(refused);
+    world.assert_balanced();
 }
 
 #[test]

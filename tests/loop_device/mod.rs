@@ -59,7 +59,7 @@ impl Drop for Loop {
 /// A small mounted file system.
 pub struct SmallFs {
     point: tempfile::TempDir,
-    _device: Loop,
+    _device: Option<Loop>,
 }
 
 impl SmallFs {
@@ -69,7 +69,14 @@ impl SmallFs {
         tool("mkfs.ext4", &["-q", device.name()])?;
         let point = directory();
         tool("mount", &[device.name(), point.path().to_str().unwrap()])?;
-        Ok(SmallFs { point, _device: device })
+        Ok(SmallFs { point, _device: Some(device) })
+    }
+
+    /// In memory, of so many bytes.
+    pub fn in_memory(bytes: u64) -> Result<SmallFs, String> {
+        let point = directory();
+        tool("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "none", point.path().to_str().unwrap()])?;
+        Ok(SmallFs { point, _device: None })
     }
 
     /// A path in it.

@@ -1,5 +1,7 @@
 //! The identifiers and ETags of versions, as clients have them.
 
+use std::fmt::Write;
+
 use crate::s3::error::{Code, S3Error};
 use crate::store::engine::{Expect, Which};
 use crate::store::index::Version;
@@ -16,15 +18,16 @@ pub fn part_etag(etag: &[u8; 16], is_opaque: bool) -> String {
 
 /// An ETag in quotes.
 pub fn shown_etag(etag: &[u8; 16], parts: u16) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut hex = [0; 32];
+    for (digits, byte) in hex.as_chunks_mut().0.iter_mut().zip(etag) {
+        *digits = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    }
     let mut shown = String::with_capacity(40);
     shown.push('"');
-    for byte in etag {
-        for digit in [byte >> 4, byte & 15] {
-            shown.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
-        }
-    }
+    shown.push_str(std::str::from_utf8(&hex).expect("digits are ASCII"));
     if parts > 0 {
-        shown.push_str(&format!("-{parts}"));
+        write!(shown, "-{parts}").expect("a string takes all");
     }
     shown.push('"');
     shown

@@ -212,23 +212,10 @@ impl Catalog {
     }
 
     fn object(&mut self, item: &Item, object: &Object, at: Written, limit: u64, gone: &mut Gone) -> bool {
-        let Item { bucket, name, sequence, number, .. } = *item;
+        let Item { bucket, name, sequence, .. } = *item;
         let Object { fields, extents } = *object;
         let is_ended = self.is_ended(Class::Object, item);
-        let version = Version {
-            address: at.address,
-            item_bytes: at.item_bytes,
-            head_bytes: at.head_bytes,
-            sequence,
-            time_ms: item.time_ms,
-            size: fields.size,
-            etag: fields.etag,
-            parts: fields.part,
-            is_null: number == 0,
-            is_delete_marker: fields.is_delete_marker,
-            has_extents: !extents.is_empty(),
-            has_opaque_etag: fields.has_opaque_etag,
-        };
+        let version = Version::of(item, object, at);
         let holds = !is_ended
             && match self.index.put(bucket, name, &version) {
                 Put::Stale => false,

@@ -14,7 +14,9 @@ pub use listing::{After, Behind, Line, Query, VersionLine, VersionQuery};
 use super::names::Names;
 use super::pool::Pool;
 use super::tree::{Cursor, Tree};
+use crate::store::log::Written;
 use crate::wire::store::UNIT;
+use crate::wire::store::item::{Fields, Item, Object};
 
 /// Hash tables, of which one is made larger at a time: 40,000 names move and not ten million.
 const TABLES: usize = 256;
@@ -51,6 +53,27 @@ pub struct Version {
     pub has_extents: bool,
     /// The ETag is no MD5.
     pub has_opaque_etag: bool,
+}
+
+impl Version {
+    /// That of an object's item, which is `at`, as it is kept: of its time 48 bits.
+    pub(in crate::store) fn of(item: &Item<'_>, object: &Object<'_>, at: Written) -> Version {
+        let Fields { size, etag, part, is_delete_marker, has_opaque_etag, .. } = object.fields;
+        Version {
+            address: at.address,
+            item_bytes: at.item_bytes,
+            head_bytes: at.head_bytes,
+            sequence: item.sequence,
+            time_ms: item.time_ms & LOW_48,
+            size,
+            etag,
+            parts: part,
+            is_null: item.number == 0,
+            is_delete_marker,
+            has_extents: !object.extents.is_empty(),
+            has_opaque_etag,
+        }
+    }
 }
 
 /// A version as it is kept.

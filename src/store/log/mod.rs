@@ -207,6 +207,12 @@ struct Batch {
     opening: Rc<Opening>,
 }
 
+/// Whose data a run of a write is: of the batch's item with this number, and how much of it is data.
+struct Owner {
+    item: usize,
+    len: u32,
+}
+
 /// An item that waits.
 struct Appending {
     ticket: Rc<Ticket>,
@@ -652,34 +658,9 @@ impl Inner {
 
     /// Writes a batch; its data is back in it afterwards.
     async fn write(&self, batch: &mut Batch) -> Result<()> {
-        let mut runs = self.staged(batch)?;
-        // In the order of the device, where what is staged and what lies elsewhere take turns; of the latter whose it is, and its length.
-        let mut order: VecDeque<(Option<(usize, u32)>, Run)> = VecDeque::new();
-        for stretch in batch.layout.stretches() {
-            match stretch {
-                Stretch::Staged { .. } => order.push_back((None, runs.pop_front().expect("a run for each staged stretch"))),
-                Stretch::Data { item, .. } => {
-                    for mut run in std::mem::take(&mut batch.items[item].0.data.runs) {
-                        let len = run.len();
-                        pad(&mut run, self.block());
-                        order.push_back((Some((item, len)), run));
-                    }
-                }
-            }
-        }
         let mut at = batch.address;
-        let mut writes = Vec::new();
-        while !order.is_empty() {
-            let (mut gather, mut whose) = (Gather::with_room(order.len().min(limits::GATHER_MAX)), Vec::new());
-            while let Some((owner, run)) = order.pop_front() {
-                match gather.push(run) {
-                    Ok(()) => whose.push(owner),
-                    Err(run) => {
-                        order.push_front((owner, run));
-                        break;
-                    }
-                }
-            }
+        let mut writes = Vec::with_capacity(1);
+        for (gather, whose) in self.gathered(batch)? {
             let (lba, bytes) = (Lba(at / u64::from(self.block())), gather.len_bytes());
             at += u64::from(bytes);
             writes.push((self.env.disk.write_gather(lba, gather, self.durability()), lba, whose));
@@ -689,7 +670,7 @@ impl Inner {
             match write.await {
                 Ok(mut gather) => {
                     for (owner, mut run) in whose.into_iter().zip(gather.drain()) {
-                        if let Some((item, len)) = owner {
+                        if let Some(Owner { item, len }) = owner {
                             run.set_len(len);
                             batch.items[item].0.data.runs.push(run);
                         }
@@ -701,24 +682,46 @@ impl Inner {
         outcome
     }
 
-    /// Heads and copied data, a run for each staged stretch; in front of the first the segment's header, if it is to be written.
-    fn staged(&self, batch: &Batch) -> Result<VecDeque<Run>> {
-        let before = if batch.generation.is_some() { segment::BYTES } else { 0 };
-        let mut runs = VecDeque::new();
-        for stretch in batch.layout.stretches() {
-            let Stretch::Staged { from, to } = stretch else { continue };
-            let before = if from == 0 { before } else { 0 };
-            let mut run = self.env.slab.run(before + to - from).map_err(|exhausted| no_memory(WRITING, exhausted))?;
-            let (header, bytes) = run.as_mut_slice().split_at_mut(before as usize);
-            if let Some(generation) = batch.generation.filter(|_| !header.is_empty()) {
-                let Superblock { epoch, id, .. } = self.env.superblock;
-                let (segment, kind) = (batch.opening.segment, segment::Kind::Log);
-                Header { segment, kind, generation, epoch, salt: batch.salt }.emit(&id, header);
+    /// The memory of a batch in the order of the device, where what is staged and what lies elsewhere take turns; of the latter whose it
+    /// is, and its length.
+    fn gathered(&self, batch: &mut Batch) -> Result<Vec<(Gather, Vec<Option<Owner>>)>> {
+        let begin = |pieces: usize| (Gather::with_room(pieces.min(limits::GATHER_MAX)), Vec::with_capacity(pieces.min(limits::GATHER_MAX)));
+        let (mut full, mut last) = (Vec::new(), begin(2 * batch.items.len()));
+        let mut push = |owner: Option<Owner>, run: Run| {
+            if let Err(run) = last.0.push(run) {
+                full.push(std::mem::replace(&mut last, begin(limits::GATHER_MAX)));
+                last.0.push(run).expect("an empty gather takes a run");
             }
-            self.fill(batch, from, to, bytes);
-            runs.push_back(run);
+            last.1.push(owner);
+        };
+        for stretch in batch.layout.stretches() {
+            match stretch {
+                Stretch::Staged { from, to } => push(None, self.staged(batch, from, to)?),
+                Stretch::Data { item, .. } => {
+                    for mut run in std::mem::take(&mut batch.items[item].0.data.runs) {
+                        let len = run.len();
+                        pad(&mut run, self.block());
+                        push(Some(Owner { item, len }), run);
+                    }
+                }
+            }
         }
-        Ok(runs)
+        full.push(last);
+        Ok(full)
+    }
+
+    /// The heads and copied data of a staged stretch; in front of the first the segment's header, if it is to be written.
+    fn staged(&self, batch: &Batch, from: u32, to: u32) -> Result<Run> {
+        let before = if from == 0 && batch.generation.is_some() { segment::BYTES } else { 0 };
+        let mut run = self.env.slab.run(before + to - from).map_err(|exhausted| no_memory(WRITING, exhausted))?;
+        let (header, bytes) = run.as_mut_slice().split_at_mut(before as usize);
+        if let Some(generation) = batch.generation.filter(|_| !header.is_empty()) {
+            let Superblock { epoch, id, .. } = self.env.superblock;
+            let (segment, kind) = (batch.opening.segment, segment::Kind::Log);
+            Header { segment, kind, generation, epoch, salt: batch.salt }.emit(&id, header);
+        }
+        self.fill(batch, from, to, bytes);
+        Ok(run)
     }
 
     /// Fills one staged stretch, from byte `from` up to `to` of the write.

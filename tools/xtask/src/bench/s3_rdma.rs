@@ -229,8 +229,8 @@ fn measure(case: &Case, way: &Way, basin: &Path, place: &Path, veth: Option<&Nam
     Ok(vec![told("/latency_us/p50")?, told("/latency_us/p99")?, told("/operations_per_second")?, server_us, client_us])
 }
 
-/// Bytes that a put of a small object writes beside its own: its head has a block.
-const HEAD_BYTES: u64 = 4096;
+/// Bytes that a put of a small object writes beside its own: its head has a block, and files have blocks of 512 bytes.
+const HEAD_BYTES: u64 = 512;
 
 /// p50 in µs of writes of as many bytes as a put writes, one at a time, on a server's processor and where its store is.
 fn disk(case: &Case, basin: &Path, place: &Path, seconds: u32) -> Result<Vec<f64>, String> {
