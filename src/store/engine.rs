@@ -27,7 +27,7 @@ use crate::mem::{Run, Slab};
 use crate::reactor::{Core, Panicked, Task};
 use crate::wire::store::item::{Class, ExtentRef, Fields, What};
 use crate::wire::store::superblock::Superblock;
-use crate::wire::store::{name_crc, shard};
+use crate::wire::store::{name_crc, shard, shard_of};
 
 /// Writes on their way at once. What is appended meanwhile goes with the next.
 const WRITERS: usize = 16;
@@ -393,9 +393,10 @@ impl Engine {
     /// # Panics
     /// For a name that another core has: it would be told to the wrong catalog.
     pub(super) async fn lock(&self, bucket: u32, name: &[u8]) -> Guard {
-        let owner = core_of(shard(bucket, name), self.inner.crew.cores());
+        let crc = name_crc(bucket, name);
+        let owner = core_of(shard_of(crc), self.inner.crew.cores());
         assert!(bucket == LOCK || owner == self.inner.crew.index(), "core {owner} has '{}': ask the store", shown(name));
-        self.inner.locks.lock(name_crc(bucket, name)).await
+        self.inner.locks.lock(crc).await
     }
 
     /// Writes an item and tells it when it is stable; its data comes back.
@@ -484,7 +485,11 @@ impl Engine {
             bucket,
             number: (!attributes.is_version).then_some(0),
             name,
-            properties: [attributes.properties, attributes.tags].concat().into(),
+            properties: if attributes.tags.is_empty() {
+                attributes.properties
+            } else {
+                [attributes.properties, attributes.tags].concat().into()
+            },
         };
         let Appended { at, draft, data } = self.inner.log.append(Purpose::Put, draft, data).await?;
         self.tell(&draft, at);

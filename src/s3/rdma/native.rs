@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -290,7 +291,12 @@ impl Native {
         };
         let core = self.rdma.core();
         let is_begun = match alike {
-            Some(alike) => core.try_spawn(exchange.put_alike(alike, message, at)).is_ok(),
+            Some(found) => {
+                let frame::Body::Inline(bytes) = asked.body else { unreachable!("it was found by its body") };
+                let from = bytes.as_ptr().addr() - message.as_slice().as_ptr().addr();
+                let put = Small { id: asked.id, crc: asked.crc, body: from..from + bytes.len() };
+                core.try_spawn(exchange.put_alike(found, put, (message, at))).is_ok()
+            }
             None => core.try_spawn(exchange.run(message, at)).is_ok(),
         };
         if is_begun { Ok(()) } else { Err("the core has no task for a request".to_owned()) }
@@ -314,6 +320,16 @@ fn refusal(front: &Front, session: &Session, now: Nanos) -> Option<Code> {
     } else {
         None
     }
+}
+
+/// A put whose object is in its message.
+struct Small {
+    /// The number that the client gave it.
+    id: u32,
+    /// The CRC64NVME of its bytes.
+    crc: u64,
+    /// Where they are in the message.
+    body: Range<usize>,
 }
 
 /// One request and its answer.
@@ -393,9 +409,8 @@ impl Exchange {
 
     /// Puts an object like one before, at once: where memory would have to be waited for, or the bucket has changed, all is decided behind
     /// that. It has a future of its own, which is small.
-    async fn put_alike(self, found: alike::Found, message: Shared, at: usize) {
-        let (asked, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
-        let frame::Body::Inline(bytes) = asked.body else { unreachable!("it was found by its body") };
+    async fn put_alike(self, found: alike::Found, put: Small, (message, at): (Shared, usize)) {
+        let bytes = &message.as_slice()[put.body];
         let store = self.front.service.store();
         let is_possible = !self.rdma.home().census().is_short() && found.alike().holds(store);
         let run = is_possible.then(|| self.rdma.home().run(bytes.len() as u32).ok()).flatten();
@@ -406,21 +421,22 @@ impl Exchange {
         let (begun, id) = (self.rdma.core().turn_time(), self.front.take_id());
         self.front.service.counters().alike.add(1);
         let label = Label { id, bucket: self.place((found.alike().bucket(), found.key.as_bytes())) };
-        let done = found.alike().put(store, &found.key, (run, asked.crc), unix_now_ns() / 1_000_000);
+        let done = found.alike().put(store, &found.key, (run, put.crc), unix_now_ns() / 1_000_000);
         let (code, reply) = match done.await {
             Ok(version) => {
                 let mut fields = Vec::with_capacity(FIELDS_ROOM);
-                found.alike().tell(&version, asked.crc, &mut fields);
+                found.alike().tell(&version, put.crc, &mut fields);
                 put_label(&mut fields, label);
                 (None, Reply { status: 200, fields, bytes: 0, crc: 0, body: ReplyBody::None })
             }
             Err(error) => {
+                let (asked, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
                 let answer = told_of(&error, &String::from_utf8_lossy(asked.target), &format!("{id:016X}"));
-                (Some(error.code), self.document(answer, label, asked.method))
+                (Some(error.code), self.document(answer, label, Method::Put))
             }
         };
         self.settle((id, begun, bytes.len() as u64), Kind::Operation(Operation::PutObject), None, Some(&reply), code);
-        self.conclude(asked.id, reply).await;
+        self.conclude(put.id, reply).await;
         drop(held);
     }
 
@@ -502,7 +518,7 @@ impl Exchange {
     /// what it is for.
     fn place(&self, (bucket, key): (u32, &[u8])) -> Option<u32> {
         let (store, counters) = (self.front.service.store(), self.front.service.counters());
-        let is_own = core_of(shard(bucket, key), store.cores()) == store.core();
+        let is_own = store.cores() == 1 || core_of(shard(bucket, key), store.cores()) == store.core();
         if is_own { &counters.own } else { &counters.passed_on }.add(1);
         (!is_own && self.is_dealt).then_some(bucket)
     }

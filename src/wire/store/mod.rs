@@ -57,7 +57,13 @@ pub fn name_crc(bucket: u32, name: &[u8]) -> u64 {
 /// The shard of a name.
 #[inline]
 pub fn shard(bucket: u32, name: &[u8]) -> u8 {
-    (name_crc(bucket, name) >> 56) as u8
+    shard_of(name_crc(bucket, name))
+}
+
+/// The shard of a name with this CRC.
+#[inline]
+pub fn shard_of(crc: u64) -> u8 {
+    (crc >> 56) as u8
 }
 
 /// The checksums of data, one for each [`DATA_BLOCK`].
