@@ -406,12 +406,13 @@ impl Engine {
         Ok((at, data))
     }
 
-    /// Tells an item that is stable.
-    pub(super) fn tell(&self, draft: &Draft, at: Written) {
+    /// Tells an item that is stable, and whether it holds.
+    pub(super) fn tell(&self, draft: &Draft, at: Written) -> bool {
         let mut gone = Gone::new();
         let limit = self.inner.env.segments.newest_generation();
-        self.inner.catalog.borrow_mut().apply(&draft.item(at.sequence), at, limit, &mut gone);
+        let holds = self.inner.catalog.borrow_mut().apply(&draft.item(at.sequence), at, limit, &mut gone);
         self.forget(&gone);
+        holds
     }
 
     /// What nobody needs any more.
@@ -492,12 +493,12 @@ impl Engine {
             },
         };
         let Appended { at, draft, data } = self.inner.log.append(Purpose::Put, draft, data).await?;
-        self.tell(&draft, at);
+        assert!(self.tell(&draft, at), "nobody else changes a name that is locked");
         let item = draft.item(at.sequence);
         let What::Object(object) = item.what else { unreachable!("it was made an object") };
         let version = Version::of(&item, &object, at);
         let which = if attributes.is_version { Which::Sequence(at.sequence) } else { Which::Null };
-        debug_assert_eq!(self.version(bucket, &draft.name, which), Some(version), "nobody else changes a name that is locked");
+        debug_assert_eq!(self.version(bucket, &draft.name, which), Some(version), "what is answered is what is kept");
         Ok((version, data))
     }
 

@@ -192,10 +192,10 @@ impl Catalog {
     }
 
     /// An item is stable at `at`, or was found there. `limit` is the highest generation of a segment so far. What nobody needs any more, of
-    /// what was told before or of this one itself, goes to `gone`.
+    /// what was told before or of this one itself, goes to `gone`. Whether it holds.
     ///
     /// Data of a new object is [held](Catalog::hold) before.
-    pub fn apply(&mut self, item: &Item, at: Written, limit: u64, gone: &mut Gone) {
+    pub fn apply(&mut self, item: &Item, at: Written, limit: u64, gone: &mut Gone) -> bool {
         let holds = match item.what {
             What::Object(object) => self.object(item, &object, at, limit, gone),
             What::Part(part) => self.part(item, &part, at, gone),
@@ -209,6 +209,7 @@ impl Catalog {
         if !holds {
             gone.push((at.address, at.item_bytes));
         }
+        holds
     }
 
     fn object(&mut self, item: &Item, object: &Object, at: Written, limit: u64, gone: &mut Gone) -> bool {
