@@ -115,6 +115,9 @@ pub fn update_many(streams: &mut [(&mut State, &[u8])]) {
 
 /// The same of as many as there are lanes at most.
 fn update_some(streams: &mut [(&mut State, &[u8])]) {
+    if let [(state, bytes)] = streams {
+        return state.update(bytes);
+    }
     let mut blocks: [&[[u8; BLOCK]]; LANES_MAX] = [&[]; LANES_MAX];
     for (blocks, (state, bytes)) in blocks.iter_mut().zip(streams.iter_mut()) {
         *blocks = state.begin(bytes);

@@ -19,8 +19,8 @@ use crate::s3::error::{Code, S3Error};
 
 /// Pieces under way at a time.
 pub const AHEAD: usize = 4;
-/// The most bytes of one: an extent of the store.
-const PIECE: u32 = 1 << 20;
+/// The most bytes of one that is READ. Several make an extent of the store; while one is summed and hashed the next one comes.
+const PIECE: u32 = 256 << 10;
 /// How long one may take. The transport itself gives up on a peer that is silent much sooner.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 /// How long to wait for memory that others have, and how often to look.

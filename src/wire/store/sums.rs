@@ -40,7 +40,11 @@ fn joined(one: u64, other: u64, bytes: usize) -> u64 {
     if one == 0 {
         return other;
     }
-    let moved = (0..POWERS).filter(|power| bytes >> power & 1 == 1).fold(one, |crc, power| times(&ZEROS[power], crc));
+    let (mut moved, mut left) = (one, bytes);
+    while left > 0 {
+        moved = times(&ZEROS[left.trailing_zeros() as usize], moved);
+        left &= left - 1;
+    }
     moved ^ other
 }
 
