@@ -74,6 +74,7 @@ fn put(index: &mut Index, number: u64) {
         is_delete_marker: false,
         has_extents: false,
         has_opaque_etag: true,
+        listed: 0,
     };
     black_box(index.put(BUCKET, name(number, &mut [0; NAME_BYTES]), &version));
 }

@@ -95,7 +95,7 @@ impl Hasher {
         }
     }
 
-    /// Hashes a little of the streams whose turn it is; whether there were any.
+    /// Hashes a little of the streams whose turn it is; whether there is more to hash.
     fn step(&self) -> bool {
         let lines: ArrayVec<Rc<Line>, LANES_MAX> = {
             let mut queue = self.inner.queue.borrow_mut();
@@ -112,8 +112,9 @@ impl Hasher {
             work.is_queued = !work.waiting.is_empty();
         }
         let still = works.iter().zip(&lines).filter(|(work, _)| work.is_queued).map(|(_, line)| line.clone());
-        self.inner.queue.borrow_mut().extend(still);
-        !lines.is_empty()
+        let mut queue = self.inner.queue.borrow_mut();
+        queue.extend(still);
+        !queue.is_empty()
     }
 }
 

@@ -5,6 +5,8 @@ use super::access::canonical::CanonicalId;
 use super::checksum::{Algorithm, Kind};
 use super::encryption::{Encryption, NONCE_BYTES, Nonce, PartSeal};
 use super::fields::{self, Unreadable, Writer};
+use super::listed::Listed;
+use crate::store::engine::Attributes;
 
 /// A checksum that an object or a part was put with, or that was made of its parts'.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +134,19 @@ impl Meta {
             writer.bytes(RENAMED, renamed);
         }
         writer.finish()
+    }
+
+    /// What a put of an object that has all this says of it.
+    pub fn attributes(&self) -> Attributes {
+        let mut attributes = Attributes::default();
+        self.tell(&mut attributes);
+        attributes
+    }
+
+    /// Has a put say that its object has all this.
+    pub fn tell(&self, attributes: &mut Attributes) {
+        attributes.properties = self.to_bytes();
+        attributes.listed = Listed::of(self);
     }
 
     /// What is kept of an object that has all this, and the CRC64NVME of all its bytes as a checksum.

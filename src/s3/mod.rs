@@ -44,6 +44,7 @@ pub mod hasher;
 pub mod http;
 pub mod labels;
 pub mod lifecycle;
+mod listed;
 pub mod lock;
 pub mod log;
 pub mod meta;

@@ -4,6 +4,9 @@
 //! taken out. The policy is S3-FIFO (Yang and others, SOSP 2023): what is new waits in a small queue, a tenth of all, and only what was
 //! asked for again meanwhile, or comes back soon after, gets into the main one. So a scan passes through the small queue. Memory is a slab
 //! of the cache's own: it takes nothing from those who put and read, and never more than it was given.
+//!
+//! What belongs to an object whose data is elsewhere, or not asked for, is kept apart, by the same policy: one for each
+//! [`CHUNKS_PER_HEAD`] chunks of that memory, in memory of the heap's.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,6 +29,11 @@ const ASKED_MAX: u8 = 3;
 const ASKED_FOR_MAIN: u8 = 2;
 /// What is taken out to make room for one item, at most. Chunks that somebody still reads are free only later.
 const TRIES: u32 = 64;
+
+/// Chunks of data for each head that is kept: the heads take an eighth of what the data does, at most.
+const CHUNKS_PER_HEAD: u32 = 8;
+/// The most bytes that belong to an object whose head is kept. More have those that were made of thousands of parts.
+const HEAD_BYTES_MAX: usize = 4096;
 
 /// Runs that an item is read to, at most: two in each operation, and one in the last.
 pub(super) const PIECES_MAX: usize =
@@ -106,6 +114,8 @@ struct Place {
 pub struct Cache {
     slab: Slab,
     inner: RefCell<Queues>,
+    /// Items without their data, each of which counts as a byte.
+    heads: RefCell<Queues>,
     hits: Cell<u64>,
     misses: Cell<u64>,
 }
@@ -125,7 +135,7 @@ struct Queues {
 impl Cache {
     /// An empty one, whose memory is `slab`.
     pub fn new(slab: Slab) -> Cache {
-        Cache { slab, inner: RefCell::default(), hits: Cell::new(0), misses: Cell::new(0) }
+        Cache { slab, inner: RefCell::default(), heads: RefCell::default(), hits: Cell::new(0), misses: Cell::new(0) }
     }
 
     /// The item with this sequence number.
@@ -139,11 +149,28 @@ impl Cache {
 
     /// The same for who will ask again, some other way, if it is not there: that is no miss yet.
     pub fn look(&self, sequence: u64) -> Option<Rc<Hot>> {
-        let mut inner = self.inner.borrow_mut();
-        let place = inner.places.get_mut(&sequence)?;
-        place.asked = (place.asked + 1).min(ASKED_MAX);
+        let hot = self.inner.borrow_mut().ask(sequence)?;
         self.hits.update(|hits| hits + 1);
-        Some(place.hot.clone())
+        Some(hot)
+    }
+
+    /// The item with this sequence number without its data, if that was kept.
+    pub fn head(&self, sequence: u64) -> Option<Rc<Hot>> {
+        self.heads.borrow_mut().ask(sequence)
+    }
+
+    /// Keeps an item of which no data was read.
+    pub fn put_head(&self, sequence: u64, read: Read) -> Rc<Hot> {
+        let bytes = read.properties.len() + read.tags.len();
+        let hot = Rc::new(Hot::part_of(read, 0));
+        if bytes <= HEAD_BYTES_MAX {
+            let mut heads = self.heads.borrow_mut();
+            heads.put(sequence, Place { hot: hot.clone(), bytes: 1, asked: 0 });
+            while heads.places.len() > (self.slab.census().total / CHUNKS_PER_HEAD) as usize {
+                heads.evict();
+            }
+        }
+        hot
     }
 
     /// A reader whose memory the cache can keep, with room made for an item of `bytes` bytes; `None` where there is none.
@@ -193,6 +220,12 @@ impl Cache {
 }
 
 impl Queues {
+    fn ask(&mut self, sequence: u64) -> Option<Rc<Hot>> {
+        let place = self.places.get_mut(&sequence)?;
+        place.asked = (place.asked + 1).min(ASKED_MAX);
+        Some(place.hot.clone())
+    }
+
     fn put(&mut self, sequence: u64, place: Place) {
         // Two may have read it at the same time.
         if self.places.contains_key(&sequence) {
@@ -330,5 +363,25 @@ mod tests {
             assert_eq!(got, all[range.start as usize..range.end as usize], "{range:?}");
         }
         assert_eq!(hot.part(0..u32::MAX).map(|part| part.address()).collect::<Vec<_>>(), addresses, "nothing was copied");
+    }
+
+    #[test]
+    fn heads_are_an_eighth_of_the_chunks_at_most_and_those_asked_for_stay() {
+        let cache = cache();
+        let read = |bytes: usize| {
+            let properties = vec![7; bytes].into();
+            Read { properties, tags: Box::default(), fields: Fields::default(), data_bytes: 0, runs: Vec::new() }
+        };
+        for sequence in 0..1000 {
+            drop(cache.put_head(sequence, read(1)));
+            for hot in 0..3.min(sequence) {
+                assert!(cache.head(hot).is_some(), "head {hot} after {sequence}");
+            }
+        }
+        assert_eq!(cache.heads.borrow().places.len(), (CHUNKS / CHUNKS_PER_HEAD) as usize);
+        assert_eq!(cache.stats(), CacheStats::default(), "they are no data");
+        assert_eq!(cache.put_head(2000, read(HEAD_BYTES_MAX + 1)).properties.len(), HEAD_BYTES_MAX + 1);
+        assert!(cache.head(2000).is_none());
+        assert!(cache.put_head(2001, read(HEAD_BYTES_MAX)).data.is_empty() && cache.head(2001).is_some());
     }
 }

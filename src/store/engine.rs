@@ -119,6 +119,8 @@ pub struct Attributes {
     pub tags: Box<[u8]>,
     /// An MD5 of its bytes; random without one, and told as such.
     pub etag: Option<[u8; 16]>,
+    /// What lists tell of it beside name, time, size and ETag, in the words of the layer above.
+    pub listed: u16,
     /// What must be so.
     pub expect: Expect,
     /// It is a version beside those that are there; otherwise it replaces the null version.
@@ -478,7 +480,7 @@ impl Engine {
         attributes.check_lengths(&name)?;
         let _entered = self.judge(bucket, &name, Which::Newest, attributes.expect)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
-        let fields = Fields { etag, has_opaque_etag, tag_bytes: attributes.tags.len() as u16, ..fields };
+        let fields = Fields { etag, has_opaque_etag, tag_bytes: attributes.tags.len() as u16, listed: attributes.listed, ..fields };
         let draft = Draft {
             kind: Kind::Object(fields, extents),
             shard: shard(bucket, &name),

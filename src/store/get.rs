@@ -16,7 +16,7 @@ use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
 use super::log::Written;
 use super::put::Held;
-use super::read::{Found, Read};
+use super::read::Found;
 use crate::base::Nanos;
 use crate::mem::{Run, Shared};
 use crate::reactor::Task;
@@ -96,15 +96,12 @@ impl Engine {
                 let held = Held::new(self);
                 let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
                 held.join(&extents);
-                let (version, read) = match self.patiently(async || self.item(&self.inner.reader, bucket, name, which, 0..0).await).await? {
-                    (found, read) if found.sequence == version.sequence => (found, read),
-                    // Overwritten between the look and the read.
-                    _ => continue,
-                };
+                // None where it was overwritten between the look and the read.
+                let Some(head) = self.head(bucket, name, which, &version).await? else { continue };
                 let left = pieces(&self.inner.catalog.borrow(), &extents, &range);
                 let left = left.ok_or_else(|| corrupt(name, version.address))?;
                 let extents = Extents { bucket, name: name.into(), held, reading: VecDeque::new(), left };
-                let Read { properties, tags: tags_of_put, fields, .. } = read;
+                let (properties, tags_of_put, fields) = (head.properties.clone(), head.tags.clone(), head.fields);
                 let (engine, ready, extents) = (self.clone(), ArrayVec::new(), Some(Box::new(extents)));
                 return Ok(Get { engine, version, properties, tags_of_put, tags_at, fields, range, ready, extents });
             }
@@ -125,6 +122,22 @@ impl Engine {
         Some(Hit { version, fields: hot.fields, has_later_tags, hot })
     }
 
+    /// The item of a version without its data, from memory or the device; `None` where it was overwritten meanwhile.
+    async fn head(&self, bucket: u32, name: &[u8], which: Which, version: &Version) -> Outcome<Option<Rc<Hot>>> {
+        let cache = self.inner.cache.borrow().clone();
+        if let Some(head) = cache.as_ref().and_then(|cache| cache.head(version.sequence)) {
+            return Ok(Some(head));
+        }
+        let (found, read) = self.patiently(async || self.item(&self.inner.reader, bucket, name, which, 0..0).await).await?;
+        if found.sequence != version.sequence {
+            return Ok(None);
+        }
+        Ok(Some(match cache {
+            Some(cache) => cache.put_head(version.sequence, read),
+            None => Rc::new(Hot::part_of(read, 0)),
+        }))
+    }
+
     /// The item of a version with its data, from memory or the device; `None` where it was overwritten meanwhile. Of a part of it that is
     /// not in memory only that part is read, and what is not has no bytes.
     async fn hot(
@@ -140,6 +153,9 @@ impl Engine {
             return Ok(Some((*version, hot)));
         }
         let is_whole = *range == (0..version.size);
+        if range.is_empty() && !is_whole {
+            return Ok(self.head(bucket, name, which, version).await?.map(|head| (*version, head)));
+        }
         let kept = cache.filter(|_| is_whole).and_then(|cache| Some((cache.reader(&self.inner.reader, version.item_bytes)?, cache)));
         let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
         let part = range.start as u32..range.end as u32;
@@ -330,5 +346,62 @@ impl Engine {
     /// How this core's cache does.
     pub fn cache_stats(&self) -> CacheStats {
         self.inner.cache.borrow().as_ref().map_or_else(CacheStats::default, |cache| cache.stats())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+    use crate::device::sim::disk::Image;
+    use crate::mem::{Ledger, Slab};
+    use crate::store::format::{FormatConfig, format};
+    use crate::store::open::{Place, Store};
+    use crate::store::recover::Options;
+    use crate::store::testing::{CACHE_CHUNKS, SEGMENT, World};
+
+    /// Where nothing is kept in memory, a head that has rotted is seen, and where it is it is not read again.
+    #[test]
+    fn what_belongs_to_an_object_is_read_once() {
+        for (has_cache, bytes) in [(false, 600), (true, 600), (false, 3 << 20), (true, 3 << 20)] {
+            let Some(world) = World::new(512, Image::default(), 1) else { return };
+            let core = world.core.clone();
+            let run = async move {
+                let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+                format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+                let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
+                let options = Options { cores: 1, is_read_only: false };
+                let store = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(2)).await.unwrap().remove(0);
+                if has_cache {
+                    let slab = Slab::new(&world.region, CACHE_CHUNKS).unwrap();
+                    world.core.adopt_slab(&slab);
+                    store.cache_in(slab);
+                }
+                let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+                let mut put = store.put(bucket, b"name").unwrap();
+                for at in (0..bytes).step_by(1 << 20) {
+                    put.write(store.slab().run((bytes - at).min(1 << 20)).unwrap()).await.unwrap();
+                }
+                let attributes = Attributes { properties: b"p".as_slice().into(), tags: b"t".as_slice().into(), ..Attributes::default() };
+                let version = put.finish(attributes).await.unwrap();
+                assert_eq!(version.has_extents, bytes > 1 << 20);
+                let mut heads = Vec::new();
+                for _ in 0..2 {
+                    heads.push(match store.get(bucket, b"name", Which::Newest, 0..0).await {
+                        Ok(got) => Ok((got.version, got.fields, got.properties.clone(), got.tags().await.unwrap())),
+                        Err(failure) => Err(failure),
+                    });
+                    // In its length.
+                    world.flip((version.address + 8) * 8).await;
+                }
+                let first = heads[0].as_ref().unwrap();
+                assert_eq!((first.0, first.1.size, &*first.2, &*first.3), (version, bytes.into(), &b"p"[..], &b"t"[..]));
+                match &heads[1] {
+                    Ok(second) => assert!(has_cache && second == first, "{bytes} bytes"),
+                    Err(failure) => assert!(!has_cache && matches!(failure, Failure::Corrupt(_)), "{bytes} bytes: {failure}"),
+                }
+            };
+            core.run(run).unwrap();
+        }
     }
 }

@@ -185,7 +185,7 @@ pub(super) fn time_of(number: u64) -> u64 {
 
 pub(super) fn attributes(number: u64, content: u64, size: u64) -> Attributes {
     let (properties, tags) = (properties(number, content, size), tags(time_of(number)));
-    Attributes { properties, tags, time_ms: number, ..Attributes::default() }
+    Attributes { properties, tags, listed: number as u16, time_ms: number, ..Attributes::default() }
 }
 
 struct Client {
@@ -318,7 +318,7 @@ impl Client {
         };
         let [number, content, size] = read_properties(&get.properties);
         assert!(self.history.may_be(name, began, Some(number)), "{}: {number:x} is there", String::from_utf8_lossy(name));
-        assert_eq!((get.version.size, get.version.time_ms), (size, time_of(number)));
+        assert_eq!((get.version.size, get.version.time_ms, get.version.listed), (size, time_of(number), number as u16));
         if self.rng.below(2) == 0 {
             self.look_at_tags(name, &get, began).await?;
         }

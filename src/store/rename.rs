@@ -151,8 +151,15 @@ impl Engine {
         }
         let fields = get.fields;
         drop(get);
-        let attributes =
-            Attributes { properties, tags, etag: Some(fields.etag), expect: expect_to, is_version: false, time_ms: version.time_ms };
+        let attributes = Attributes {
+            properties,
+            tags,
+            etag: Some(fields.etag),
+            listed: fields.listed,
+            expect: expect_to,
+            is_version: false,
+            time_ms: version.time_ms,
+        };
         let finished = there
             .ask(async move |_: Engine, put: put::Put| (None, put.finish_locked(attributes, (fields.part, fields.has_opaque_etag)).await));
         let renamed = finished.wait().await?;

@@ -105,6 +105,7 @@ impl Engine {
             is_delete_marker: false,
             has_extents: true,
             has_opaque_etag,
+            listed: 0,
         })
     }
 

@@ -31,6 +31,10 @@ def client():
     )
 
 
+def storage_class(seed):
+    return ["STANDARD", "STANDARD_IA", "GLACIER_IR"][seed % 3]
+
+
 def data(seed):
     rng = random.Random(seed)
     return rng.randbytes(rng.choice(SIZES))
@@ -48,7 +52,7 @@ def put(number, told, lock, is_over):
             told.write(f"begun {key} {seed}\n")
             told.flush()
         try:
-            s3.put_object(Bucket=BUCKET, Key=key, Body=data(seed))
+            s3.put_object(Bucket=BUCKET, Key=key, Body=data(seed), StorageClass=storage_class(seed))
         except botocore.exceptions.ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             assert status in (0, 500, 503), error
@@ -90,14 +94,18 @@ def check(path):
     s3 = client()
     listed = {}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
-        listed.update((found["Key"], found["Size"]) for found in page.get("Contents", []))
+        listed.update((found["Key"], found) for found in page.get("Contents", []))
     for key, seeds in possible.items():
         if key not in listed:
             assert None in seeds, f"{key} was told and is not there"
             continue
-        body = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
-        assert len(body) == listed[key], key
-        assert any(seed is not None and data(seed) == body for seed in seeds), f"{key} is not what was put"
+        body, entry = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read(), listed[key]
+        assert len(body) == entry["Size"], key
+        put = [seed for seed in seeds if seed is not None and data(seed) == body]
+        assert put, f"{key} is not what was put"
+        # Those of no bytes are alike, whatever they were put with.
+        assert entry["StorageClass"] in map(storage_class, put), f"{key} is listed with another storage class"
+        assert entry["ChecksumAlgorithm"] == ["CRC32"], f"{key} is listed with another checksum"
     print(f"ok {told} objects told, {len(listed)} there")
     assert told > 0, "nothing was put"
 

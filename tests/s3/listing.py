@@ -1,6 +1,7 @@
 """ListObjects and ListObjectsV2: prefixes, delimiters, pages, encoding."""
 
-from harness import Skip, check, etag, keys_of, needs, prefixes_of, refused, same
+from harness import CHECKSUMS, PART, check, etag, keys_of, needs, pattern, prefixes_of, refused, same
+from multipart import uploaded
 
 BOTH = ("list_objects", "list_objects_v2")
 
@@ -306,9 +307,30 @@ def test_optional_attributes(t):
     )
 
 
-def test_checksum_of_entries(t):
-    """An entry names the algorithm of the checksum that is kept with the object."""
-    raise Skip("the index of a store does not know the checksums of its objects")
+def test_checksums_and_storage_classes(t):
+    """All lists tell the algorithm and kind of an object's checksum, and its storage class, as HEAD does."""
+    name = t.bucket()
+    t.request("PUT", f"/{name}/none", body=b"foo", user=t.main_user).expect(200)
+    for algorithm in CHECKSUMS:
+        headers = {f"x-amz-checksum-{algorithm.lower()}": CHECKSUMS[algorithm](b"foo")}
+        t.request("PUT", f"/{name}/{algorithm}", headers=headers, body=b"foo", user=t.main_user).expect(200)
+    t.put(name, "class", b"foo", ChecksumAlgorithm="SHA1", StorageClass="STANDARD_IA")
+    uploaded(t, name, pattern(PART, 1), b"end", key="parts", ChecksumAlgorithm="SHA256", StorageClass="ONEZONE_IA")
+    uploaded(t, name, pattern(PART, 1), b"end", key="plain")
+    for key, given in (("copy", {}), ("classed", {"StorageClass": "GLACIER_IR"}), ("summed", {"ChecksumAlgorithm": "CRC32C"})):
+        t.main.copy_object(Bucket=name, Key=key, CopySource={"Bucket": name, "Key": "class"}, **given)
+    wanted = {}
+    for key in ["none", *CHECKSUMS, "class", "parts", "plain", "copy", "classed", "summed"]:
+        head = t.main.head_object(Bucket=name, Key=key, ChecksumMode="ENABLED")
+        algorithms = [algorithm for algorithm in CHECKSUMS if f"Checksum{algorithm}" in head]
+        wanted[key] = (algorithms, head["ChecksumType"], head.get("StorageClass", "STANDARD"))
+    same(wanted["none"], (["CRC64NVME"], "FULL_OBJECT", "STANDARD"), "an object put without a checksum")
+    same(wanted["parts"], (["SHA256"], "COMPOSITE", "ONEZONE_IA"), "an object of parts")
+    same(wanted["classed"], (["SHA1"], "FULL_OBJECT", "GLACIER_IR"), "a copy with a class")
+    lists = [(what, function(Bucket=name)["Contents"]) for what, function in both(t)]
+    for what, entries in [*lists, ("list_object_versions", t.main.list_object_versions(Bucket=name)["Versions"])]:
+        got = {entry["Key"]: (entry.get("ChecksumAlgorithm"), entry.get("ChecksumType"), entry["StorageClass"]) for entry in entries}
+        same(got, wanted, what)
 
 
 def test_after_changes(t):

@@ -18,11 +18,14 @@ def test_renamed(t):
     name = made(t)
     for size in (0, 1, 5000, MIB, 3 * MIB + 5):
         body = pattern(size)
-        put = t.put(name, "k0", body, ContentType="text/plain", Metadata={"a": "b"})
+        put = t.put(name, "k0", body, ContentType="text/plain", Metadata={"a": "b"}, ChecksumAlgorithm="SHA1")
         before = t.main.head_object(Bucket=name, Key="k0")
         for number in range(8):
             rename(t, name, f"k{number}", f"k{number + 1}")
-        same(keys_of(t.main.list_objects_v2(Bucket=name)), ["k8"], "keys")
+        listed = t.main.list_objects_v2(Bucket=name)
+        same(keys_of(listed), ["k8"], "keys")
+        entry = listed["Contents"][0]
+        same((entry["ChecksumAlgorithm"], entry["StorageClass"]), (["SHA1"], "EXPRESS_ONEZONE"), "what the list tells")
         got = t.main.get_object(Bucket=name, Key="k8")
         same((got["Body"].read(), got["ContentType"], got["Metadata"]), (body, "text/plain", {"a": "b"}), f"{size} bytes")
         same((got["ETag"], got["LastModified"]), (put["ETag"], before["LastModified"]), "ETag and time")

@@ -52,18 +52,18 @@ pub async fn append(call: &Call<'_>, bucket: &Bucket, offset: &str, body: &mut B
     let there = there(call, bucket).await?;
     check_offset(there.as_ref(), offset, expect)?;
     let added = put.size();
-    let (properties, seen) = match &there {
+    let (meta, seen) = match &there {
         Some(there) => {
             let Version { sequence, .. } = there.version;
-            (joined(there, added, &digested).to_bytes(), Expect::Seen { sequence, newest: sequence })
+            (joined(there, added, &digested), Expect::Seen { sequence, newest: sequence })
         }
         None => {
             meta.checksum = digested.checksum.clone();
             meta.parts = vec![added];
-            (meta.to_bytes(), Expect::NoObject)
+            (meta, Expect::NoObject)
         }
     };
-    let attributes = Attributes { properties, expect: seen, time_ms: request.now_ms, ..Attributes::default() };
+    let attributes = Attributes { expect: seen, time_ms: request.now_ms, ..meta.attributes() };
     let version = match put.finish(attributes).await {
         Ok(version) => version,
         Err(Failure::Precondition(_) | Failure::NoSuchObject(_)) => {
@@ -140,6 +140,7 @@ mod tests {
             is_delete_marker: false,
             has_extents: true,
             has_opaque_etag: true,
+            listed: 0,
         };
         There { version, meta: Meta::default() }
     }

@@ -209,7 +209,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
         None => None,
         Some(got) => {
             meta.checksum = kept.clone();
-            attributes.properties = meta.to_bytes();
+            meta.tell(&mut attributes);
             let copied = got.copy_to(bucket.id, name, attributes.clone()).await;
             copied.map_err(|failure| refused(failure, expect))?
         }
@@ -222,7 +222,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
             let (put, md5, value) = write(call, &mut got, put, etags == Etags::Md5, algorithm).await?;
             let checksum = Checksum { algorithm, kind: Kind::FullObject, value };
             meta.checksum = Some(checksum.clone());
-            attributes.properties = meta.to_bytes();
+            meta.tell(&mut attributes);
             attributes.etag = md5;
             // As it is now: it may have got versions, or a lock, while the bytes were read.
             let bucket = call.bucket()?;

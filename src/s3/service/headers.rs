@@ -10,6 +10,7 @@ use crate::s3::checksum::Algorithm;
 use crate::s3::encryption;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::{Labels, Tags};
+use crate::s3::listed::STORAGE_CLASSES;
 use crate::s3::meta::Meta;
 use crate::s3::request::Request;
 use crate::s3::time;
@@ -21,8 +22,6 @@ const METADATA_MAX: usize = 2048;
 /// What an object is where nobody said.
 pub const CONTENT_TYPE: &str = "binary/octet-stream";
 /// Storage classes a put may name. All are kept in the same way.
-const STORAGE_CLASSES: &[&str] =
-    &["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"];
 
 /// What is said of an object: by the header of a request, or by the fields of a form.
 pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);

@@ -7,10 +7,11 @@ use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
 use crate::s3::answer::Answer;
 use crate::s3::error::{Code, S3Error};
+use crate::s3::listed::Listed;
 use crate::s3::meta::Meta;
 use crate::s3::request::Request;
 use crate::s3::upload::UploadMeta;
-use crate::s3::xml::list::{ListBucketResult, ListBucketV2Result, ListVersionsResult, Object, Page, Version as Listed};
+use crate::s3::xml::list::{ListBucketResult, ListBucketV2Result, ListVersionsResult, Object, Page, Version as Entry};
 use crate::s3::xml::multipart::{ListMultipartUploadsResult, Upload};
 use crate::s3::xml::owner::Owner;
 use crate::store::engine::Which;
@@ -67,15 +68,17 @@ fn text(name: &[u8]) -> String {
 }
 
 fn object(bucket: &Bucket, name: &[u8], version: &Version, owner: Option<Owner>) -> Object {
+    let Listed { checksum, storage_class } = Listed::read(version.listed);
+    let (checksum_algorithm, checksum_kind) = checksum.unzip();
     Object {
         key: text(name),
         modified_ms: version.time_ms,
         etag: super::version::etag_of(version).trim_matches('"').into(),
         size: version.size,
-        storage_class: bucket.meta.class_of(None).into(),
+        storage_class: bucket.meta.class_of(storage_class).into(),
         owner,
-        checksum_algorithm: None,
-        checksum_kind: None,
+        checksum_algorithm,
+        checksum_kind,
     }
 }
 
@@ -223,9 +226,9 @@ pub async fn versions(call: &Call<'_>) -> Result<Answer, S3Error> {
                 let owner = owner_of(call, &bucket, name, version).await?;
                 page.entries.push(match version.is_delete_marker {
                     true => {
-                        Listed::DeleteMarker { key: text(name), version_id, is_latest, modified_ms: version.time_ms, owner: Some(owner) }
+                        Entry::DeleteMarker { key: text(name), version_id, is_latest, modified_ms: version.time_ms, owner: Some(owner) }
                     }
-                    false => Listed::Object { object: object(&bucket, name, version, Some(owner)), version_id, is_latest },
+                    false => Entry::Object { object: object(&bucket, name, version, Some(owner)), version_id, is_latest },
                 });
             }
             VersionLine::Prefix(prefix) => page.common_prefixes.push(text(prefix)),

@@ -258,7 +258,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
                 let mut md5 = Md5::new();
                 etags.iter().for_each(|(_, etag)| md5.update(etag));
                 attributes.etag = Some(md5.finalize().into());
-                attributes.properties = meta.to_bytes();
+                meta.tell(&mut attributes);
                 attributes.tags = labels.to_bytes();
                 Some((meta, labels))
             }

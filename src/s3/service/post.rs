@@ -102,12 +102,11 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let bucket = call.bucket()?;
     let labels = Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) };
     let attributes = Attributes {
-        properties: meta.to_bytes(),
         tags: labels.to_bytes(),
         etag: md5,
         is_version: bucket.meta.versioning == Versioning::Enabled,
         time_ms: request.now_ms,
-        ..Attributes::default()
+        ..meta.attributes()
     };
     let version = put.finish(attributes).await?;
     let etag = etag_of(&version);

@@ -22,6 +22,7 @@ use crate::s3::encryption::writing::Writing;
 use crate::s3::encryption::{self, nonce_of_part};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
+use crate::s3::listed::Listed;
 use crate::s3::meta::{Checksum, Meta};
 use crate::s3::request::Request;
 use crate::s3::time;
@@ -63,12 +64,12 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     let bucket = call.bucket()?;
     let labels = Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) };
     let attributes = Attributes {
-        properties: meta.to_bytes(),
         tags: labels.to_bytes(),
         etag: digested.md5,
         expect,
         is_version: bucket.meta.versioning == Versioning::Enabled,
         time_ms: request.now_ms,
+        ..meta.attributes()
     };
     let version = put.finish(attributes).await.map_err(|failure| refused(failure, expect))?;
     let mut answer = with_expiration(made(&bucket, &version), &bucket, &request.key, &version, &labels);
@@ -91,6 +92,8 @@ pub struct Alike {
     is_versioned: bool,
     /// What belongs to the objects, but for their checksums, as the store keeps it.
     kept: Box<[u8]>,
+    /// What lists tell of them.
+    listed: u16,
 }
 
 impl Alike {
@@ -109,7 +112,7 @@ impl Alike {
         }
         let meta = Meta { owner: Some(owner), ..meta_of(&Said::of(request)).ok()? };
         let is_versioned = bucket.meta.versioning == Versioning::Enabled;
-        Some(Alike { state: State::of(&bucket), is_versioned, kept: meta.to_bytes() })
+        Some(Alike { state: State::of(&bucket), is_versioned, kept: meta.to_bytes(), listed: Listed::of(&meta) })
     }
 
     /// The identifier of their bucket.
@@ -132,8 +135,8 @@ impl Alike {
         if put.crc64nvme() != crc {
             return Err(another_crc64nvme());
         }
-        let (properties, is_version) = (Meta::with_crc(&self.kept, crc), self.is_versioned);
-        Ok(put.finish(Attributes { properties, is_version, time_ms: now_ms, ..Attributes::default() }).await?)
+        let (properties, listed, is_version) = (Meta::with_crc(&self.kept, crc), self.listed, self.is_versioned);
+        Ok(put.finish(Attributes { properties, listed, is_version, time_ms: now_ms, ..Attributes::default() }).await?)
     }
 
     /// Writes the fields that such a put is answered with, as lines: of a version that was made, with this CRC64NVME.

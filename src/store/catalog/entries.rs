@@ -87,6 +87,7 @@ impl Catalog {
             part: version.parts,
             is_delete_marker: version.is_delete_marker,
             has_opaque_etag: version.has_opaque_etag,
+            listed: version.listed,
             // In the item; and the upload it completed has its tombstone.
             crc: 0,
             tag_bytes: 0,

@@ -53,12 +53,14 @@ pub struct Version {
     pub has_extents: bool,
     /// The ETag is no MD5.
     pub has_opaque_etag: bool,
+    /// What else lists tell, in the words of the layer above; 0 where it said nothing.
+    pub listed: u16,
 }
 
 impl Version {
     /// That of an object's item, which is `at`, as it is kept: of its time 48 bits.
     pub(in crate::store) fn of(item: &Item<'_>, object: &Object<'_>, at: Written) -> Version {
-        let Fields { size, etag, part, is_delete_marker, has_opaque_etag, .. } = object.fields;
+        let Fields { size, etag, part, is_delete_marker, has_opaque_etag, listed, .. } = object.fields;
         Version {
             address: at.address,
             item_bytes: at.item_bytes,
@@ -72,6 +74,7 @@ impl Version {
             is_delete_marker,
             has_extents: !object.extents.is_empty(),
             has_opaque_etag,
+            listed,
         }
     }
 }
@@ -90,6 +93,7 @@ struct Record {
     name: u32,
     bucket: u32,
     name_bytes: u16,
+    listed: u16,
     flags: u8,
 }
 
@@ -113,6 +117,7 @@ impl Record {
             name,
             bucket,
             name_bytes,
+            listed: version.listed,
             flags: flag(version.is_null, NULL)
                 | flag(version.is_delete_marker, DELETE_MARKER)
                 | flag(version.has_extents, EXTENTS)
@@ -134,6 +139,7 @@ impl Record {
             is_delete_marker: self.flags & DELETE_MARKER != 0,
             has_extents: self.flags & EXTENTS != 0,
             has_opaque_etag: self.flags & OPAQUE_ETAG != 0,
+            listed: self.listed,
         }
     }
 
@@ -447,6 +453,7 @@ mod tests {
             is_delete_marker: false,
             has_extents: sequence.is_multiple_of(2),
             has_opaque_etag: false,
+            listed: 0,
         }
     }
 
@@ -466,6 +473,7 @@ mod tests {
             is_delete_marker: true,
             has_extents: true,
             has_opaque_etag: true,
+            listed: u16::MAX,
         };
         assert_eq!(index.put(7, b"large", &large), Put::Taken(None));
         assert_eq!(index.newest(7, b"large"), Some(large));

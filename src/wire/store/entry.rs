@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn entries_follow_one_another() {
         let extents = [ExtentRef::new(7, 5, false), ExtentRef::new(8, 6, false)];
-        let fields = Fields { size: 11, etag: [7; 16], crc: 9, has_opaque_etag: true, ..Fields::default() };
+        let fields = Fields { size: 11, etag: [7; 16], crc: 9, listed: 5, has_opaque_etag: true, ..Fields::default() };
         let object = Object { fields, extents: &extents };
         let whats = [
             What::Object(object),

@@ -52,7 +52,7 @@ struct ObjectLayout {
     extents: U16,
     part: U16,
     tag_bytes: U16,
-    zero: U16,
+    listed: U16,
     upload: U64,
 }
 
@@ -127,6 +127,8 @@ pub struct Fields {
     pub part: u16,
     /// Of an object how many of its properties' bytes, the last of them, are the tags it was put with. Entries say 0.
     pub tag_bytes: u16,
+    /// What lists tell of an object beside this, in the words of the layer above; 0 where it said nothing, and of a part.
+    pub listed: u16,
     /// The upload that an object completes, or 0; of a part the upload it is of.
     pub upload: u64,
     /// It says that the name has no object any more.
@@ -160,7 +162,7 @@ impl ObjectLayout {
             extents: U16::new(u16::try_from(extents.len()).expect("extents fit their count")),
             part: fields.part.into(),
             tag_bytes: fields.tag_bytes.into(),
-            zero: 0.into(),
+            listed: fields.listed.into(),
             upload: fields.upload.into(),
         }
     }
@@ -172,6 +174,7 @@ impl ObjectLayout {
             crc: self.crc.get(),
             part: self.part.get(),
             tag_bytes: self.tag_bytes.get(),
+            listed: self.listed.get(),
             upload: self.upload.get(),
             is_delete_marker: flags & FLAG_DELETE_MARKER != 0,
             has_opaque_etag: flags & FLAG_OPAQUE_ETAG != 0,
@@ -624,6 +627,7 @@ mod tests {
             crc: 0x1122_3344_5566_7788,
             part: 3,
             tag_bytes: 2,
+            listed: 0x8054,
             upload: 42,
             is_delete_marker: false,
             has_opaque_etag: true,

@@ -327,6 +327,7 @@ fn version(had: &Had, sequence: u64) -> Version {
         is_delete_marker: had.is_marker,
         has_extents: false,
         has_opaque_etag: false,
+        listed: 0,
     }
 }
 

@@ -138,7 +138,7 @@ const BY_TOKEN: &[Way] = &[TOKEN, HTTP];
 const NO_WORSE: &[Bound] = &[Bound::Rate(0, 1), Bound::Processor(0, 1, 1.0)];
 /// Only told: a veth is no NIC.
 const XDP_BESIDE_UDP: &[Bound] = &[Bound::Times(3, 2, None)];
-const CASES: [Case; 15] = [
+const CASES: [Case; 13] = [
     case(
         "get-4k",
         "get",
@@ -157,9 +157,7 @@ const CASES: [Case; 15] = [
     case("token-get-1m", "get", MIB, BY_TOKEN, NO_WORSE),
     case("token-put-1m", "put", MIB, BY_TOKEN, NO_WORSE),
     case("token-get-16m", "get", 16 * MIB, BY_TOKEN, NO_WORSE),
-    case("token-put-16m", "put", 16 * MIB, BY_TOKEN, NO_WORSE),
     Case { in_memory: true, ..case("token-put-1m-memory", "put", MIB, BY_TOKEN, NO_WORSE) },
-    Case { in_memory: true, ..case("token-put-16m-memory", "put", 16 * MIB, BY_TOKEN, NO_WORSE) },
 ];
 
 /// Prints a table for each case chosen; whether all bounds were met.
