@@ -21,7 +21,6 @@ use crate::store::index::Version;
 const METADATA_MAX: usize = 2048;
 /// What an object is where nobody said.
 pub const CONTENT_TYPE: &str = "binary/octet-stream";
-/// Storage classes a put may name. All are kept in the same way.
 
 /// What is said of an object: by the header of a request, or by the fields of a form.
 pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);
