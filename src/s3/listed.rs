@@ -7,7 +7,7 @@
 use super::checksum::{Algorithm, Kind};
 use super::meta::Meta;
 
-/// Those that an object can be put with, and that are all kept in the same way. Their places are kept in stores: another one goes to the end.
+/// Those that an object can be put with; all are kept in the same way. Stores have their places here: another one goes to the end.
 pub const STORAGE_CLASSES: [&str; 7] =
     ["STANDARD", "REDUCED_REDUNDANCY", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"];
 
