@@ -5,8 +5,8 @@
 //! asked for again meanwhile, or comes back soon after, gets into the main one. So a scan passes through the small queue. Memory is a slab
 //! of the cache's own: it takes nothing from those who put and read, and never more than it was given.
 //!
-//! What belongs to an object whose data is elsewhere, or not asked for, is kept apart, by the same policy: one for each
-//! [`CHUNKS_PER_HEAD`] chunks of that memory, in memory of the heap's.
+//! What belongs to an object whose data is elsewhere, or not asked for, is kept apart, by the same policy, in memory of the heap's: an
+//! eighth of what the data may have, at most.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,10 +30,8 @@ const ASKED_FOR_MAIN: u8 = 2;
 /// What is taken out to make room for one item, at most. Chunks that somebody still reads are free only later.
 const TRIES: u32 = 64;
 
-/// Chunks of data for each head that is kept: the heads take an eighth of what the data does, at most.
-const CHUNKS_PER_HEAD: u32 = 8;
-/// The most bytes that belong to an object whose head is kept. More have those that were made of thousands of parts.
-const HEAD_BYTES_MAX: usize = 4096;
+/// Heads may have this part of the bytes of the data's memory.
+const HEADS_PART: u64 = 8;
 
 /// Runs that an item is read to, at most: two in each operation, and one in the last.
 pub(super) const PIECES_MAX: usize =
@@ -114,7 +112,7 @@ struct Place {
 pub struct Cache {
     slab: Slab,
     inner: RefCell<Queues>,
-    /// Items without their data, each of which counts as a byte.
+    /// Items without their data.
     heads: RefCell<Queues>,
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -140,35 +138,39 @@ impl Cache {
 
     /// The item with this sequence number.
     pub fn get(&self, sequence: u64) -> Option<Rc<Hot>> {
-        let hot = self.look(sequence);
-        if hot.is_none() {
-            self.misses.update(|misses| misses + 1);
-        }
-        hot
+        self.or_miss(self.look(sequence))
     }
 
     /// The same for who will ask again, some other way, if it is not there: that is no miss yet.
     pub fn look(&self, sequence: u64) -> Option<Rc<Hot>> {
-        let hot = self.inner.borrow_mut().ask(sequence)?;
-        self.hits.update(|hits| hits + 1);
-        Some(hot)
+        self.hit(self.inner.borrow_mut().ask(sequence))
     }
 
-    /// The item with this sequence number without its data, if that was kept.
+    /// The item with this sequence number, of which no data is wanted.
     pub fn head(&self, sequence: u64) -> Option<Rc<Hot>> {
-        self.heads.borrow_mut().ask(sequence)
+        self.or_miss(self.hit(self.heads.borrow_mut().ask(sequence)))
+    }
+
+    fn hit(&self, hot: Option<Rc<Hot>>) -> Option<Rc<Hot>> {
+        self.hits.update(|hits| hits + u64::from(hot.is_some()));
+        hot
+    }
+
+    fn or_miss(&self, hot: Option<Rc<Hot>>) -> Option<Rc<Hot>> {
+        self.misses.update(|misses| misses + u64::from(hot.is_none()));
+        hot
     }
 
     /// Keeps an item of which no data was read.
     pub fn put_head(&self, sequence: u64, read: Read) -> Rc<Hot> {
-        let bytes = read.properties.len() + read.tags.len();
+        debug_assert!(read.runs.is_empty(), "no data was asked for, and others' memory is not kept");
+        let bytes = size_of::<Hot>() + read.properties.len() + read.tags.len();
         let hot = Rc::new(Hot::part_of(read, 0));
-        if bytes <= HEAD_BYTES_MAX {
-            let mut heads = self.heads.borrow_mut();
-            heads.put(sequence, Place { hot: hot.clone(), bytes: 1, asked: 0 });
-            while heads.places.len() > (self.slab.census().total / CHUNKS_PER_HEAD) as usize {
-                heads.evict();
-            }
+        let mut heads = self.heads.borrow_mut();
+        heads.put(sequence, Place { hot: hot.clone(), bytes: bytes as u64, asked: 0 });
+        let most = u64::from(self.slab.census().total) * u64::from(self.slab.chunk_bytes()) / HEADS_PART;
+        while heads.bytes() > most {
+            heads.evict();
         }
         hot
     }
@@ -213,13 +215,17 @@ impl Cache {
 
     /// How it does.
     pub fn stats(&self) -> CacheStats {
-        let inner = self.inner.borrow();
-        let (items, bytes) = (inner.places.len() as u64, inner.small_bytes + inner.main_bytes);
-        CacheStats { hits: self.hits.get(), misses: self.misses.get(), items, bytes }
+        let (data, heads) = (self.inner.borrow(), self.heads.borrow());
+        let items = (data.places.len() + heads.places.len()) as u64;
+        CacheStats { hits: self.hits.get(), misses: self.misses.get(), items, bytes: data.bytes() + heads.bytes() }
     }
 }
 
 impl Queues {
+    fn bytes(&self) -> u64 {
+        self.small_bytes + self.main_bytes
+    }
+
     fn ask(&mut self, sequence: u64) -> Option<Rc<Hot>> {
         let place = self.places.get_mut(&sequence)?;
         place.asked = (place.asked + 1).min(ASKED_MAX);
@@ -366,22 +372,28 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_an_eighth_of_the_chunks_at_most_and_those_asked_for_stay() {
+    fn heads_have_an_eighth_of_the_memory_at_most_and_those_asked_for_stay() {
         let cache = cache();
+        let most = u64::from(CHUNKS) * 4096 / HEADS_PART;
         let read = |bytes: usize| {
             let properties = vec![7; bytes].into();
             Read { properties, tags: Box::default(), fields: Fields::default(), data_bytes: 0, runs: Vec::new() }
         };
         for sequence in 0..1000 {
-            drop(cache.put_head(sequence, read(1)));
+            drop(cache.put_head(sequence, read(100)));
             for hot in 0..3.min(sequence) {
                 assert!(cache.head(hot).is_some(), "head {hot} after {sequence}");
             }
+            assert!(cache.stats().bytes <= most);
         }
-        assert_eq!(cache.heads.borrow().places.len(), (CHUNKS / CHUNKS_PER_HEAD) as usize);
-        assert_eq!(cache.stats(), CacheStats::default(), "they are no data");
-        assert_eq!(cache.put_head(2000, read(HEAD_BYTES_MAX + 1)).properties.len(), HEAD_BYTES_MAX + 1);
-        assert!(cache.head(2000).is_none());
-        assert!(cache.put_head(2001, read(HEAD_BYTES_MAX)).data.is_empty() && cache.head(2001).is_some());
+        let each = size_of::<Hot>() as u64 + 100;
+        let stats = cache.stats();
+        assert_eq!((stats.items, stats.bytes, stats.misses), (most / each, most / each * each, 0));
+        assert!(cache.head(5000).is_none() && cache.stats().misses == 1 && cache.stats().hits == stats.hits);
+        // One of an object of many parts; and one that would need all there is.
+        drop(cache.put_head(1000, read(20_000)));
+        assert!(cache.head(1000).is_some() && cache.head(0).is_some() && cache.stats().bytes <= most);
+        assert_eq!(cache.put_head(1001, read(most as usize)).properties.len() as u64, most);
+        assert!(cache.stats().bytes <= most);
     }
 }

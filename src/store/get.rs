@@ -149,12 +149,14 @@ impl Engine {
         range: &Range<u64>,
     ) -> Outcome<Option<(Version, Rc<Hot>)>> {
         let cache = self.inner.cache.borrow().clone();
-        if let Some(hot) = cache.as_ref().and_then(|cache| cache.get(version.sequence)) {
-            return Ok(Some((*version, hot)));
-        }
         let is_whole = *range == (0..version.size);
         if range.is_empty() && !is_whole {
-            return Ok(self.head(bucket, name, which, version).await?.map(|head| (*version, head)));
+            let hot = cache.and_then(|cache| cache.look(version.sequence));
+            let head = if hot.is_some() { hot } else { self.head(bucket, name, which, version).await? };
+            return Ok(head.map(|head| (*version, head)));
+        }
+        if let Some(hot) = cache.as_ref().and_then(|cache| cache.get(version.sequence)) {
+            return Ok(Some((*version, hot)));
         }
         let kept = cache.filter(|_| is_whole).and_then(|cache| Some((cache.reader(&self.inner.reader, version.item_bytes)?, cache)));
         let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
@@ -352,13 +354,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Rng;
     use crate::device::sim::disk::Image;
-    use crate::mem::{Ledger, Slab};
-    use crate::store::format::{FormatConfig, format};
-    use crate::store::open::{Place, Store};
-    use crate::store::recover::Options;
-    use crate::store::testing::{CACHE_CHUNKS, SEGMENT, World};
+    use crate::mem::Slab;
+    use crate::store::testing::{CACHE_CHUNKS, World};
 
     /// Where nothing is kept in memory, a head that has rotted is seen, and where it is it is not read again.
     #[test]
@@ -367,11 +365,7 @@ mod tests {
             let Some(world) = World::new(512, Image::default(), 1) else { return };
             let core = world.core.clone();
             let run = async move {
-                let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
-                format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
-                let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
-                let options = Options { cores: 1, is_read_only: false };
-                let store = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(2)).await.unwrap().remove(0);
+                let store = world.stores(1).await.remove(0);
                 if has_cache {
                     let slab = Slab::new(&world.region, CACHE_CHUNKS).unwrap();
                     world.core.adopt_slab(&slab);

@@ -193,25 +193,16 @@ impl Get {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Rng;
     use crate::device::sim::disk::Image;
-    use crate::mem::Ledger;
     use crate::store::engine::Attributes;
-    use crate::store::format::{FormatConfig, format};
-    use crate::store::open::Place;
-    use crate::store::recover::Options;
-    use crate::store::testing::{SEGMENT, World};
+    use crate::store::testing::World;
 
     /// Runs a test on a store of two engines, of which this is the first one's.
     fn on_store<R: Future<Output = ()> + 'static>(test: impl FnOnce(World, Store, u32) -> R + 'static) {
         let Some(world) = World::new(512, Image::default(), 1) else { return };
         let core = world.core.clone();
         let run = async move {
-            let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
-            format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
-            let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
-            let options = Options { cores: 2, is_read_only: false };
-            let mut stores = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(2)).await.unwrap();
+            let mut stores = world.stores(2).await;
             let bucket = stores[0].create_bucket(b"bucket", b"", 1).await.unwrap();
             let rest = stores.split_off(1);
             let store = stores.remove(0);

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use super::format::{FormatConfig, format};
 use super::log::{LogEnv, Sequences};
+use super::open::{Place, Store};
+use super::recover::Options;
 use super::segments::{Reserve, Segments};
 use crate::base::{Lba, Rng};
 use crate::device::block::{Disk, Durability};
@@ -50,6 +53,15 @@ impl World {
         let disk = Disk::simulated(core.ops(), SimDisk::new(config, core.ops(), image, Rng::seeded(seed)));
         core.attach(disk.queue().expect("a simulated disk is polled"));
         Some(World { core, disk, slab, region })
+    }
+
+    /// A store on the disk, for so many engines: theirs.
+    pub async fn stores(&self, cores: usize) -> Vec<Store> {
+        let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
+        format(&self.disk, &self.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+        let place = Place { core: self.core.clone(), slab: self.slab.clone(), ledger: Ledger::new() };
+        let options = Options { cores, is_read_only: false };
+        Store::open_on_one_thread(&place, &self.disk, options, Rng::seeded(2)).await.unwrap()
     }
 
     /// What a log needs, on a disk that has no store: two segments are kept free, one of them for deletes.

@@ -5,17 +5,12 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 
 use super::*;
-use crate::base::Rng;
 use crate::device::sim::disk::Image;
-use crate::mem::Ledger;
 use crate::s3::bucket::Document;
 use crate::s3::lock::Lock;
 use crate::s3::xml::lock::{HoldStatus, Mode};
-use crate::store::format::{FormatConfig, format};
 use crate::store::handle::Get;
-use crate::store::open::Place;
-use crate::store::recover::Options;
-use crate::store::testing::{SEGMENT, World};
+use crate::store::testing::World;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 /// A midnight.
@@ -44,11 +39,7 @@ fn on_store<R: Future<Output = ()> + 'static>(cores: usize, test: impl FnOnce(Rc
     let Some(world) = World::new(512, Image::default(), 1) else { return };
     let core = world.core.clone();
     let test = async move {
-        let config = FormatConfig { segment_bytes: Some(SEGMENT), ..FormatConfig::default() };
-        format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
-        let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
-        let options = Options { cores, is_read_only: false };
-        let stores = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(2)).await.unwrap();
+        let stores = world.stores(cores).await;
         let clock = Clock(Rc::new(Cell::new(TODAY)));
         let told = clock.0.clone();
         let clock_of_worker: Box<dyn Fn() -> u64> = Box::new(move || told.get());
