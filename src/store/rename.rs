@@ -151,15 +151,9 @@ impl Engine {
         }
         let fields = get.fields;
         drop(get);
-        let attributes = Attributes {
-            properties,
-            tags,
-            etag: Some(fields.etag),
-            listed: fields.listed,
-            expect: expect_to,
-            is_version: false,
-            time_ms: version.time_ms,
-        };
+        let (etag, listed) = (Some(fields.etag), fields.listed);
+        let attributes =
+            Attributes { properties, tags, etag, listed, expect: expect_to, time_ms: version.time_ms, ..Attributes::default() };
         let finished = there
             .ask(async move |_: Engine, put: put::Put| (None, put.finish_locked(attributes, (fields.part, fields.has_opaque_etag)).await));
         let renamed = finished.wait().await?;
