@@ -25,7 +25,10 @@ def test_grows(t):
     same(t.body(name, "log", Range="bytes=3-80000"), whole[3:80_001], "a range over several")
     same(t.body(name, "log", PartNumber=6), pattern(70_001, 5), "a part")
     told = t.main.list_objects_v2(Bucket=name)["Contents"][0]
-    same(told["Size"], len(whole), "size in the list")
+    same((told["Size"], told["StorageClass"]), (len(whole), "EXPRESS_ONEZONE"), "size and class in the list")
+    head = t.main.head_object(Bucket=name, Key="log", ChecksumMode="ENABLED")
+    same(told["ChecksumAlgorithm"], [algorithm for algorithm in CHECKSUMS if f"Checksum{algorithm}" in head], "checksum in the list")
+    same(told["ChecksumType"], head["ChecksumType"], "kind of the checksum in the list")
 
 
 def test_behind_others(t):

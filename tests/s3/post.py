@@ -87,6 +87,7 @@ def test_anonymous(t):
     same(answer.headers.get("etag"), etag(b"bar"), "ETag")
     got = t.main.get_object(Bucket=name, Key="foo.txt")
     same((got["Body"].read(), got["ContentType"]), (b"bar", "text/plain"), "body, type")
+    same(t.main.list_objects_v2(Bucket=name)["Contents"][0].get("ChecksumType"), "FULL_OBJECT", "kind of the checksum in the list")
 
 
 def test_anonymous_denied(t):
