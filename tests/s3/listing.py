@@ -315,17 +315,21 @@ def test_checksums_and_storage_classes(t):
         headers = {f"x-amz-checksum-{algorithm.lower()}": CHECKSUMS[algorithm](b"foo")}
         t.request("PUT", f"/{name}/{algorithm}", headers=headers, body=b"foo", user=t.main_user).expect(200)
     t.put(name, "class", b"foo", ChecksumAlgorithm="SHA1", StorageClass="STANDARD_IA")
+    # In extents, which a copy of the same name has too.
+    t.put(name, "large", pattern(3 << 20, 1), ChecksumAlgorithm="SHA256", StorageClass="ONEZONE_IA")
     uploaded(t, name, pattern(PART, 1), b"end", key="parts", ChecksumAlgorithm="SHA256", StorageClass="ONEZONE_IA")
     uploaded(t, name, pattern(PART, 1), b"end", key="plain")
     for key, given in (("copy", {}), ("classed", {"StorageClass": "GLACIER_IR"}), ("summed", {"ChecksumAlgorithm": "CRC32C"})):
         t.main.copy_object(Bucket=name, Key=key, CopySource={"Bucket": name, "Key": "class"}, **given)
+    t.main.copy_object(Bucket=name, Key="large", CopySource={"Bucket": name, "Key": "large"}, StorageClass="STANDARD_IA")
     wanted = {}
-    for key in ["none", *CHECKSUMS, "class", "parts", "plain", "copy", "classed", "summed"]:
+    for key in ["none", *CHECKSUMS, "class", "large", "parts", "plain", "copy", "classed", "summed"]:
         head = t.main.head_object(Bucket=name, Key=key, ChecksumMode="ENABLED")
         algorithms = [algorithm for algorithm in CHECKSUMS if f"Checksum{algorithm}" in head]
         wanted[key] = (algorithms, head["ChecksumType"], head.get("StorageClass", "STANDARD"))
     same(wanted["none"], (["CRC64NVME"], "FULL_OBJECT", "STANDARD"), "an object put without a checksum")
     same(wanted["parts"], (["SHA256"], "COMPOSITE", "ONEZONE_IA"), "an object of parts")
+    same(wanted["large"], (["SHA256"], "FULL_OBJECT", "STANDARD_IA"), "a copy onto itself with a class")
     same(wanted["classed"], (["SHA1"], "FULL_OBJECT", "GLACIER_IR"), "a copy with a class")
     lists = [(what, function(Bucket=name)["Contents"]) for what, function in both(t)]
     for what, entries in [*lists, ("list_object_versions", t.main.list_object_versions(Bucket=name)["Versions"])]:

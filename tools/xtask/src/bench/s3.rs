@@ -46,7 +46,7 @@ enum Cost {
 }
 
 /// One comparison.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
     about: &'static str,
@@ -306,26 +306,37 @@ fn figures(report: &Value) -> Result<Vec<f64>, String> {
     Ok(vec![number(report, "/operations_per_second")?, server_us, number(report, "/latency_us/p50")?, number(report, "/latency_us/p99")?])
 }
 
-/// Sides of a comparison; ours is the first.
+/// Sides of a comparison; ours is the first, and the peer the last, where it runs.
 const FLOOR_SIDE: usize = 1;
-const PEER: usize = 2;
+/// Where the bound is an MD5's: ours with opaque ETags, which is all but the MD5; and an MD5 alone.
+const BARE: usize = 2;
+const MD5_SIDE: usize = 3;
 
 fn compare(case: &Case, basin: &Path, servers: &Servers, options: &Options, md5_us: Option<f64>) -> Result<bool, String> {
     let seconds = options.seconds.unwrap_or(3);
     let limit = Duration::from_secs(seconds.into()) + SLACK;
     println!("### {}: {}, {} pairs of {seconds} s\n", case.name, case.about, options.pairs);
-    let of = |server| figures(&measure::json(&measure::run(&mut case.client(basin, server, seconds), limit)?)?);
-    let (our_side, floor_side, peer_side) = (|| of(&servers.ours), || of(&servers.floor), || of(&servers.theirs));
-    let sides: [Side; 3] = [&our_side, &floor_side, &peer_side];
-    let sides = if case.with_peer { &sides[..] } else { &sides[..PEER] };
+    let bare = Case { etag: "opaque", ..*case };
+    let of = |case: &Case, server| figures(&measure::json(&measure::run(&mut case.client(basin, server, seconds), limit)?)?);
+    let (our_side, floor_side) = (|| of(case, &servers.ours), || of(case, &servers.floor));
+    let (bare_side, peer_side) = (|| of(&bare, &servers.ours), || of(case, &servers.theirs));
+    let md5_side = || md5_alone_us().map(|us| vec![1e6 / us, us, us, us]).ok_or_else(|| "openssl speed did not tell its speed".to_owned());
+    let mut sides: Vec<Side> = vec![&our_side, &floor_side];
+    let is_of_md5 = matches!(case.cost, Cost::OfMd5(_)) && md5_us.is_some();
+    if is_of_md5 {
+        sides.extend::<[Side; 2]>([&bare_side, &md5_side]);
+    }
+    if case.with_peer {
+        sides.push(&peer_side);
+    }
     // Unrecorded: buckets, page tables, processor clock.
     sides.iter().try_for_each(|side| side().map(drop))?;
-    let rounds = rounds(options.pairs, sides)?;
+    let rounds = rounds(options.pairs, &sides)?;
     let rate = Metric { wanted: case.ratio, ..told("requests a second", 0) };
     let metrics = [rate, told("server's CPU per request (µs)", 1), told("p50 (µs)", 0), told("p99 (µs)", 0)];
     let mut met = true;
     if case.with_peer {
-        let (text, all) = table(("basin", "s3s-fs"), &metrics, &pairs(&rounds, 0, PEER));
+        let (text, all) = table(("basin", "s3s-fs"), &metrics, &pairs(&rounds, 0, sides.len() - 1));
         println!("{text}");
         met = all;
     } else {
@@ -336,6 +347,11 @@ fn compare(case: &Case, basin: &Path, servers: &Servers, options: &Options, md5_
     }
     let cpu_of = |side: usize| Spread::of(&rounds.iter().map(|round| round[side][1]).collect::<Vec<_>>());
     println!("The CPU per request of a server that only receives and sends: {} µs", cpu_of(FLOOR_SIDE).show(1));
+    let md5_us = is_of_md5.then(|| cpu_of(MD5_SIDE).median);
+    if let Some(md5_us) = md5_us {
+        let bare = cpu_of(BARE);
+        println!("An MD5 alone: {md5_us:.0} µs; the same without it: {} µs; together {:.0} µs", bare.show(1), md5_us + bare.median);
+    }
     if let Some(bound) = case.bound_us(md5_us) {
         let cpu = cpu_of(0);
         println!("The server's CPU per request: {} µs, wanted ≤ {bound:.0}: {}", cpu.show(1), verdict(cpu.median <= bound));
