@@ -40,7 +40,7 @@ impl Ktap {
 
 pub fn run(root: &Path, options: &Options) -> Result<ExitCode, String> {
     let command = if options.command.is_empty() { "basin selftest".to_owned() } else { guest::script(&options.command) };
-    build(root, &command, options.machine.release)?;
+    build(root, &command, &options.machine)?;
     let boot = options.machine.boot(root, command.clone());
     let mut rows = vec![["kernel", "release", "exit", "ok", "not ok", "skipped", "seconds"].map(str::to_owned)];
     let mut all = true;

@@ -93,6 +93,9 @@ pub struct MachineOptions {
     /// Build and find the project's programs in the release profile.
     #[arg(long)]
     release: bool,
+    /// The project's programs are built; take them as they are.
+    #[arg(long)]
+    built: bool,
 }
 
 impl MachineOptions {
@@ -136,7 +139,7 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode, String> {
     match &options.task {
         Task::Run(options) => {
             let command = guest::script(&options.command);
-            build(root, &command, options.machine.release)?;
+            build(root, &command, &options.machine)?;
             let boot = options.machine.boot(root, command);
             let image = image::image(root, pins::kernel(&options.kernel)?)?;
             tell_of_stand_ins(&image.record);
@@ -171,16 +174,16 @@ fn need_qemu(say: impl FnMut(&str)) -> Result<(), String> {
     }
 }
 
-/// Builds those of the project's programs that `command` names.
-fn build(root: &Path, command: &str, release: bool) -> Result<(), String> {
+/// Builds those of the project's programs that `command` names, unless they are.
+fn build(root: &Path, command: &str, machine: &MachineOptions) -> Result<(), String> {
     let words: Vec<&str> = command.split(|c: char| c.is_whitespace() || ";&|()'\"".contains(c)).collect();
     let named: Vec<&str> = ["basin", "unified-rdma-test"].into_iter().filter(|name| words.contains(name)).collect();
-    if named.is_empty() {
+    if named.is_empty() || machine.built {
         return Ok(());
     }
     let mut cargo = cargo();
     cargo.current_dir(root).arg("build");
-    if release {
+    if machine.release {
         cargo.arg("--release");
     }
     for name in named {

@@ -36,7 +36,7 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode, String> {
         return Err("the wire of a pair is its own; leave --net out".into());
     }
     let client_kernel = options.client_kernel.as_ref().unwrap_or(&options.kernel);
-    build(root, &format!("{} {}", options.server, options.client), options.machine.release)?;
+    build(root, &format!("{} {}", options.server, options.client), &options.machine)?;
     let images = [image::image(root, pins::kernel(&options.kernel)?)?, image::image(root, pins::kernel(client_kernel)?)?];
     images.iter().for_each(|image| tell_of_stand_ins(&image.record));
 
