@@ -48,7 +48,9 @@ fn lab(arguments: &[&str], script: Option<&str>) -> Option<String> {
     };
     // Cargo has built them for this test. To build them alone, without what tests need of their dependencies, would build nearly all anew.
     let (task, rest) = arguments.split_at(2);
-    let output = command.args(task).arg("--built").args(rest).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("xtask starts");
+    let is_release = Path::new(env!("CARGO_BIN_EXE_unified-rdma-test")).parent().is_some_and(|directory| directory.ends_with("release"));
+    command.args(task).arg("--built").args(is_release.then_some("--release")).args(rest);
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("xtask starts");
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     eprintln!("{text}");
     PRINTED.set(text.clone());

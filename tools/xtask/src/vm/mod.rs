@@ -22,7 +22,7 @@ use crate::test::cargo;
 use devices::{Net, Nvme};
 use guest::Boot;
 use qemu::Accelerator;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -111,7 +111,6 @@ impl MachineOptions {
                 net = vec!["user".parse().expect("the lab's own specs are well formed")];
             }
         }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
         Boot {
             memory: self.memory.clone(),
             cpus: self.cpus,
@@ -127,7 +126,7 @@ impl MachineOptions {
             pair: None,
             command,
             environment: Vec::new(),
-            programs: target.join(if self.release { "release" } else { "debug" }),
+            programs: programs(root, self.release),
         }
     }
 }
@@ -174,11 +173,22 @@ fn need_qemu(say: impl FnMut(&str)) -> Result<(), String> {
     }
 }
 
+/// Where the project's programs are.
+fn programs(root: &Path, release: bool) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
+    target.join(if release { "release" } else { "debug" })
+}
+
 /// Builds those of the project's programs that `command` names, unless they are.
 fn build(root: &Path, command: &str, machine: &MachineOptions) -> Result<(), String> {
     let words: Vec<&str> = command.split(|c: char| c.is_whitespace() || ";&|()'\"".contains(c)).collect();
     let named: Vec<&str> = ["basin", "unified-rdma-test"].into_iter().filter(|name| words.contains(name)).collect();
-    if named.is_empty() || machine.built {
+    if machine.built {
+        let programs = programs(root, machine.release);
+        let lacks = named.iter().map(|name| programs.join(name)).find(|program| !program.exists());
+        return lacks.map_or(Ok(()), |program| Err(format!("there is no {}; leave --built out, and it is built", program.display())));
+    }
+    if named.is_empty() {
         return Ok(());
     }
     let mut cargo = cargo();
