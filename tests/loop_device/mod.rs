@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// A directory on the disk the build lies on: there O_DIRECT reaches a disk.
 pub fn directory() -> tempfile::TempDir {
@@ -87,6 +88,14 @@ impl SmallFs {
 
 impl Drop for SmallFs {
     fn drop(&mut self) {
-        let _ = tool("umount", &[self.point.path().to_str().unwrap()]);
+        let point = self.point.path().to_str().unwrap();
+        // The kernel closes the files of an io_uring a while after it.
+        for _ in 0..100 {
+            if tool("umount", &[point]).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = tool("umount", &["--lazy", point]);
     }
 }
