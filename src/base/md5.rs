@@ -8,7 +8,7 @@ use std::hint::black_box;
 use pulp::{Arch, Simd, WithSimd};
 
 /// Bytes that are hashed at a time.
-const BLOCK: usize = 64;
+pub const BLOCK: usize = 64;
 /// The most streams that are hashed side by side.
 pub const LANES_MAX: usize = 16;
 
@@ -60,6 +60,22 @@ impl State {
             compress(&mut self.words, block);
         }
         self.end(bytes, blocks.len());
+    }
+
+    /// A whole block, of this stream alone.
+    ///
+    /// # Panics
+    /// When the bytes before it end within a block: a bug of the caller's.
+    #[inline(always)]
+    pub fn block(&mut self, block: &[u8; BLOCK]) {
+        assert!(self.is_between_blocks(), "a block within another one");
+        compress(&mut self.words, block);
+        self.bytes = self.bytes.wrapping_add(BLOCK as u64);
+    }
+
+    /// Whether the bytes so far end with a block.
+    pub fn is_between_blocks(&self) -> bool {
+        self.partial_bytes() == 0
     }
 
     /// The hash.
@@ -201,7 +217,7 @@ impl<const N: usize> WithSimd for Lanes<'_, N> {
 }
 
 /// One block of one stream.
-#[inline]
+#[inline(always)]
 fn compress(words: &mut [u32; 4], block: &[u8; BLOCK]) {
     let mut message = [Lane([0]); 16];
     for (word, bytes) in message.iter_mut().zip(block.as_chunks().0) {

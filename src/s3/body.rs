@@ -15,6 +15,7 @@ use super::service::headers::{Said, checksum_of};
 use crate::base::Nanos;
 use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
+use crate::store::draft::Piece;
 use crate::wire::http::aws_chunked::{Found, Mode, Signature};
 use crate::wire::http::body::{BadBody, Body as Decoder, Wants};
 use crate::wire::http::head::Framing;
@@ -254,17 +255,17 @@ impl<'a> Body<'a> {
     ///
     /// # Errors
     /// It is not what was said of it, or ends too early; no memory, or a client that is too slow.
-    pub async fn next(&mut self) -> Result<Option<Run>, S3Error> {
+    pub async fn next(&mut self) -> Result<Option<Piece>, S3Error> {
         loop {
             if let Some(md5) = &mut self.md5
-                && let Some(run) = md5.surplus().await
+                && let Some(piece) = md5.surplus().await
             {
-                return Ok(Some(run));
+                return Ok(Some(piece));
             }
             match (self.receive().await?, &mut self.md5) {
                 (Some(run), Some(md5)) => md5.give(run),
                 (None, Some(md5)) => return Ok(md5.next().await),
-                (run, None) => return Ok(run),
+                (run, None) => return Ok(run.map(Piece::from)),
             }
         }
     }
@@ -492,7 +493,7 @@ impl<'a> Body<'a> {
         }
         self.begin(false, Algorithm::Crc64Nvme);
         let mut document = Vec::new();
-        while let Some(run) = self.next().await? {
+        while let Some(Piece { run, .. }) = self.next().await? {
             if document.len() + run.len() as usize > most {
                 return Err(Code::MaxMessageLengthExceeded.into());
             }

@@ -51,10 +51,10 @@ impl<'a> Gather<'a> {
     async fn pass_on(&mut self) -> Result<(), S3Error> {
         let Some((mut run, filled)) = self.filling.take() else { return Ok(()) };
         run.set_len(filled);
-        let Some(md5) = &mut self.md5 else { return Ok(self.put.write(run).await?) };
+        let Some(md5) = &mut self.md5 else { return Ok(self.put.write(run.into()).await?) };
         md5.give(run);
-        while let Some(run) = md5.surplus().await {
-            self.put.write(run).await?;
+        while let Some(piece) = md5.surplus().await {
+            self.put.write(piece).await?;
         }
         Ok(())
     }
@@ -66,8 +66,8 @@ impl<'a> Gather<'a> {
     pub async fn finish(mut self) -> Result<(Writing, Option<[u8; 16]>), S3Error> {
         self.pass_on().await?;
         if let Some(md5) = &mut self.md5 {
-            while let Some(run) = md5.next().await {
-                self.put.write(run).await?;
+            while let Some(piece) = md5.next().await {
+                self.put.write(piece).await?;
             }
         }
         Ok((self.put, self.md5.map(Stream::finish)))

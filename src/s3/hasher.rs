@@ -2,6 +2,8 @@
 //!
 //! A stream gives its pieces away and has them back, in order, once they are hashed; meanwhile it receives more, and writes what it has
 //! back. So hashing goes on while devices work. A piece is the hasher's until it is back; a stream that is dropped takes its pieces along.
+//! They come back with the checksums that the store wants of their blocks: of a stream that is alone these cost nothing
+//! ([`md5_and_crc64`]).
 //!
 //! A task does it, which there is while pieces wait. It hashes a little of each of up to [`LANES_MAX`] streams, and the core looks at its
 //! queues at least every [`TURN`] or so.
@@ -15,13 +17,18 @@ use arrayvec::ArrayVec;
 use crate::base::Nanos;
 use crate::base::md5::{LANES_MAX, State, update_many};
 use crate::device::signal::Signal;
-use crate::mem::Run;
+use crate::mem::{Run, md5_and_crc64};
 use crate::reactor::Core;
+use crate::store::draft::Piece;
+use crate::wire::store::{DATA_BLOCK, crc64};
 
 /// Bytes of a stream that are hashed in one step with others: 16 µs with all lanes, a few times that without AVX2.
 const STEP: usize = 4 << 10;
 /// The same of a stream that is alone: 24 µs.
 const LONE_STEP: usize = 16 << 10;
+/// Streams of which each is hashed by itself: two take as long one by one as side by side.
+const LONE_MAX: usize = 2;
+const _: () = assert!(STEP.is_multiple_of(DATA_BLOCK as usize) && LONE_STEP.is_multiple_of(DATA_BLOCK as usize));
 /// How long the core is kept.
 const TURN: Nanos = Nanos::from_micros(100);
 /// A stream that has so many bytes here waits before it gives more.
@@ -53,8 +60,10 @@ struct Work {
     /// Pieces to be hashed, and how much of the first is.
     waiting: VecDeque<Run>,
     done: usize,
+    /// The checksums of as many of its blocks.
+    sums: Vec<u64>,
     /// Those that are, until they are taken back.
-    hashed: VecDeque<Run>,
+    hashed: VecDeque<Piece>,
     /// Of all of them.
     bytes: u32,
     is_queued: bool,
@@ -103,8 +112,13 @@ impl Hasher {
             queue.drain(..count).collect()
         };
         let mut works: ArrayVec<RefMut<'_, Work>, LANES_MAX> = lines.iter().map(|line| line.work.borrow_mut()).collect();
-        let most = if works.len() == 1 { LONE_STEP } else { STEP };
-        update_many(&mut works.iter_mut().map(|work| work.next(most)).collect::<ArrayVec<_, LANES_MAX>>());
+        if works.len() <= LONE_MAX {
+            let most = if works.len() == 1 { LONE_STEP } else { STEP };
+            works.iter_mut().for_each(|work| work.hash(most));
+        } else {
+            update_many(&mut works.iter_mut().map(|work| work.next(STEP)).collect::<ArrayVec<_, LANES_MAX>>());
+            works.iter_mut().for_each(|work| work.sum(STEP));
+        }
         for (work, line) in works.iter_mut().zip(&lines) {
             if work.is_piece_done() {
                 line.hashed.raise();
@@ -143,11 +157,23 @@ impl Drop for Running {
 impl Work {
     /// What is to be hashed next, so many bytes at most; nothing of a stream that was dropped.
     fn next(&mut self, most: usize) -> (&mut State, &[u8]) {
-        let piece = self.waiting.front().map_or(&[][..], Run::as_slice);
-        let end = piece.len().min(self.done + most);
-        let bytes = &piece[self.done..end];
-        self.done = end;
-        (&mut self.state, bytes)
+        (&mut self.state, upcoming(&self.waiting, self.done, most))
+    }
+
+    /// Computes the checksums of what was hashed.
+    fn sum(&mut self, most: usize) {
+        let bytes = upcoming(&self.waiting, self.done, most);
+        self.sums.extend(bytes.chunks_exact(DATA_BLOCK as usize).map(crc64));
+        self.done += bytes.len();
+    }
+
+    /// Both, of a stream by itself.
+    fn hash(&mut self, most: usize) {
+        let bytes = upcoming(&self.waiting, self.done, most);
+        let (blocks, rest) = bytes.as_chunks::<{ DATA_BLOCK as usize }>();
+        self.sums.extend(blocks.iter().map(|block| md5_and_crc64(&mut self.state, block)));
+        self.state.update(rest);
+        self.done += bytes.len();
     }
 
     /// Whether all of a piece is hashed now, which then can be taken back.
@@ -155,10 +181,17 @@ impl Work {
         let is_done = self.waiting.front().is_some_and(|piece| piece.len() as usize == self.done);
         if is_done {
             self.done = 0;
-            self.hashed.extend(self.waiting.pop_front());
+            let sums = std::mem::take(&mut self.sums);
+            self.hashed.extend(self.waiting.pop_front().map(|run| Piece { run, sums }));
         }
         is_done
     }
+}
+
+/// So many bytes at most of what waits.
+fn upcoming(waiting: &VecDeque<Run>, done: usize, most: usize) -> &[u8] {
+    let piece = waiting.front().map_or(&[][..], Run::as_slice);
+    &piece[done..piece.len().min(done + most)]
 }
 
 impl Stream {
@@ -175,12 +208,12 @@ impl Stream {
     }
 
     /// The oldest piece, if it is hashed. Waits for that only where more is here than should be: then another can be given.
-    pub async fn surplus(&mut self) -> Option<Run> {
+    pub async fn surplus(&mut self) -> Option<Piece> {
         if self.line.work.borrow().bytes < BYTES_MAX { self.hashed() } else { self.next().await }
     }
 
     /// The oldest piece, once it is hashed; nothing where all are back.
-    pub async fn next(&mut self) -> Option<Run> {
+    pub async fn next(&mut self) -> Option<Piece> {
         loop {
             if let Some(piece) = self.hashed() {
                 return Some(piece);
@@ -192,10 +225,10 @@ impl Stream {
         }
     }
 
-    fn hashed(&self) -> Option<Run> {
+    fn hashed(&self) -> Option<Piece> {
         let mut work = self.line.work.borrow_mut();
         let piece = work.hashed.pop_front()?;
-        work.bytes -= piece.len();
+        work.bytes -= piece.run.len();
         Some(piece)
     }
 
@@ -215,6 +248,7 @@ impl Drop for Stream {
         let mut work = self.line.work.borrow_mut();
         work.waiting.clear();
         work.hashed.clear();
+        work.sums.clear();
         (work.done, work.bytes) = (0, 0);
     }
 }
@@ -243,13 +277,19 @@ mod tests {
         run
     }
 
+    fn take_back(back: &mut Vec<u8>, Piece { run, sums }: &Piece) {
+        let blocks = run.as_slice().chunks_exact(DATA_BLOCK as usize);
+        assert!(blocks.map(crc64).eq(sums.iter().copied()), "of each whole block of {} bytes, and of no other", run.len());
+        back.extend_from_slice(run.as_slice());
+    }
+
     /// A body of so many pieces, which comes as a body does.
     async fn body(core: Core, slab: Slab, hasher: Hasher, pieces: u32, seed: u64) {
         let mut rng = Rng::seeded(seed);
         let (mut stream, mut all, mut back) = (hasher.stream(), Vec::new(), Vec::new());
         for _ in 0..pieces {
-            while let Some(run) = stream.surplus().await {
-                back.extend_from_slice(run.as_slice());
+            while let Some(piece) = stream.surplus().await {
+                take_back(&mut back, &piece);
             }
             if rng.below(3) == 0 {
                 core.yield_now().await;
@@ -260,8 +300,8 @@ mod tests {
             stream.give(run);
             assert!(stream.line.work.borrow().bytes < BYTES_MAX + 100_000);
         }
-        while let Some(run) = stream.next().await {
-            back.extend_from_slice(run.as_slice());
+        while let Some(piece) = stream.next().await {
+            take_back(&mut back, &piece);
         }
         assert!(all == back, "the pieces come back in order");
         assert_eq!(stream.finish(), State::of(&all), "of {} bytes", all.len());
@@ -303,7 +343,7 @@ mod tests {
                 this.yield_now().await;
             }
             for bytes in [1000, 2000, 3000] {
-                assert_eq!(stream.surplus().await.map(|run| run.len()), Some(bytes));
+                assert_eq!(stream.surplus().await.map(|piece| piece.run.len()), Some(bytes));
             }
             for _ in 0..2 {
                 stream.give(piece(&slab, &mut rng, BYTES_MAX / 2));

@@ -2,6 +2,7 @@
 
 use crate::mem::Run;
 use crate::wire::store::item::{Class, ExtentRef, Fields, Item, Object, What};
+use crate::wire::store::{DATA_BLOCK, crc64};
 
 /// The kind of an item, with its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,29 @@ pub struct Draft {
     pub name: Box<[u8]>,
     /// What belongs to it, in the words of the layer above, and behind that the tags an object is put with: at most 65,535 bytes.
     pub properties: Box<[u8]>,
+}
+
+/// A piece of the data of a put.
+#[derive(Debug)]
+pub struct Piece {
+    /// Its bytes.
+    pub run: Run,
+    /// The checksums of its first blocks, each of a whole one, as far as they are known.
+    pub sums: Vec<u64>,
+}
+
+impl Piece {
+    /// Computes the checksums that are not known of its whole blocks.
+    pub fn sum(&mut self) {
+        let blocks = self.run.as_slice().chunks_exact(DATA_BLOCK as usize);
+        self.sums.extend(blocks.skip(self.sums.len()).map(crc64));
+    }
+}
+
+impl From<Run> for Piece {
+    fn from(run: Run) -> Piece {
+        Piece { run, sums: Vec::new() }
+    }
 }
 
 /// The data of an item.

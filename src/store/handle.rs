@@ -11,8 +11,10 @@ use super::catalog::{Bucket, Upload, UploadKey};
 use super::check::{Checked, Scrub};
 use super::compact::Compacted;
 use super::crew::{Remote, Reply};
+use super::draft::Piece;
 use super::engine::{Attributes, Engine, Expect, Which};
 use super::failure::Outcome;
+use super::far_put::FarPut;
 use super::get::{self, Hit};
 use super::index::{After, Behind, Line, Query, Version, VersionLine, VersionQuery};
 use super::open::Store;
@@ -21,7 +23,7 @@ use super::recover::core_of;
 use super::rename::Rename;
 use super::segments::Usage;
 use super::upload::Chosen;
-use crate::mem::{Parcel, Run, Shared, Slab};
+use crate::mem::{Shared, Slab};
 use crate::wire::store::item::Fields;
 use crate::wire::store::{DATA_MAX, shard};
 
@@ -162,19 +164,7 @@ impl Store {
         } else {
             self.engine.check_writable()?;
             put::check_lengths(name, b"")?;
-            let far = FarPut {
-                engine: self.engine.clone(),
-                owner,
-                bucket,
-                name: name.into(),
-                target,
-                data: Vec::new(),
-                bytes: 0,
-                there: None,
-                is_broken: false,
-                crc: crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme),
-            };
-            PutWay::There(Box::new(far))
+            PutWay::There(Box::new(FarPut::new(&self.engine, owner, (bucket, name), target)))
         };
         Ok(Put { way, size: 0 })
     }
@@ -522,94 +512,6 @@ enum PutWay {
     There(Box<FarPut>),
 }
 
-/// One whose name another core has.
-struct FarPut {
-    engine: Engine,
-    owner: usize,
-    bucket: u32,
-    name: Box<[u8]>,
-    target: put::Target,
-    /// What is yet to be sent.
-    data: Vec<Run>,
-    bytes: u32,
-    /// The put, once more was written than goes with its commit.
-    there: Option<Remote<put::Put>>,
-    /// A piece could not be sent, or whoever wrote it gave up.
-    is_broken: bool,
-    /// Of all bytes, for who writes them; its commit has its own.
-    crc: crc_fast::Digest,
-}
-
-fn parcels(data: Vec<Run>) -> Vec<Parcel> {
-    data.into_iter().map(Run::detach).collect()
-}
-
-async fn write_all(engine: &Engine, put: &mut put::Put, data: Vec<Parcel>) -> Outcome<()> {
-    for parcel in data {
-        put.write(engine.welcome(parcel)).await?;
-    }
-    Ok(())
-}
-
-impl FarPut {
-    async fn write(&mut self, run: Run) -> Outcome<()> {
-        if self.bytes + run.len() > DATA_MAX {
-            self.send().await?;
-        }
-        self.crc.update(run.as_slice());
-        self.bytes += run.len();
-        self.data.push(run);
-        Ok(())
-    }
-
-    /// Sends what has gathered, and waits while too much is on its way.
-    async fn send(&mut self) -> Outcome<()> {
-        put::check_whole(self.is_broken, &self.name)?;
-        self.is_broken = true;
-        let data = parcels(std::mem::take(&mut self.data));
-        self.bytes = 0;
-        if let Some(there) = &self.there {
-            let sent = there.ask(async move |engine: Engine, mut put: put::Put| {
-                let written = write_all(&engine, &mut put, data).await;
-                (Some(put), written)
-            });
-            sent.wait().await?;
-        } else {
-            let (bucket, name, target) = (self.bucket, self.name.clone(), self.target);
-            let (there, begun) =
-                Remote::make(&self.engine, self.owner, async move |engine: Engine| match engine.put_to(bucket, &name, target) {
-                    Ok(mut put) => {
-                        let written = write_all(&engine, &mut put, data).await;
-                        (Some(put), written)
-                    }
-                    Err(failure) => (None, Err(failure)),
-                });
-            begun.wait().await?;
-            self.there = Some(there);
-        }
-        self.is_broken = false;
-        Ok(())
-    }
-
-    async fn finish(self, attributes: Attributes) -> Outcome<Version> {
-        put::check_whole(self.is_broken, &self.name)?;
-        let FarPut { engine, owner, bucket, name, target, data, there, .. } = self;
-        let data = parcels(data);
-        let finished = match &there {
-            None => engine.ask(owner, async move |engine: Engine| {
-                let mut put = engine.put_to(bucket, &name, target)?;
-                write_all(&engine, &mut put, data).await?;
-                put.finish(attributes).await
-            }),
-            Some(there) => there.ask(async move |engine: Engine, mut put: put::Put| match write_all(&engine, &mut put, data).await {
-                Ok(()) => (None, put.finish(attributes).await),
-                Err(failure) => (None, Err(failure)),
-            }),
-        };
-        finished.wait().await
-    }
-}
-
 impl Put {
     /// Bytes so far.
     pub fn size(&self) -> u64 {
@@ -620,7 +522,7 @@ impl Put {
     pub fn crc64nvme(&self) -> u64 {
         match &self.way {
             PutWay::Here(put) => put.crc64nvme(),
-            PutWay::There(far) => far.crc.finalize(),
+            PutWay::There(far) => far.crc64nvme(),
         }
     }
 
@@ -632,12 +534,13 @@ impl Put {
     ///
     /// # Panics
     /// With a run of more than 1 MiB: a bug of the caller's.
-    pub async fn write(&mut self, run: Run) -> Outcome<()> {
-        assert!(run.len() <= DATA_MAX, "a piece of {} bytes", run.len());
-        self.size += u64::from(run.len());
+    pub async fn write(&mut self, piece: impl Into<Piece>) -> Outcome<()> {
+        let piece = piece.into();
+        assert!(piece.run.len() <= DATA_MAX, "a piece of {} bytes", piece.run.len());
+        self.size += u64::from(piece.run.len());
         match &mut self.way {
-            PutWay::Here(put) => put.write(run).await,
-            PutWay::There(far) => far.write(run).await,
+            PutWay::Here(put) => put.write(piece).await,
+            PutWay::There(far) => far.write(piece).await,
         }
     }
 

@@ -7,6 +7,7 @@
 //! | [`crew`] | the cores of a store ask one another |
 //! | [`engine`] | what a core does for its shards: looks up, judges conditions, commits |
 //! | [`put`], [`get`] | objects as streams |
+//! | `far_put` | a put whose name another core has |
 //! | [`append`], [`rename`] | more behind one, another name for one |
 //! | [`cache`] | what was read and stays in memory |
 //! | [`upload`] | uploads in parts |
@@ -46,6 +47,7 @@ pub mod crew;
 pub mod draft;
 pub mod engine;
 pub mod failure;
+mod far_put;
 #[cfg(test)]
 mod faults;
 pub mod format;

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::draft::{Data, Draft, Kind};
+use super::draft::{Data, Draft, Kind, Piece};
 use super::engine::{Attributes, Engine, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
@@ -270,7 +270,8 @@ impl Put {
     ///
     /// # Panics
     /// With a run of more than 1 MiB: a bug of the caller's.
-    pub async fn write(&mut self, run: Run) -> Outcome<()> {
+    pub async fn write(&mut self, piece: impl Into<Piece>) -> Outcome<()> {
+        let Piece { run, sums } = piece.into();
         assert!(run.len() <= DATA_MAX, "a piece of {} bytes", run.len());
         if run.is_empty() {
             return Ok(());
@@ -278,7 +279,7 @@ impl Put {
         if self.data_bytes + run.len() > DATA_MAX {
             self.spill().await?;
         }
-        self.sums.update(run.as_slice());
+        self.sums.update_known(run.as_slice(), &sums);
         self.size += u64::from(run.len());
         self.data_bytes += run.len();
         self.data.push(run);

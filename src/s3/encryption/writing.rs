@@ -2,7 +2,7 @@
 
 use super::cipher::Cipher;
 use super::{Nonce, PartSeal};
-use crate::mem::Run;
+use crate::store::draft::Piece;
 use crate::store::engine::Attributes;
 use crate::store::failure::Outcome;
 use crate::store::handle::Put;
@@ -52,12 +52,14 @@ impl Writing {
     ///
     /// # Errors
     /// As of [`Put::write`].
-    pub async fn write(&mut self, mut run: Run) -> Outcome<()> {
+    pub async fn write(&mut self, mut piece: Piece) -> Outcome<()> {
         if let Some(Encrypting { cipher, nonce, crc }) = &mut self.encrypting {
-            crc.update(run.as_slice());
-            cipher.apply(*nonce, self.put.size(), run.as_mut_slice());
+            crc.update(piece.run.as_slice());
+            cipher.apply(*nonce, self.put.size(), piece.run.as_mut_slice());
+            // They were of the bytes as they came.
+            piece.sums.clear();
         }
-        self.put.write(run).await
+        self.put.write(piece).await
     }
 
     /// Commits, as [`Put::finish`] does.

@@ -21,6 +21,7 @@ use crate::s3::meta::Checksum;
 use crate::s3::request::KEY_MAX;
 use crate::s3::xml::post::PostResponse;
 use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tagging};
+use crate::store::draft::Piece;
 use crate::store::engine::Attributes;
 use crate::wire::http::form::{BadForm, Form, Part};
 use crate::wire::http::uri;
@@ -34,7 +35,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     // The fields first.
     let mut rest: Option<(Run, usize)> = None;
     while form.part() == Part::Fields {
-        let Some(run) = body.next().await? else {
+        let Some(Piece { run, .. }) = body.next().await? else {
             return Err(form.end().err().map_or(Code::MalformedPostRequest.into(), malformed));
         };
         let used = form.fields(run.as_slice()).map_err(malformed)?;
@@ -86,7 +87,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
             form.scan(bytes);
             file.take(bytes, form.payload_bytes(), form.part() == Part::End, &lengths).await?;
         }
-        rest = body.next().await?.map(|run| (run, 0));
+        rest = body.next().await?.map(|piece| (piece.run, 0));
     }
     form.end().map_err(malformed)?;
     body.digested(None)?;

@@ -184,8 +184,8 @@ pub fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
 pub async fn receive(mut put: Writing, body: &mut Body<'_>, etags: Etags, usual: Algorithm) -> Result<(Writing, Digested), S3Error> {
     body.begin(etags == Etags::Md5, usual);
     body.sum_apart();
-    while let Some(run) = body.next().await? {
-        put.write(run).await?;
+    while let Some(piece) = body.next().await? {
+        put.write(piece).await?;
         if put.size() > PUT_MAX {
             return Err(Code::EntityTooLarge.into());
         }
