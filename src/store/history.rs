@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::compact::Compacted;
+use super::draft::Piece;
 use super::engine::{Attributes, Expect, Which};
 use super::failure::{Failure, Outcome};
 use super::format::{FormatConfig, format};
@@ -237,9 +238,9 @@ impl Client {
         }
     }
 
-    /// Writes `size` bytes of `content`, from byte `at` on, in pieces of any length.
-    async fn write(&mut self, put: &mut Put, content: u64, at: u64, size: u64) -> Outcome<()> {
-        let mut done = 0;
+    /// Writes `size` bytes of `content`, from byte `at` on, in pieces of any length; their CRC64NVME.
+    async fn write(&mut self, put: &mut Put, content: u64, at: u64, size: u64) -> Outcome<u64> {
+        let (mut done, mut crc) = (0, crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme));
         while done < size {
             let most = [size - done, 4096, 70_000, 1 << 20][self.rng.below(4) as usize];
             let len = most.min(size - done).min(1 << 20) as u32;
@@ -248,9 +249,14 @@ impl Client {
                 *to = byte(content, at + done + index as u64);
             }
             done += u64::from(len);
-            put.write(run).await?;
+            crc.update(run.as_slice());
+            let mut piece = Piece::from(run);
+            if content.is_multiple_of(2) {
+                piece.sum();
+            }
+            put.write(piece).await?;
         }
-        Ok(())
+        Ok(crc.finalize())
     }
 
     /// A change is over: what it came to decides whether it may have been made.
@@ -278,7 +284,8 @@ impl Client {
         let mut put = self.store.put(self.bucket, name)?;
         self.history.set_tags(name, time_of(number), time_of(number));
         let change = self.history.begin(name, Some(number));
-        self.write(&mut put, number, 0, size).await?;
+        let crc = self.write(&mut put, number, 0, size).await?;
+        assert_eq!(put.crc64nvme(), crc, "of {size} bytes");
         if self.rng.below(12) == 0 {
             drop(put);
             self.history.end(name, change, false);
