@@ -11,6 +11,8 @@ use pulp::{Arch, Simd, WithSimd};
 pub const BLOCK: usize = 64;
 /// The most streams that are hashed side by side.
 pub const LANES_MAX: usize = 16;
+/// So many streams take as long one by one as side by side.
+pub const ALONE_MAX: usize = 2;
 
 /// The sines of RFC 1321, section 3.4.
 #[rustfmt::skip]
@@ -161,13 +163,12 @@ fn update_some(streams: &mut [(&mut State, &[u8])]) {
             data[lane] = &blocks[stream][done[stream]..][..count];
         }
         match width {
-            // Two take as long one by one as side by side.
-            1 | 2 => {
+            1..=ALONE_MAX => {
                 for (words, blocks) in words.iter_mut().zip(data).take(width) {
                     blocks.iter().for_each(|block| compress(words, block));
                 }
             }
-            3..=8 => {
+            ..=8 => {
                 arch.dispatch(Lanes::<8> { words: words.first_chunk_mut().expect("8 of 16"), data: data.first_chunk().expect("8 of 16") })
             }
             _ => arch.dispatch(Lanes::<16> { words: &mut words, data: &data }),

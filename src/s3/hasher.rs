@@ -15,7 +15,7 @@ use std::rc::Rc;
 use arrayvec::ArrayVec;
 
 use crate::base::Nanos;
-use crate::base::md5::{LANES_MAX, State, update_many};
+use crate::base::md5::{ALONE_MAX, LANES_MAX, State, update_many};
 use crate::device::signal::Signal;
 use crate::mem::{Run, md5_and_crc64};
 use crate::reactor::Core;
@@ -26,8 +26,6 @@ use crate::wire::store::{DATA_BLOCK, crc64};
 const STEP: usize = 4 << 10;
 /// The same of a stream that is alone: 24 µs.
 const LONE_STEP: usize = 16 << 10;
-/// Streams of which each is hashed by itself: two take as long one by one as side by side.
-const LONE_MAX: usize = 2;
 const _: () = assert!(STEP.is_multiple_of(DATA_BLOCK as usize) && LONE_STEP.is_multiple_of(DATA_BLOCK as usize));
 /// How long the core is kept.
 const TURN: Nanos = Nanos::from_micros(100);
@@ -112,7 +110,7 @@ impl Hasher {
             queue.drain(..count).collect()
         };
         let mut works: ArrayVec<RefMut<'_, Work>, LANES_MAX> = lines.iter().map(|line| line.work.borrow_mut()).collect();
-        if works.len() <= LONE_MAX {
+        if works.len() <= ALONE_MAX {
             let most = if works.len() == 1 { LONE_STEP } else { STEP };
             works.iter_mut().for_each(|work| work.hash(most));
         } else {
