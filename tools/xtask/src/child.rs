@@ -44,10 +44,14 @@ pub struct Group {
 impl Group {
     /// Starts `command` in a group of its own, with nothing on its standard input.
     pub fn spawn(command: &mut Command) -> Result<Group, String> {
+        Group::spawn_on(command, Stdio::null())
+    }
+
+    fn spawn_on(command: &mut Command, input: Stdio) -> Result<Group, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         // The lock is held over the start, so that an interrupt sees either no child or its group.
         let mut groups = GROUPS.lock().expect("no holder of this lock panics");
-        let child = command.stdin(Stdio::null()).process_group(0).spawn().map_err(|error| format!("cannot start '{name}': {error}"))?;
+        let child = command.stdin(input).process_group(0).spawn().map_err(|error| format!("cannot start '{name}': {error}"))?;
         let id = child.id() as i32;
         groups.push(id);
         Ok(Group { child, id })
@@ -85,11 +89,15 @@ impl Drop for Group {
 
 /// Starts `command` in a group of its own, with both output streams in one pipe, in order. The pipe ends with the last process that has it.
 pub fn piped(command: &mut Command) -> Result<(Group, PipeReader), String> {
+    piped_on(command, Stdio::null())
+}
+
+fn piped_on(command: &mut Command, input: Stdio) -> Result<(Group, PipeReader), String> {
     let (reader, writer) = std::io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
     let again = writer.try_clone().map_err(|error| format!("cannot make a pipe: {error}"))?;
-    let group = Group::spawn(command.stdout(writer).stderr(again))?;
-    // The command keeps the write ends it was given; with them open the pipe would never end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let group = Group::spawn_on(command.stdout(writer).stderr(again), input)?;
+    // The command keeps the ends it was given; with them open the pipe would never end.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok((group, reader))
 }
 
@@ -97,8 +105,13 @@ pub fn piped(command: &mut Command) -> Result<(Group, PipeReader), String> {
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Runs `command` for at most `limit`, handing each line of its output (both streams, in order) to `line`.
-pub fn run_lines(command: &mut Command, limit: Duration, mut line: impl FnMut(&str)) -> Result<Ended, String> {
-    let (mut group, reader) = piped(command)?;
+pub fn run_lines(command: &mut Command, limit: Duration, line: impl FnMut(&str)) -> Result<Ended, String> {
+    run_lines_on(command, Stdio::null(), limit, line)
+}
+
+/// The same, with `input` as its standard input.
+pub fn run_lines_on(command: &mut Command, input: Stdio, limit: Duration, mut line: impl FnMut(&str)) -> Result<Ended, String> {
+    let (mut group, reader) = piped_on(command, input)?;
     let (lines, received) = channel();
     thread::spawn(move || read_lines(reader, |text| lines.send(text).is_ok()));
     let deadline = Instant::now() + limit;

@@ -158,8 +158,10 @@ pub enum Kind {
     User,
     /// A tap interface of the network namespace QEMU is started in; made if it does not exist.
     Tap(String),
-    /// Raw frames over UDP on the loopback, from this port to that.
+    /// Raw frames over UDP on the loopback, from this port to that. What a guest does not take in time is lost.
     Dgram { local: u16, remote: u16 },
+    /// Raw frames over the datagram socket that is QEMU's standard input: an end of [`super::guest::Boot::wire`].
+    Wire,
 }
 
 /// The guest's address on QEMU's own network (QEMU's manual, "Network emulation").
@@ -209,6 +211,7 @@ impl Net {
                 let end = |side: &str, port: &u16| format!("{side}.type=inet,{side}.host=127.0.0.1,{side}.port={port}");
                 format!("dgram,id=net{number},{},{}", end("local", local), end("remote", remote))
             }
+            Kind::Wire => format!("dgram,id=net{number},local.type=fd,local.str=0"),
         };
         let mut device = format!("{},netdev=net{number},mac={},romfile=", self.model, self.mac(number));
         if self.model.starts_with("virtio-net") {

@@ -9,7 +9,11 @@ use super::qemu::{self, Accelerator, CONSOLE, Machine};
 use crate::child::{self, Ended};
 use crate::undo::Undo;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,6 +47,8 @@ pub struct Boot {
     pub again: bool,
     /// A host directory shared with another guest.
     pub pair: Option<PathBuf>,
+    /// This guest's end of the wire to another: a socket of datagrams that waits where it is full, so that no frame is lost on it.
+    pub wire: Option<Arc<UnixDatagram>>,
     /// Shell text.
     pub command: String,
     /// More variables of the command's environment.
@@ -84,7 +90,11 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
             devices,
         });
         let started = Instant::now();
-        let ended = child::run_lines(&mut command, boot.limit, &mut line)?;
+        let input = match &boot.wire {
+            Some(wire) => Stdio::from(OwnedFd::from(wire.try_clone().map_err(|error| format!("cannot give QEMU its wire: {error}"))?)),
+            None => Stdio::null(),
+        };
+        let ended = child::run_lines_on(&mut command, input, boot.limit, &mut line)?;
         let took = started.elapsed();
         tries -= 1;
         let spoilt = spoilt(&control).filter(|spoilt| accelerator == Accelerator::Tcg || !spoilt.by_emulation);

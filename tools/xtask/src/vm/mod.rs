@@ -124,6 +124,7 @@ impl MachineOptions {
             accelerator: if self.count_instructions { Some(Accelerator::Tcg) } else { self.accelerator },
             again: self.again,
             pair: None,
+            wire: None,
             command,
             environment: Vec::new(),
             programs: programs(root, self.release),

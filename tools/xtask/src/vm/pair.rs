@@ -1,11 +1,14 @@
-//! `cargo xtask vm pair`: two guests on one wire, raw frames over UDP on the loopback, so that no privileges are needed.
+//! `cargo xtask vm pair`: two guests on one wire, raw frames over a pair of sockets, so that no privileges are needed. Where a guest does
+//! not take its frames the other one waits: over UDP what was more than the host's buffer for a socket was lost, which on a busy host is
+//! some fifth of a burst of 200.
 
 use super::devices::{Kind, Net};
 use super::{MachineOptions, build, code, fetch, guest, image, pins, tell_of_stand_ins};
 use std::fs;
-use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 
 #[derive(clap::Args)]
@@ -45,7 +48,7 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode, String> {
     let gone = shared.clone();
     let _undo = crate::undo::Undo::with(move || drop(fs::remove_dir_all(gone)));
 
-    let ports = free_ports()?;
+    let (server_end, client_end) = UnixDatagram::pair().map_err(|error| format!("cannot make the wire: {error}"))?;
     // The client boots beside the server and waits inside.
     let wait = format!(
         "until [ -e {SHARED}/ready ]; do\n\
@@ -55,17 +58,19 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode, String> {
     );
     let commands = [options.server.clone(), wait];
     let names = ["server", "client"];
-    let run = |side: usize| {
+    // An end is held here no longer than its guest runs: the other one is not to wait for a guest that is gone.
+    let run = |side: usize, end: UnixDatagram| {
         let other = 1 - side;
         let mut boot = options.machine.boot(root, commands[side].clone());
         boot.net = vec![Net {
-            kind: Kind::Dgram { local: ports[side], remote: ports[other] },
+            kind: Kind::Wire,
             mac: Some(format!("52:54:00:ba:51:1{side}")),
             addresses: vec![format!("{}/24", ADDRESSES[side][0]), format!("{}/64", ADDRESSES[side][1])],
             mtu: None,
             model: "virtio-net-pci".into(),
         }];
         boot.pair = Some(shared.clone());
+        boot.wire = Some(Arc::new(end));
         let variables = [
             ("BASIN_PAIR", SHARED),
             ("BASIN_SELF", ADDRESSES[side][0]),
@@ -75,26 +80,18 @@ pub fn run(root: &Path, options: &Options) -> Result<ExitCode, String> {
         ];
         boot.environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let verdict = guest::run(root, &images[side], &boot, |line| println!("{}| {line}", names[side]));
+        drop(boot);
         // If it cannot be written, the other end waits for its time-out.
         let _ = fs::write(shared.join(["gone", "done"][side]), "");
         verdict
     };
     let (server, client) = thread::scope(|scope| {
-        let server = scope.spawn(|| run(0));
-        let client = run(1);
+        let server = scope.spawn(|| run(0, server_end));
+        let client = run(1, client_end);
         (server.join(), client)
     });
     let server = server.map_err(|_| "the server's thread panicked".to_owned())??;
     let client = client?;
     fetch::say(&format!("server: {}, client: {}", server.code, client.code));
     Ok(code(if client.code != 0 { client.code } else { server.code }))
-}
-
-/// Two UDP ports nobody uses at the moment.
-fn free_ports() -> Result<[u16; 2], String> {
-    let bind = || UdpSocket::bind("127.0.0.1:0").map_err(|error| format!("cannot bind a UDP port: {error}"));
-    let port = |socket: &UdpSocket| socket.local_addr().map(|address| address.port()).map_err(|error| error.to_string());
-    // Both are held until both are known, so that they differ.
-    let sockets = [bind()?, bind()?];
-    Ok([port(&sockets[0])?, port(&sockets[1])?])
 }
