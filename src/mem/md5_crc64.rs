@@ -1,9 +1,8 @@
 //! MD5 and CRC-64/NVME of the same bytes, in one pass: each step of an MD5 waits for the one before, which leaves most of a processor idle,
 //! and there the CRC costs nothing.
 //!
-//! A block of 64 bytes is folded into those before it by carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic
-//! Polynomials Using PCLMULQDQ Instruction", Intel, 2009). What that comes to is 64 bytes that have the CRC of all blocks, and `crc-fast`
-//! sums those, and whatever is behind the last block.
+//! A block of 64 bytes is folded into those before it by carry-less multiplication, as in [`crc64`](super::crc64()). What that comes to is 64
+//! bytes that have the CRC of all blocks, and `crc-fast` sums those, and whatever is behind the last block.
 //!
 //! It stands here for the instructions, which are `unsafe` to use.
 
@@ -36,39 +35,12 @@ mod x86 {
     };
 
     use super::{BLOCK, State};
+    use crate::mem::crc64::{ONES, divided, factors};
 
-    /// The polynomial, its highest power in the lowest bit.
-    const POLYNOMIAL: u64 = 0x9a6c_9329_ac4b_c9b5;
-    /// What the upper and the lower powers of 128 bits are multiplied with to stand 512 bits further on. Products of numbers in this order
-    /// of bits are one bit off, which is in these.
-    const UPPER: u64 = power(512 + 63);
-    const LOWER: u64 = power(512 - 1);
-
-    /// A CRC begins with ones, which is as if its first bytes were others. They are these, 512 bits before, from where they are folded to
-    /// the first block.
-    const BEGIN: u64 = divided(ONES, 512);
-    const ONES: u64 = u64::MAX;
-
-    /// By x to this power, modulo the polynomial, whose lowest power is 1.
-    const fn divided(of: u64, exponent: u32) -> u64 {
-        let (mut rest, mut at) = (of, 0);
-        while at < exponent {
-            let is_odd = rest >> 63;
-            rest = ((rest ^ (POLYNOMIAL * is_odd)) << 1) | is_odd;
-            at += 1;
-        }
-        rest
-    }
-
-    /// x to this power, modulo the polynomial.
-    const fn power(exponent: u32) -> u64 {
-        let (mut rest, mut at) = (1 << 63, 0);
-        while at < exponent {
-            rest = (rest >> 1) ^ (POLYNOMIAL * (rest & 1));
-            at += 1;
-        }
-        rest
-    }
+    const BITS: u32 = 8 * BLOCK as u32;
+    const FACTORS: (u64, u64) = factors(BITS);
+    /// See there.
+    const BEGIN: u64 = divided(ONES, BITS);
 
     /// Hashes the blocks; 64 bytes with the CRC of all of them, if there are any.
     #[target_feature(enable = "pclmulqdq")]
@@ -78,7 +50,7 @@ mod x86 {
         }
         // A copy, which stays in registers.
         let mut state = md5.clone();
-        let by = _mm_set_epi64x(LOWER as i64, UPPER as i64);
+        let by = _mm_set_epi64x(FACTORS.1 as i64, FACTORS.0 as i64);
         let mut sum = [_mm_set_epi64x(0, BEGIN as i64), _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()];
         for block in blocks {
             for (sum, quarter) in sum.iter_mut().zip(quarters(block)) {

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod buddy;
+mod crc64;
 mod dma_buf;
 mod guests;
 pub mod home;
@@ -21,6 +22,7 @@ pub mod span;
 pub mod spsc;
 pub mod window;
 
+pub use crc64::crc64;
 pub use guests::Guests;
 pub use home::Parcel;
 pub use lease::{Buf, Run, Shared};

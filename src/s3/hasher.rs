@@ -17,10 +17,10 @@ use arrayvec::ArrayVec;
 use crate::base::Nanos;
 use crate::base::md5::{ALONE_MAX, LANES_MAX, State, update_many};
 use crate::device::signal::Signal;
-use crate::mem::{Run, md5_and_crc64};
+use crate::mem::{Run, crc64, md5_and_crc64};
 use crate::reactor::Core;
 use crate::store::draft::Piece;
-use crate::wire::store::{DATA_BLOCK, crc64};
+use crate::wire::store::DATA_BLOCK;
 
 /// Bytes of a stream that are hashed in one step with others: 16 µs with all lanes, a few times that without AVX2.
 const STEP: usize = 4 << 10;

@@ -271,7 +271,11 @@ impl Put {
     /// # Panics
     /// With a run of more than 1 MiB: a bug of the caller's.
     pub async fn write(&mut self, piece: impl Into<Piece>) -> Outcome<()> {
-        let Piece { run, sums } = piece.into();
+        let mut piece: Piece = piece.into();
+        if self.sums.is_between_blocks() {
+            piece.sum();
+        }
+        let Piece { run, sums } = piece;
         assert!(run.len() <= DATA_MAX, "a piece of {} bytes", run.len());
         if run.is_empty() {
             return Ok(());

@@ -20,7 +20,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint};
 use crate::device::{Op, Signal};
-use crate::mem::{Ledger, Run, Shared, Slab, Window};
+use crate::mem::{Ledger, Run, Shared, Slab, Window, crc64};
 use crate::reactor::Core;
 use crate::s3::auth::sign::Signer;
 use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, token_of, windows_of};
@@ -606,7 +606,7 @@ pub fn bytes_of(runs: &[Run]) -> u64 {
 pub fn crc_of(runs: &[Run]) -> u64 {
     match runs {
         [] => 0,
-        [run] => crc_fast::checksum(Crc64Nvme, run.as_slice()),
+        [run] => crc64(run.as_slice()),
         runs => {
             let mut digest = crc_fast::Digest::new(Crc64Nvme);
             runs.iter().for_each(|run| digest.update(run.as_slice()));
@@ -622,7 +622,7 @@ fn read_answer(told: Told, mut read: Vec<Run>, was_open: bool, sent: Vec<Run>) -
     let (body, checked) = match body {
         Placed::None => (Came::None(read), Ok(())),
         Placed::Message(place) => {
-            let found = crc_fast::checksum(Crc64Nvme, &message.as_slice()[place.clone()]);
+            let found = crc64(&message.as_slice()[place.clone()]);
             inline = place;
             (Came::Message(read), check_crc(bytes, crc, found))
         }

@@ -122,6 +122,11 @@ impl Sums {
         self.blocks.update_known(data, known);
     }
 
+    /// Whether what comes next begins a block.
+    pub fn is_between_blocks(&self) -> bool {
+        self.blocks.begun.is_none()
+    }
+
     /// The checksum of all bytes so far.
     pub fn of_all(&self) -> u64 {
         let whole = self.blocks.whole.iter().fold(self.before, |all, &block| joined(all, block, DATA_BLOCK as usize));

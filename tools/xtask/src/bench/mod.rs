@@ -12,6 +12,7 @@ mod machine;
 mod measure;
 mod network;
 mod pairs;
+mod profile;
 mod rdma;
 mod s3;
 mod s3_rdma;
