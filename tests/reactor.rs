@@ -150,6 +150,20 @@ fn a_busy_core_never_sleeps() {
 }
 
 /// A read that ends only when it is cancelled or `write` comes.
+#[test]
+fn a_long_turn_is_no_looking_for_work() {
+    // So long that a machine that stops for a while does not matter.
+    const SPIN: Duration = Duration::from_millis(800);
+    let core = Core::new(CoreConfig { spin: Nanos::from_millis(SPIN.as_millis() as u64), ..sleepy() }).unwrap();
+    let handle = core.clone();
+    core.run(async move {
+        std::thread::sleep(SPIN + Duration::from_millis(50));
+        handle.sleep(Nanos::from_millis(1)).await;
+    })
+    .unwrap();
+    assert_eq!(core.stats().sleeps, 0, "what comes 1 ms after the turn is found by looking");
+}
+
 fn pending_read(core: &Core, fd: i32, lease: Run) -> impl Future<Output = Completed<Run>> {
     let (ops, uring) = (core.ops().clone(), core.uring().clone());
     let op = ops.begin(lease).unwrap();

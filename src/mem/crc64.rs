@@ -1,8 +1,8 @@
 //! CRC-64/NVME by the widest carry-less multiplication that a processor has.
 //!
-//! `crc-fast` multiplies 64 bytes at once where there is AVX-512, and 16 where there is not. Processors between the two (AMD's Zen 3, Intel's
-//! without AVX-512) do 32, for which it has no code: blocks are folded here into those before them (Gopal et al., "Fast CRC Computation for
-//! Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009), and `crc-fast` sums the one block that this comes to.
+//! `crc-fast` multiplies 64 bytes at once where there is AVX-512, and 16 where there is not. Processors between the two (AMD's Zen 3,
+//! Intel's without AVX-512) do 32, for which it has no code: blocks are folded here into those before them (Gopal et al., "Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009), and `crc-fast` sums the one block that this comes to.
 //!
 //! It stands here for the instructions, which are `unsafe` to use.
 
@@ -50,8 +50,8 @@ pub(super) const fn power(exponent: u32) -> u64 {
     rest
 }
 
-/// What the upper and the lower powers of 128 bits are multiplied with to stand `bits` further on. Products of numbers in this order of bits
-/// are one bit off, which is in these.
+/// What the upper and the lower powers of 128 bits are multiplied with to stand `bits` further on. Products of numbers in this order of
+/// bits are one bit off, which is in these.
 pub(super) const fn factors(bits: u32) -> (u64, u64) {
     (power(bits + 63), power(bits - 1))
 }
@@ -73,8 +73,8 @@ mod x86 {
 
     const BITS: u32 = 8 * BLOCK as u32;
     const FACTORS: (u64, u64) = factors(BITS);
-    /// A CRC begins with ones, which is as if its first bytes were others. They are these, a block before, from where they are folded to the
-    /// first one.
+    /// A CRC begins with ones, which is as if its first bytes were others. They are these, a block before, from where they are folded to
+    /// the first one.
     const BEGIN: u64 = divided(ONES, BITS);
 
     /// Whether the processor is one of those between.

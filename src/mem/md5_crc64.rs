@@ -1,8 +1,8 @@
 //! MD5 and CRC-64/NVME of the same bytes, in one pass: each step of an MD5 waits for the one before, which leaves most of a processor idle,
 //! and there the CRC costs nothing.
 //!
-//! A block of 64 bytes is folded into those before it by carry-less multiplication, as in [`crc64`](super::crc64()). What that comes to is 64
-//! bytes that have the CRC of all blocks, and `crc-fast` sums those, and whatever is behind the last block.
+//! A block of 64 bytes is folded into those before it by carry-less multiplication, as in [`crc64`](super::crc64()). What that comes to
+//! is 64 bytes that have the CRC of all blocks, and `crc-fast` sums those, and whatever is behind the last block.
 //!
 //! It stands here for the instructions, which are `unsafe` to use.
 

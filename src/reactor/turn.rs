@@ -26,24 +26,30 @@ impl Core {
         let here = remote::enter(core.index, &core.ops);
         let task = self.spawn(main);
         let mut now = core.clock.now();
-        let (mut busy_at, mut idle) = (now, 0u32);
+        // Since when there has been nothing to do, and the turns since then.
+        let (mut idle_since, mut idle) = (now, 0u32);
         loop {
             if idle.is_multiple_of(IDLE_TURNS) {
                 now = core.clock.now();
+                if idle == 0 {
+                    // Behind the turn that had something to do: however long that took, it was not looking for work.
+                    idle_since = now;
+                }
             }
             idle = idle.wrapping_add(1);
             if core.turn(now) == Progress::Busy {
-                (busy_at, idle) = (now, 0);
+                idle = 0;
             }
             if task.is_done() {
                 break;
             }
             // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not spin, or rests, sleeps
             // after every turn: what the turn queued goes to the kernel in the call that waits for what was queued before.
-            let has_spun = now.since(busy_at) >= core.config.spin || now < core.resting_until.get();
-            if core.config.poll == PollMode::Adaptive && has_spun {
+            let has_spun = idle > 0 && now.since(idle_since) >= core.config.spin;
+            if core.config.poll == PollMode::Adaptive && (has_spun || core.config.spin == Nanos::ZERO || now < core.resting_until.get()) {
                 core.sleep(now)?;
-                idle = 0;
+                // The clock is read next, and what it says is compared with when the work ended.
+                idle = IDLE_TURNS;
             }
         }
         drop(here);

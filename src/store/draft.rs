@@ -1,8 +1,8 @@
 //! An item before it is written.
 
 use crate::mem::{Run, crc64};
-use crate::wire::store::item::{Class, ExtentRef, Fields, Item, Object, What};
 use crate::wire::store::DATA_BLOCK;
+use crate::wire::store::item::{Class, ExtentRef, Fields, Item, Object, What};
 
 /// The kind of an item, with its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -91,7 +91,8 @@ mod tests {
     fn what_perf_says_is_read_and_summed() {
         let own = " 74.07% ;basin            ;[.] basin::md5   ;-      -  \n  6.00% ;[kernel.kallsyms];[k] _copy_to_iter ;-  -\n\
                    19.50% ;libc.so.6;[.] a [clone] ;- -\n  0.43% ;basin;[.] b;- -\n";
-        let with_called = " 5.00%  ; 0.02%  ;[kernel.kallsyms];[k] __x64_sys_recvfrom  ;- -\n  4.00%  ; 0.00% ;[kernel.kallsyms];[k] __do_sys_recvfrom ;- -\n";
+        let with_called = " 5.00%  ; 0.02%  ;[kernel.kallsyms];[k] __x64_sys_recvfrom  ;- -\n\
+                           4.00%  ; 0.00% ;[kernel.kallsyms];[k] __do_sys_recvfrom ;- -\n";
         let own = lines(own);
         assert_eq!(own[2], (19.5, "libc.so.6".into(), "a [clone]".into()));
         let shares = shares(&own, &lines(with_called));
