@@ -63,15 +63,14 @@ fn shares(own: &[(f64, String, String)], with_called: &[(f64, String, String)]) 
             *most = most.max(*share);
         }
     }
-    let sum = |shares: &mut dyn Iterator<Item = f64>| shares.sum::<f64>();
-    let kernel = sum(&mut own.iter().filter(|(_, object, _)| is_kernel(object)).map(|(share, ..)| *share));
-    let outside = (kernel - sum(&mut calls.values().copied())).max(0.0);
+    let kernel: f64 = own.iter().filter(|(_, object, _)| is_kernel(object)).map(|(share, ..)| share).sum();
+    let outside = (kernel - calls.values().sum::<f64>()).max(0.0);
     let mut shares: Vec<Share> = calls.into_iter().map(|(name, share)| (format!("the kernel in `{name}`"), share)).collect();
     shares.push(("the kernel otherwise".into(), outside));
     shares.extend(own.iter().filter(|(_, object, _)| !is_kernel(object)).map(|(share, _, symbol)| (format!("`{symbol}`"), *share)));
     let (mut shares, small): (Vec<Share>, Vec<Share>) = shares.into_iter().partition(|(_, share)| *share >= LEAST);
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-    shares.push((format!("{} more", small.len()), sum(&mut small.iter().map(|(_, share)| *share))));
+    shares.push((format!("{} more", small.len()), small.iter().map(|(_, share)| share).sum()));
     shares
 }
 
