@@ -149,7 +149,6 @@ fn a_busy_core_never_sleeps() {
     assert!(core.stats().turns > 1000);
 }
 
-/// A read that ends only when it is cancelled or `write` comes.
 #[test]
 fn a_long_turn_is_no_looking_for_work() {
     // So long that a machine that stops for a while does not matter.
@@ -164,6 +163,7 @@ fn a_long_turn_is_no_looking_for_work() {
     assert_eq!(core.stats().sleeps, 0, "what comes 1 ms after the turn is found by looking");
 }
 
+/// A read that ends only when it is cancelled or `write` comes.
 fn pending_read(core: &Core, fd: i32, lease: Run) -> impl Future<Output = Completed<Run>> {
     let (ops, uring) = (core.ops().clone(), core.uring().clone());
     let op = ops.begin(lease).unwrap();
