@@ -1,7 +1,8 @@
 //! `basin serve` beside s3s-fs, a server of S3 on tokio and hyper that keeps objects in files: both on processor 0, and `basin bench s3` as
 //! the client of both on processor 1. And beside a server that only receives and sends (`floor.c`): what the kernel
 //! takes for the same bytes on this machine, which no server of HTTP goes below. Where an MD5 is the bound, the same server with an MD5
-//! and a stable write of the body and nothing else is the ceiling. Where a bound is missed, perf tells where the time goes in a round more.
+//! and a stable write of the body and nothing else is the ceiling of one connection. Where a bound is missed, perf tells where the time goes in a
+//! round more.
 //!
 //! All servers run all the time, and one of them has something to do. A put of ours is answered when it is stable, one of s3s-fs when the
 //! kernel's cache has it. s3s-fs does not set TCP_NODELAY, without which its answers wait 40 ms for an acknowledgement: it is given that by
@@ -357,7 +358,8 @@ fn compare(case: &Case, (basin, place): (&Path, &Path), servers: &Servers, optio
         let bare = cpu_of(BARE);
         println!("An MD5 alone: {md5_us:.0} µs; the same without it: {} µs; together {:.0} µs", bare.show(1), md5_us + bare.median);
         let times = |side: usize| Spread::of(&rounds.iter().map(|round| round[side][1] / round[MD5_SIDE][1]).collect::<Vec<_>>()).show(2);
-        let what = "The CPU per request of a server that only receives, computes an MD5, writes stably and answers";
+        let what =
+            "The CPU per request of a server that only receives, computes an MD5, writes stably and answers, one body after the other";
         println!("{what}: {} µs, {} times the MD5", cpu_of(LEAST_SIDE).show(1), times(LEAST_SIDE));
         println!("The server's is {} times the MD5", times(0));
     }
