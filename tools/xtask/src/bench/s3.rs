@@ -1,8 +1,8 @@
 //! `basin serve` beside s3s-fs, a server of S3 on tokio and hyper that keeps objects in files: both on processor 0, and `basin bench s3` as
 //! the client of both on processor 1. And beside a server that only receives and sends (`floor.c`): what the kernel
 //! takes for the same bytes on this machine, which no server of HTTP goes below. Where an MD5 is the bound, the same server with an MD5
-//! and a stable write of the body and nothing else is the ceiling of one connection. Where a bound is missed, perf tells where the time goes
-//! in a round more.
+//! and a stable write of the body and nothing else is the ceiling of one connection. Where a bound is missed, perf tells where the time
+//! goes in a round more.
 //!
 //! All servers run all the time, and one of them has something to do. A put of ours is answered when it is stable, one of s3s-fs when the
 //! kernel's cache has it. s3s-fs does not set TCP_NODELAY, without which its answers wait 40 ms for an acknowledgement: it is given that by
