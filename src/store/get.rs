@@ -353,10 +353,27 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Future as _, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
+
     use super::*;
     use crate::device::sim::disk::Image;
     use crate::mem::Slab;
+    use crate::store::open::Store;
     use crate::store::testing::{CACHE_CHUNKS, World};
+
+    /// Puts an object of so many bytes, each of which is its only property.
+    async fn put(store: &Store, bucket: u32, property: &[u8; 1], bytes: u64) -> Version {
+        let mut put = store.put(bucket, b"name").unwrap();
+        for at in (0..bytes).step_by(1 << 20) {
+            let mut run = store.slab().run((bytes - at).min(1 << 20) as u32).unwrap();
+            run.as_mut_slice().fill(property[0]);
+            put.write(run).await.unwrap();
+        }
+        let attributes = Attributes { properties: (*property).into(), tags: b"t".as_slice().into(), ..Attributes::default() };
+        put.finish(attributes).await.unwrap()
+    }
 
     /// Where nothing is kept in memory, a head that has rotted is seen, and where it is it is not read again.
     #[test]
@@ -373,12 +390,7 @@ mod tests {
                     store.cache_in(slab);
                 }
                 let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
-                let mut put = store.put(bucket, b"name").unwrap();
-                for at in (0..bytes).step_by(1 << 20) {
-                    put.write(store.slab().run((bytes - at).min(1 << 20)).unwrap()).await.unwrap();
-                }
-                let attributes = Attributes { properties: b"p".as_slice().into(), tags: b"t".as_slice().into(), ..Attributes::default() };
-                let version = put.finish(attributes).await.unwrap();
+                let version = put(&store, bucket, b"p", bytes).await;
                 assert_eq!(version.has_extents, bytes > 1 << 20);
                 let mut heads = Vec::new();
                 for end in [wanted, 0] {
@@ -390,13 +402,56 @@ mod tests {
                     world.flip((version.address + 8) * 8).await;
                 }
                 let first = heads[0].as_ref().unwrap();
-                assert_eq!((first.0, first.1.size, &*first.2, &*first.3), (version, bytes.into(), &b"p"[..], &b"t"[..]));
+                assert_eq!((first.0, first.1.size, &*first.2, &*first.3), (version, bytes, &b"p"[..], &b"t"[..]));
                 match &heads[1] {
                     Ok(second) => assert!(has_cache && second == first, "{bytes} bytes"),
                     Err(failure) => assert!(!has_cache && matches!(failure, Failure::Corrupt(_)), "{bytes} bytes: {failure}"),
                 }
             };
             core.run(run).unwrap();
+        }
+    }
+
+    /// The place of an item is written anew between the look at where it is and the read: the object as it is then is what is read.
+    #[test]
+    fn what_is_overwritten_while_it_is_read_is_looked_for_again() {
+        for (has_cache, bytes, wanted) in
+            [(false, 600, u64::MAX), (true, 600, u64::MAX), (true, 600, 0), (true, 600, 7), (false, 2 << 20, 9), (true, 2 << 20, 9)]
+        {
+            for is_deleted in [false, true] {
+                let Some(world) = World::new(512, Image::default(), 1) else { return };
+                let core = world.core.clone();
+                let run = async move {
+                    let store = world.stores(1).await.remove(0);
+                    if has_cache {
+                        let slab = Slab::new(&world.region, CACHE_CHUNKS).unwrap();
+                        world.core.adopt_slab(&slab);
+                        store.cache_in(slab);
+                    }
+                    let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+                    let first = put(&store, bucket, b"1", bytes).await;
+                    world.flip((first.address + 8) * 8).await;
+                    let mut get = pin!(store.get(bucket, b"name", Which::Newest, 0..wanted));
+                    // It has looked, and the read is on its way.
+                    assert!(poll_fn(|context| Poll::Ready(get.as_mut().poll(context).is_pending())).await);
+                    if is_deleted {
+                        store.delete(bucket, b"name", Which::Newest, Default::default(), 1).await.unwrap();
+                        let failure = get.await.map(|get| get.version).unwrap_err();
+                        assert!(matches!(failure, Failure::NoSuchObject(_)), "{bytes} bytes: {failure}");
+                        return;
+                    }
+                    let second = put(&store, bucket, b"2", bytes + 1).await;
+                    let mut get = get.await.unwrap();
+                    assert_eq!((get.version, &*get.properties, get.fields.size), (second, &b"2"[..], second.size), "{bytes} bytes");
+                    let mut given = 0;
+                    while let Some(part) = get.next().await.unwrap() {
+                        assert!(part.as_slice().iter().all(|&byte| byte == b'2'), "{bytes} bytes");
+                        given += u64::from(part.len());
+                    }
+                    assert_eq!(given, wanted.min(second.size), "{bytes} bytes");
+                };
+                core.run(run).unwrap();
+            }
         }
     }
 }
