@@ -71,11 +71,12 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
     let accelerator = boot.accelerator.unwrap_or_else(|| qemu::accelerator(&image::cache(root), image));
     let plugin = boot.count_instructions.then(|| count::plugin(&image::cache(root))).transpose()?;
     let mut tries = TRIES;
+    let mut passed = Passed::default();
     loop {
         let control = control_directory(root)?;
         let (devices, disks) = devices(boot, &control);
         let _disks = make_disks(disks)?;
-        tell(root, image, boot, &control)?;
+        tell(root, image, boot, &passed, &control)?;
         let counts = control.join(count::FILE);
         let mut command = qemu::command(&Machine {
             image,
@@ -94,7 +95,10 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
             Some(wire) => Stdio::from(OwnedFd::from(wire.try_clone().map_err(|error| format!("cannot give QEMU its wire: {error}"))?)),
             None => Stdio::null(),
         };
-        let ended = child::run_lines_on(&mut command, input, boot.limit, &mut line)?;
+        let ended = child::run_lines_on(&mut command, input, boot.limit, |text| {
+            passed.look(text);
+            line(text);
+        })?;
         let took = started.elapsed();
         tries -= 1;
         let spoilt = spoilt(&control).filter(|spoilt| accelerator == Accelerator::Tcg || !spoilt.by_emulation);
@@ -102,6 +106,7 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
         if let Some(spoilt) = spoilt.filter(|_| tries > 0 && (boot.again || !started)) {
             let when = if started { "the command is run once more" } else { "the command had not started, booting again" };
             say(&format!("{}; {when}", spoilt.why));
+            passed.start_over();
             continue;
         }
         let (code, fault) = judged(&control, &ended, boot.limit);
@@ -115,6 +120,30 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
             say(&format!("{}; {}", spoilt.why, spoilt.remedy));
         }
         return Ok(Verdict { code, took });
+    }
+}
+
+/// Tests that passed before a run was spoilt, as libtest told: a suite that is run once more can leave them out (`lab::suite`).
+#[derive(Debug, Default)]
+struct Passed {
+    /// Test programs that have begun in this run.
+    begun: usize,
+    /// Each as `PROGRAM:TEST`, where the first program is 1.
+    tests: Vec<String>,
+}
+
+impl Passed {
+    /// Looks at a line of the run's output.
+    fn look(&mut self, line: &str) {
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            self.begun += 1;
+        } else if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... ok")) {
+            self.tests.push(format!("{}:{name}", self.begun));
+        }
+    }
+
+    fn start_over(&mut self) {
+        self.begun = 0;
     }
 }
 
@@ -233,7 +262,7 @@ fn make_disks(disks: Vec<Disk>) -> Result<Vec<Undo>, String> {
 }
 
 /// Writes what the guest's scripts read.
-fn tell(root: &Path, image: &Image, boot: &Boot, control: &Path) -> Result<(), String> {
+fn tell(root: &Path, image: &Image, boot: &Boot, passed: &Passed, control: &Path) -> Result<(), String> {
     let namespaces: usize = boot.nvme.iter().map(|nvme| nvme.lba.len()).sum();
     let network: Vec<String> =
         boot.net.iter().enumerate().map(|(at, net)| format!("{}={}", net.mac(at), net.addresses.join("+"))).collect();
@@ -248,6 +277,7 @@ fn tell(root: &Path, image: &Image, boot: &Boot, control: &Path) -> Result<(), S
         ("PAIR", if boot.pair.is_some() { "1" } else { "" }.into()),
     ];
     let mut environment = format!("BASIN_LAB=1\nBASIN_LAB_RELEASE={}\n", quoted(&image.release));
+    environment += &format!("BASIN_LAB_PASSED={}\n", quoted(&passed.tests.join(" ")));
     environment += &format!("PATH={}:$PATH\n", quoted(&boot.programs.display().to_string()));
     // What the user set for the tests, and how they say what they do.
     let handed =
@@ -323,6 +353,16 @@ mod tests {
         assert!(code == NO_CODE && fault.is_some_and(|why| why.contains("last words")));
         let (code, fault) = verdict(&[], &Ended::TimedOut);
         assert!(code == NO_CODE && fault.is_some_and(|why| why.contains("9 s")));
+    }
+
+    #[test]
+    fn what_passed_is_known_by_its_program() {
+        let mut passed = Passed::default();
+        let first = ["running 2 tests", "test a::one ... ok", "test a::two ... FAILED", "running 1 test", "test b ... ok", "test c ... "];
+        first.iter().for_each(|line| passed.look(line));
+        passed.start_over();
+        ["running 1 test", "test a::two ... ok", "running late"].iter().for_each(|line| passed.look(line));
+        assert_eq!(passed.tests, ["1:a::one", "2:b", "1:a::two"]);
     }
 
     #[test]
