@@ -152,10 +152,6 @@ pub fn cargo() -> Command {
             command.env_remove(&name);
         }
     }
-    if std::env::var_os("CI").is_some() {
-        // Nothing is built twice there.
-        command.env("CARGO_INCREMENTAL", "0");
-    }
     command
 }
 
