@@ -363,6 +363,18 @@ mod tests {
     use crate::store::open::Store;
     use crate::store::testing::{CACHE_CHUNKS, World};
 
+    /// A store with a bucket, and with a cache or without.
+    async fn store_with(world: &World, has_cache: bool) -> (Store, u32) {
+        let store = world.stores(1).await.remove(0);
+        if has_cache {
+            let slab = Slab::new(&world.region, CACHE_CHUNKS).unwrap();
+            world.core.adopt_slab(&slab);
+            store.cache_in(slab);
+        }
+        let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+        (store, bucket)
+    }
+
     /// Puts an object of so many bytes, each of which is its only property.
     async fn put(store: &Store, bucket: u32, property: &[u8; 1], bytes: u64) -> Version {
         let mut put = store.put(bucket, b"name").unwrap();
@@ -383,13 +395,7 @@ mod tests {
             let Some(world) = World::new(512, Image::default(), 1) else { return };
             let core = world.core.clone();
             let run = async move {
-                let store = world.stores(1).await.remove(0);
-                if has_cache {
-                    let slab = Slab::new(&world.region, CACHE_CHUNKS).unwrap();
-                    world.core.adopt_slab(&slab);
-                    store.cache_in(slab);
-                }
-                let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+                let (store, bucket) = store_with(&world, has_cache).await;
                 let version = put(&store, bucket, b"p", bytes).await;
                 assert_eq!(version.has_extents, bytes > 1 << 20);
                 let mut heads = Vec::new();
@@ -422,13 +428,7 @@ mod tests {
                 let Some(world) = World::new(512, Image::default(), 1) else { return };
                 let core = world.core.clone();
                 let run = async move {
-                    let store = world.stores(1).await.remove(0);
-                    if has_cache {
-                        let slab = Slab::new(&world.region, CACHE_CHUNKS).unwrap();
-                        world.core.adopt_slab(&slab);
-                        store.cache_in(slab);
-                    }
-                    let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+                    let (store, bucket) = store_with(&world, has_cache).await;
                     let first = put(&store, bucket, b"1", bytes).await;
                     world.flip((first.address + 8) * 8).await;
                     let mut get = pin!(store.get(bucket, b"name", Which::Newest, 0..wanted));
