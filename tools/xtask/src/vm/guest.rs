@@ -104,7 +104,11 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
         let spoilt = spoilt(&control).filter(|spoilt| accelerator == Accelerator::Tcg || !spoilt.by_emulation);
         let started = control.join("started").exists();
         if let Some(spoilt) = spoilt.filter(|_| tries > 0 && (boot.again || !started)) {
-            let when = if started { "the command is run once more" } else { "the command had not started, booting again" };
+            let when = match passed.tests.len() {
+                _ if !started => "the command had not started, booting again".into(),
+                0 => "the command is run once more".into(),
+                count => format!("the command is run once more, told of {count} tests that had passed: they are not counted again"),
+            };
             say(&format!("{}; {when}", spoilt.why));
             passed.start_over();
             continue;
