@@ -77,7 +77,8 @@ enum Bound {
     TimesBesideDisk(usize, usize, f64),
     /// Told: what the first would be with a front that takes no time, for a put of the store alone has to be waited for.
     StoreAlone(usize),
-    /// Told: the part of its processor time that two copies of the same bytes take, into a ring and out of it.
+    /// Told: the part of its processor time that two copies of the same bytes take, into a ring and out of it; for a put also a sum at each
+    /// end, and the write.
     Copies(usize),
 }
 
@@ -271,11 +272,14 @@ fn store(case: &Case, basin: &Path, place: &Path, seconds: u32) -> Result<Vec<f6
     Ok(vec![number(&report, "/latency_us/p50")?])
 }
 
-/// Seconds of a processor for each GB of two copies, of both ends together.
-fn copies(case: &Case, program: &Path, seconds: u32) -> Result<Vec<f64>, String> {
+/// Seconds of a processor for each GB of two copies, of both ends together; of puts where the store is, with what has to be done for them.
+fn copies(case: &Case, program: &Path, place: &Path, seconds: u32) -> Result<Vec<f64>, String> {
+    let file = place.join("copies.img");
     let mut command = Command::new(program);
     command.args([case.bytes.to_string(), seconds.to_string()]);
+    command.args((case.operation == "put").then_some(&file));
     let report = measure::json(&measure::run(&mut command, Duration::from_secs(seconds.into()) + SLACK)?)?;
+    remove(&file);
     Ok(vec![number(&report, "/cpu_s_per_gb")?])
 }
 
@@ -326,7 +330,7 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
         compiled(place, "copies", COPIES, &["-pthread"])?;
     }
     let (disk_side, store_side) = (|| disk(case, basin, place, seconds), || store(case, basin, place, seconds));
-    let copies_side = || copies(case, &program, seconds);
+    let copies_side = || copies(case, &program, place, seconds);
     sides.extend(beside.iter().map(|what| match what {
         Beside::Disk => &disk_side as Side,
         Beside::Store => &store_side,
@@ -401,7 +405,10 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
                 let copies = at(Beside::Copies);
                 let part = ratio(&|round| round[copies][0] / processor(&round[way]));
                 let alone = ratio(&|round| round[copies][0]).show(2);
-                let what = "Two copies alone, into a ring and out of it, take";
+                let what = match case.operation {
+                    "put" => "Two copies, into a ring and out of it, a sum at each end and a stable write, without anything else, take",
+                    _ => "Two copies alone, into a ring and out of it, take",
+                };
                 tell(format!("{what} {alone} s/GB: {} of the processor time of {}", part.show(2), case.ways[way].name), None);
             }
             Bound::Rate(first, second) => {
