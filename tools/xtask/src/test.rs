@@ -85,6 +85,8 @@ impl Tree {
     fn tests_at(&self, place: Place) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().filter_map(move |file| {
             let path = file.path.strip_prefix("tests/")?;
+            // Of a package of its own there.
+            let path = path.rsplit_once("/tests/").map_or(path, |(_, path)| path);
             let name = path.strip_suffix("/main.rs").or(path.strip_suffix(".rs")).filter(|name| !name.contains('/'))?;
             let also = place == Place::Lab && says(&file.text, lab::ALSO);
             (also || Place::of(&file.text) == place).then_some((name, file.text.as_str()))
@@ -249,6 +251,7 @@ mod tests {
     #[test]
     fn tests_are_placed_by_their_opening() {
         let plain = "//! Anywhere.\n// Needs root\n";
+        let slow = "//! Anywhere. Takes its time.\n";
         let native = "//! Real devices.\n//! Needs root; says SKIPPED without.\n";
         let both = "//! Copies. Needs root; also in the VM lab.\n";
         let lab = "//! Kernels.\n//! Needs the VM lab; says SKIPPED elsewhere. Takes its time.\n";
@@ -256,6 +259,8 @@ mod tests {
             ("tests/doctor.rs", plain),
             ("tests/veth.rs", native),
             ("tests/ui/double_free.rs", plain),
+            ("tests/faults/tests/faults.rs", slow),
+            ("tests/faults/of/one.rs", plain),
             ("tests/kill/main.rs", native),
             ("tests/kill/child.rs", native),
             ("tests/copies.rs", both),
@@ -266,7 +271,7 @@ mod tests {
         ];
         let files = files.map(|(path, text)| File { path: path.into(), text: text.into() }).into();
         let tree = Tree { root: PathBuf::new(), files };
-        assert_eq!(tree.test_binaries(Place::Anywhere), ["doctor"]);
+        assert_eq!(tree.apart(Place::Anywhere), (vec!["faults"], vec!["doctor"]));
         assert_eq!(tree.test_binaries(Place::Native), ["veth", "kill", "copies"]);
         assert_eq!(tree.test_binaries(Place::Lab), ["copies", "lab"]);
         assert_eq!(tree.test_binaries(Place::Outside), ["pairs"]);
