@@ -77,8 +77,8 @@ enum Bound {
     TimesBesideDisk(usize, usize, f64),
     /// Told: what the first would be with a front that takes no time, for a put of the store alone has to be waited for.
     StoreAlone(usize),
-    /// Told: the part of its processor time that two copies of the same bytes take, into a ring and out of it; for a put also a sum at each
-    /// end, and the write.
+    /// Told: the part of its processor time that two copies of the same bytes take, into a ring and out of it, and a sum of what came; for
+    /// a put a sum at each end, and the write.
     Copies(usize),
 }
 
@@ -407,7 +407,7 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
                 let alone = ratio(&|round| round[copies][0]).show(2);
                 let what = match case.operation {
                     "put" => "Two copies, into a ring and out of it, a sum at each end and a stable write, without anything else, take",
-                    _ => "Two copies alone, into a ring and out of it, take",
+                    _ => "Two copies, into a ring and out of it, and a sum of what came, without anything else, take",
                 };
                 tell(format!("{what} {alone} s/GB: {} of the processor time of {}", part.show(2), case.ways[way].name), None);
             }
