@@ -1,10 +1,14 @@
-// What it costs to move objects through a ring in memory that two processors share, and nothing else: the least that two ends take which
-// have no memory in common but a ring, and look for frames without sleeping. One object is under way at a time. Usage: copies BYTES SECONDS
-// [FILE]; prints seconds of a processor, of both ends, for each GB.
+// What it costs to move objects from one processor's memory to another's, and nothing else: one object at a time, without a request or a
+// protocol. Usage: copies HOW BYTES SECONDS [FILE]; prints what an object takes at p50 and p99, in microseconds, and seconds of a processor,
+// of both ends, for each GB.
 //
-// Without FILE objects are asked for and given: a copy in, a copy out, and a sum of what came, 64 bits at a time, which is less than any
-// check of bytes. With it they are put: each end sums what it has; the server writes the object stably, past the page cache; the client
-// sleeps until it is told.
+// HOW is `look`: by a ring of 64 slots, which both ends look at without sleeping; `sleep`: by a ring with room for an object, and both ends
+// sleep until the other one is done; or `once`: as well, but one end copies out of the other's memory, or into it, as if they had it in
+// common.
+//
+// Without FILE objects are asked for and given: a copy in, a copy out (`once`: a copy), and a sum of what came, 64 bits at a time, which is
+// less than any check of bytes. With it they are put: each end sums what it has; the server writes the object stably, past the page cache;
+// the client sleeps until it is told.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -22,20 +26,25 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOTS 64
 #define PIECE 4096
+#define RELEASED 16
 #define OBJECTS 64
 #define HUGE (2ul << 20)
 
+static enum { LOOK, SLEEP, ONCE } how;
 // The line in front of a slot says which frame is in it.
 static struct slot {
     _Alignas(64) atomic_ulong frame;
     _Alignas(64) char bytes[PIECE];
-} ring[SLOTS];
+} *ring;
+static unsigned long slots = 64;
 static _Alignas(64) atomic_ulong asked, consumed;
 static _Alignas(64) atomic_int over;
 static unsigned long object_bytes;
-static int file = -1, told;
+// The client's object, as the server knows it.
+static char *common;
+// What wakes each end.
+static int file = -1, to_server, to_client;
 static double server_cpu;
 
 static void pin(int processor)
@@ -53,15 +62,20 @@ static double now(clockid_t clock)
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-// Memory for so many objects, every byte of which is this.
+// Memory of huge pages, every byte of which is this.
+static char *memory_of(unsigned long bytes, int byte)
+{
+    bytes = (bytes + HUGE - 1) / HUGE * HUGE;
+    char *memory = aligned_alloc(HUGE, bytes);
+
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, byte, bytes);
+    return memory;
+}
+
 static char *objects_of(unsigned long count, int byte)
 {
-    unsigned long bytes = (count * object_bytes + HUGE - 1) / HUGE * HUGE;
-    char *objects = aligned_alloc(HUGE, bytes);
-
-    madvise(objects, bytes, MADV_HUGEPAGE);
-    memset(objects, byte, bytes);
-    return objects;
+    return memory_of(count * object_bytes, byte);
 }
 
 static void fail(const char *what)
@@ -140,82 +154,113 @@ static void judge(char *object, uint64_t found)
     object[0] = 0;
 }
 
+static void wake(int end)
+{
+    if (eventfd_write(end, 1) != 0)
+        fail("waking the other end");
+}
+
+static void sleep_until_woken(int end)
+{
+    eventfd_t times;
+
+    if (eventfd_read(end, &times) != 0)
+        fail("being woken");
+}
+
 static void give(unsigned long frame, const char *bytes)
 {
-    struct slot *slot = &ring[frame % SLOTS];
+    struct slot *slot = &ring[frame % slots];
 
-    while (frame - atomic_load_explicit(&consumed, memory_order_acquire) >= SLOTS)
+    // A ring for an object is left by the one before.
+    while (how == LOOK && frame - atomic_load_explicit(&consumed, memory_order_acquire) >= slots)
         ;
     memcpy(slot->bytes, bytes, PIECE);
     atomic_store_explicit(&slot->frame, frame + 1, memory_order_release);
 }
 
-static int is_there(unsigned long frame)
-{
-    return atomic_load_explicit(&ring[frame % SLOTS].frame, memory_order_acquire) == frame + 1;
-}
-
 static void take(unsigned long frame, char *bytes)
 {
-    while (!is_there(frame))
+    struct slot *slot = &ring[frame % slots];
+
+    while (atomic_load_explicit(&slot->frame, memory_order_acquire) != frame + 1)
         ;
-    memcpy(bytes, ring[frame % SLOTS].bytes, PIECE);
-    if ((frame + 1) % (SLOTS / 4) == 0)
+    memcpy(bytes, slot->bytes, PIECE);
+    if ((frame + 1) % RELEASED == 0)
         atomic_store_explicit(&consumed, frame + 1, memory_order_release);
 }
 
-static int is_over(void)
+// The client's word that the next object is wanted, or there.
+static void ask(void)
 {
-    return atomic_load_explicit(&over, memory_order_relaxed);
+    atomic_fetch_add_explicit(&asked, 1, memory_order_release);
+    if (how != LOOK)
+        wake(to_server);
 }
 
-// Gives every object that is asked for.
-static void serve_gets(void)
+// Waits for that of this object; false if there will be none.
+static int is_asked(unsigned long object)
 {
-    char *objects = objects_of(OBJECTS, 7);
-    double began = now(CLOCK_THREAD_CPUTIME_ID);
-    unsigned long frame = 0;
-
-    for (unsigned long object = 1;; object++) {
-        while (atomic_load_explicit(&asked, memory_order_acquire) < object)
-            if (is_over()) {
-                server_cpu = now(CLOCK_THREAD_CPUTIME_ID) - began;
-                return;
-            }
-        for (unsigned long at = 0; at < object_bytes; at += PIECE)
-            give(frame++, objects + object % OBJECTS * object_bytes + at);
-    }
+    if (how != LOOK)
+        sleep_until_woken(to_server);
+    while (atomic_load_explicit(&asked, memory_order_acquire) < object)
+        if (atomic_load_explicit(&over, memory_order_relaxed))
+            return 0;
+    return 1;
 }
 
-// Takes every object that is put, and writes it. What it spends while the client is not yet awake is not counted.
-static void serve_puts(void)
+static void serve_get(unsigned long object, const char *objects)
 {
-    char *object = objects_of(1, 0);
-    unsigned long frame = 0;
+    const char *bytes = objects + object % OBJECTS * object_bytes;
+    unsigned long frame = (object - 1) * (object_bytes / PIECE);
 
-    uring_open(object);
-    for (unsigned long count = 0;; count++) {
-        while (!is_there(frame))
-            if (is_over())
-                return;
-        double began = now(CLOCK_THREAD_CPUTIME_ID);
-        uint64_t found = 0;
-        for (unsigned long at = 0; at < object_bytes; at += PIECE) {
-            take(frame++, object + at);
-            found += sum(object + at);
-        }
-        judge(object, found);
-        uring_write((off_t)(count % OBJECTS * object_bytes));
-        if (eventfd_write(told, 1) != 0)
-            fail("telling the client");
-        server_cpu += now(CLOCK_THREAD_CPUTIME_ID) - began;
+    for (unsigned long at = 0; at < object_bytes; at += PIECE)
+        if (how == ONCE)
+            memcpy(common + at, bytes + at, PIECE);
+        else
+            give(frame++, bytes + at);
+    if (how != LOOK)
+        wake(to_client);
+}
+
+static void serve_put(unsigned long object, char *bytes)
+{
+    unsigned long frame = (object - 1) * (object_bytes / PIECE);
+    uint64_t found = 0;
+
+    for (unsigned long at = 0; at < object_bytes; at += PIECE) {
+        if (how == ONCE)
+            memcpy(bytes + at, common + at, PIECE);
+        else
+            take(frame++, bytes + at);
+        found += sum(bytes + at);
     }
+    judge(bytes, found);
+    uring_write((off_t)(object % OBJECTS * object_bytes));
+    wake(to_client);
 }
 
 static void *serve(void *nothing)
 {
     pin(0);
-    (file < 0 ? serve_gets : serve_puts)();
+    char *objects = file < 0 ? objects_of(OBJECTS, 7) : objects_of(1, 0);
+    if (file >= 0)
+        uring_open(objects);
+    double began = now(CLOCK_THREAD_CPUTIME_ID), waited = 0;
+    for (unsigned long object = 1;; object++) {
+        double before = now(CLOCK_THREAD_CPUTIME_ID);
+        int goes_on = is_asked(object);
+        // Its looks while the client, which sleeps until a write is stable, is not yet awake are not counted.
+        if (file >= 0 && how == LOOK)
+            waited += now(CLOCK_THREAD_CPUTIME_ID) - before;
+        if (!goes_on)
+            break;
+        if (file < 0)
+            serve_get(object, objects);
+        else
+            serve_put(object, objects);
+    }
+    server_cpu = now(CLOCK_THREAD_CPUTIME_ID) - began - waited;
     return nothing;
 }
 
@@ -223,9 +268,12 @@ static void get(unsigned long frame, char *object)
 {
     uint64_t found = 0;
 
-    atomic_fetch_add_explicit(&asked, 1, memory_order_release);
+    ask();
+    if (how != LOOK)
+        sleep_until_woken(to_client);
     for (unsigned long at = 0; at < object_bytes; at += PIECE) {
-        take(frame++, object + at);
+        if (how != ONCE)
+            take(frame++, object + at);
         found += sum(object + at);
     }
     judge(object, found);
@@ -235,47 +283,89 @@ static void put(unsigned long frame, char *object)
 {
     // Where the compiler has to leave it.
     static volatile uint64_t whole;
-    eventfd_t one;
 
     whole = 0;
+    if (how == LOOK)
+        ask();
     for (unsigned long at = 0; at < object_bytes; at += PIECE) {
         whole += sum(object + at);
-        give(frame++, object + at);
+        if (how != ONCE)
+            give(frame++, object + at);
     }
-    if (eventfd_read(told, &one) != 0)
-        fail("being told");
+    if (how != LOOK)
+        ask();
+    sleep_until_woken(to_client);
+}
+
+// Objects by what they took, in steps of 50 ns; the last one has all that took longer.
+#define STEP 50e-9
+#define STEPS 200000
+static unsigned long taken[STEPS];
+
+static double percentile(unsigned long objects, double part)
+{
+    unsigned long sum = 0, step = 0;
+
+    while (step < STEPS - 1 && (double)(sum += taken[step]) < part * (double)objects)
+        step++;
+    return ((double)step + 0.5) * STEP * 1e6;
+}
+
+static int how_of(const char *word)
+{
+    static const char *const words[] = {"look", "sleep", "once"};
+
+    for (int at = 0; at < 3; at++)
+        if (strcmp(word, words[at]) == 0)
+            return at;
+    return -1;
 }
 
 int main(int count, char **words)
 {
     pthread_t server;
-    double seconds = count > 2 ? atof(words[2]) : 0;
+    int found = count > 1 ? how_of(words[1]) : -1;
+    double seconds = count > 3 ? atof(words[3]) : 0;
     unsigned long objects = 0;
 
-    object_bytes = count > 1 ? strtoul(words[1], NULL, 10) : 0;
-    if (seconds <= 0 || object_bytes == 0 || object_bytes % PIECE != 0) {
-        fprintf(stderr, "copies BYTES SECONDS [FILE]: a multiple of %d, how long, and where puts go\n", PIECE);
+    object_bytes = count > 2 ? strtoul(words[2], NULL, 10) : 0;
+    if (found < 0 || seconds <= 0 || object_bytes == 0 || object_bytes % PIECE != 0) {
+        fprintf(stderr, "copies look|sleep|once BYTES SECONDS [FILE]: a multiple of %d, how long, and where puts go\n", PIECE);
         return 2;
     }
-    char *object = objects_of(1, count > 3 ? 7 : 0);
-    if (count > 3) {
+    how = (unsigned)found;
+    if (how != LOOK)
+        slots = object_bytes / PIECE;
+    ring = (struct slot *)memory_of(slots * sizeof(*ring), 0);
+    to_server = eventfd(0, EFD_CLOEXEC);
+    to_client = eventfd(0, EFD_CLOEXEC);
+    if (to_server < 0 || to_client < 0)
+        fail("an eventfd");
+    common = objects_of(1, count > 4 ? 7 : 0);
+    if (count > 4) {
         char *all = objects_of(OBJECTS, 7);
         ssize_t bytes = (ssize_t)(OBJECTS * object_bytes);
-        file = open(words[3], O_RDWR | O_CREAT | O_DIRECT, 0600);
-        told = eventfd(0, EFD_CLOEXEC);
+        file = open(words[4], O_RDWR | O_CREAT | O_DIRECT, 0600);
         // What is measured are not writes into a hole.
-        if (file < 0 || told < 0 || pwrite(file, all, (size_t)bytes, 0) != bytes)
-            fail(words[3]);
+        if (file < 0 || pwrite(file, all, (size_t)bytes, 0) != bytes)
+            fail(words[4]);
         free(all);
     }
     pin((int)sysconf(_SC_NPROCESSORS_ONLN) - 1);
     pthread_create(&server, NULL, serve, NULL);
-    double began = now(CLOCK_THREAD_CPUTIME_ID), until = now(CLOCK_MONOTONIC) + seconds;
-    for (; now(CLOCK_MONOTONIC) < until; objects++)
-        (file < 0 ? get : put)(objects * (object_bytes / PIECE), object);
+    double began = now(CLOCK_THREAD_CPUTIME_ID), at = now(CLOCK_MONOTONIC), until = at + seconds;
+    for (; at < until; objects++) {
+        (file < 0 ? get : put)(objects * (object_bytes / PIECE), common);
+        double then = now(CLOCK_MONOTONIC);
+        unsigned long step = (unsigned long)((then - at) / STEP);
+        taken[step < STEPS ? step : STEPS - 1]++;
+        at = then;
+    }
     double cpu = now(CLOCK_THREAD_CPUTIME_ID) - began;
     atomic_store(&over, 1);
+    wake(to_server);
     pthread_join(server, NULL);
-    printf("{\"cpu_s_per_gb\": %.6f}\n", (cpu + server_cpu) * 1e9 / ((double)objects * (double)object_bytes));
+    double per_gb = (cpu + server_cpu) * 1e9 / ((double)objects * (double)object_bytes);
+    printf("{\"p50_us\": %.2f, \"p99_us\": %.2f, \"cpu_s_per_gb\": %.6f}\n", percentile(objects, 0.5), percentile(objects, 0.99), per_gb);
     return 0;
 }
