@@ -374,7 +374,7 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
     let program = program.as_path();
     let (disk_side, store_side) = (|| disk(case, basin, place, seconds), || store(case, basin, place, seconds));
     let copies_of = |how| move || copies(case, how, program, place, seconds);
-    let copies_sides = [copies_of(How::Look), copies_of(How::Sleep), copies_of(How::Once)];
+    let copies_sides = [How::Look, How::Sleep, How::Once].map(copies_of);
     sides.extend(beside.iter().map(|what| match what {
         Beside::Disk => &disk_side as Side,
         Beside::Store => &store_side,
