@@ -177,7 +177,13 @@ const SPOILT: [Spoilt; 4] = [
     },
     Spoilt { sign: "calibration deviates from HPET", by_emulation: true, in_boot: false, why: CLOCK, remedy: "run again" },
     Spoilt { sign: "RIP: 0010:copy_data+", by_emulation: false, in_boot: false, why: RXE, remedy: "run again" },
-    Spoilt { sign: "Kernel panic - not syncing", by_emulation: true, in_boot: true, why: BOOT, remedy: "see its console; more --memory?" },
+    Spoilt {
+        sign: "Kernel panic - not syncing",
+        by_emulation: true,
+        in_boot: true,
+        why: BOOT,
+        remedy: "each time: see its console; too little --memory is a cause",
+    },
 ];
 
 /// Seen once in some dozen runs that end queue pairs under load (6.18.15).
