@@ -17,7 +17,7 @@ static GROUPS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub enum Ended {
     Exited(ExitStatus),
-    /// Its time was up; the whole group was killed.
+    /// Its time was up, or it might not go on; the whole group was killed.
     TimedOut,
 }
 
@@ -106,20 +106,30 @@ const MOMENT: Duration = Duration::from_millis(500);
 
 /// Runs `command` for at most `limit`, handing each line of its output (both streams, in order) to `line`.
 pub fn run_lines(command: &mut Command, limit: Duration, line: impl FnMut(&str)) -> Result<Ended, String> {
-    run_lines_on(command, Stdio::null(), limit, line)
+    run_lines_while(command, Stdio::null(), limit, || true, line)
 }
 
-/// The same, with `input` as its standard input.
-pub fn run_lines_on(command: &mut Command, input: Stdio, limit: Duration, mut line: impl FnMut(&str)) -> Result<Ended, String> {
+/// The same, with `input` as its standard input, and only while `may` says so, which is asked now and then.
+pub fn run_lines_while(
+    command: &mut Command,
+    input: Stdio,
+    limit: Duration,
+    mut may: impl FnMut() -> bool,
+    mut line: impl FnMut(&str),
+) -> Result<Ended, String> {
     let (mut group, reader) = piped_on(command, input)?;
     let (lines, received) = channel();
     thread::spawn(move || read_lines(reader, |text| lines.send(text).is_ok()));
     let deadline = Instant::now() + limit;
-    loop {
+    let mut timed_out = false;
+    while !timed_out {
         match received.recv_timeout(deadline.saturating_duration_since(Instant::now()).min(Duration::from_millis(200))) {
             Ok(text) => line(&text),
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Ok(Ended::TimedOut),
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline || !may() => {
+                group.kill();
+                timed_out = true;
+            }
             // A grandchild may hold the pipe open past the end of the child itself.
             Err(RecvTimeoutError::Timeout) => {
                 if matches!(group.child.try_wait(), Ok(Some(_))) {
@@ -128,11 +138,12 @@ pub fn run_lines_on(command: &mut Command, input: Stdio, limit: Duration, mut li
             }
         }
     }
-    // What the child wrote last may still be on its way through the thread that reads, which a busy machine holds up.
+    // What the child wrote last may still be on its way through the thread that reads, which a busy machine holds up. Of one that was
+    // killed, that is also the line it had begun.
     while let Ok(text) = received.recv_timeout(MOMENT) {
         line(&text);
     }
-    group.wait(deadline.saturating_duration_since(Instant::now()))
+    if timed_out { Ok(Ended::TimedOut) } else { group.wait(deadline.saturating_duration_since(Instant::now())) }
 }
 
 fn read_lines(stream: impl Read, mut send: impl FnMut(String) -> bool) {
@@ -224,6 +235,23 @@ mod tests {
         let started = Instant::now();
         let ended = run_lines(&mut sh("sleep 30 & sleep 30"), Duration::from_millis(300), |_| {}).expect("it starts");
         assert!(matches!(ended, Ended::TimedOut));
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn the_line_begun_when_time_ran_out_is_read() {
+        let mut lines = Vec::new();
+        let ended = run_lines(&mut sh("echo whole; printf begun; sleep 30"), Duration::from_secs(1), |line| lines.push(line.to_owned()));
+        assert!(matches!(ended, Ok(Ended::TimedOut)));
+        assert_eq!(lines, ["whole", "begun"]);
+    }
+
+    #[test]
+    fn one_that_may_not_go_on_is_killed() {
+        let started = Instant::now();
+        let may = || started.elapsed() < Duration::from_millis(300);
+        let ended = run_lines_while(&mut sh("sleep 30"), Stdio::null(), Duration::from_secs(20), may, |_| {});
+        assert!(matches!(ended, Ok(Ended::TimedOut)));
         assert!(started.elapsed() < Duration::from_secs(10));
     }
 

@@ -83,19 +83,19 @@ impl Steps {
     /// The same for two at once, where one leaves much of the machine idle. What the second prints is shown when both have ended.
     pub fn tests_beside(&mut self, first: &mut Command, mut second: Command, limit: Duration) -> Outcome {
         second.current_dir(&self.root);
-        let limit = self.left(limit);
+        let (limit, started) = (self.left(limit), self.started);
         let beside = thread::spawn(move || {
             let mut lines = Vec::new();
-            let ended = child::run_lines(&mut second, limit, |line| lines.push(line.to_owned()));
+            let ended = child::run_lines(&mut second, limit, |line| lines.push((started.elapsed(), line.to_owned())));
             (second, lines, ended)
         });
         let outcome = self.tests(first, limit);
         let Ok((second, lines, ended)) = beside.join() else { return Outcome::Failed("what ran beside it panicked".into()) };
         println!("  {}", self.paint("2", &format!("$ {}", child::shown(&second))));
         let (mut reader, mut log) = (Reader::new(), self.log());
-        for line in &lines {
+        for (at, line) in &lines {
             if let Some(log) = &mut log {
-                let _ = writeln!(log, "{line}");
+                let _ = writeln!(log, "{}", logged(*at, line));
             }
             if let Some(line) = reader.line(line) {
                 println!("  {line}");
@@ -143,10 +143,10 @@ impl Steps {
         }
         println!("  {}", self.paint("2", &format!("$ {}", child::shown(command))));
         let mut log = self.log();
-        let colour = self.colour;
+        let (colour, started) = (self.colour, self.started);
         let ended = child::run_lines(command, limit, |line| {
             if let Some(log) = &mut log {
-                let _ = writeln!(log, "{line}");
+                let _ = writeln!(log, "{}", logged(started.elapsed(), line));
             }
             match show(line) {
                 Some(line) if colour && progress(&line) => transient(&line),
@@ -161,7 +161,7 @@ impl Steps {
         judged(command, ended, limit)
     }
 
-    /// Everything that commands print, also what is too routine to be shown.
+    /// Everything that commands print, also what is too routine to be shown, with the seconds after which it came.
     fn log(&self) -> Option<fs::File> {
         let directory = self.root.join("target/xtask");
         fs::create_dir_all(&directory).ok()?;
@@ -193,7 +193,7 @@ impl Steps {
             total += counts;
         }
         println!("  {:<6} {:>11}  all steps", "", seconds(self.started.elapsed()));
-        println!("  everything printed is in target/xtask/log.txt");
+        println!("  everything printed is in target/xtask/log.txt, with the seconds after which it came");
         if count {
             println!("\n{}", words(total));
         }
@@ -214,6 +214,11 @@ fn judged(command: &Command, ended: Result<Ended, String>, limit: Duration) -> O
         Ok(ended) => Outcome::Failed(packages::how(&ended, limit).trim_start_matches("failed ").to_owned()),
         Err(why) => Outcome::Failed(why),
     }
+}
+
+/// A line of the log.
+fn logged(at: Duration, line: &str) -> String {
+    format!("{:8.1} {line}", at.as_secs_f64())
 }
 
 /// Goes to the start of the line and empties it.

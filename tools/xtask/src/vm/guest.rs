@@ -95,14 +95,21 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
             Some(wire) => Stdio::from(OwnedFd::from(wire.try_clone().map_err(|error| format!("cannot give QEMU its wire: {error}"))?)),
             None => Stdio::null(),
         };
-        let ended = child::run_lines_on(&mut command, input, boot.limit, |text| {
-            passed.look(text);
-            line(text);
-        })?;
+        let mut pulse = Pulse::new(&control, started);
+        let ended = child::run_lines_while(
+            &mut command,
+            input,
+            boot.limit,
+            || pulse.is_felt(Instant::now()),
+            |text| {
+                passed.look(text);
+                line(text);
+            },
+        )?;
         let took = started.elapsed();
         tries -= 1;
         let started = control.join("started").exists();
-        let spoilt = spoilt(&control, started).filter(|spoilt| accelerator == Accelerator::Tcg || !spoilt.by_emulation);
+        let spoilt = spoilt(&control, started).or(pulse.lost).filter(|spoilt| accelerator == Accelerator::Tcg || !spoilt.by_emulation);
         if let Some(spoilt) = spoilt.filter(|_| tries > 0 && (boot.again || !started)) {
             let when = match passed.tests.len() {
                 _ if !started => "the command had not started, booting again".into(),
@@ -113,7 +120,7 @@ pub fn run(root: &Path, image: &Image, boot: &Boot, mut line: impl FnMut(&str)) 
             passed.start_over();
             continue;
         }
-        let (code, fault) = judged(&control, &ended, boot.limit);
+        let (code, fault) = judged(&control, &ended, boot.limit, pulse.lost);
         let shown = control.strip_prefix(root).unwrap_or(&control).display();
         let how = accelerator.name();
         say(&format!("kernel {} by {how}: exit code {code} after {:.1} s; console and log in {shown}", image.release, took.as_secs_f64()));
@@ -199,6 +206,58 @@ const CLOCK: &str = "the guest measured its clock wrongly, as happens on a busy 
 /// Seen once in some hundred boots: a double fault in `start_kernel`, at an instruction that cannot have one.
 const BOOT: &str = "the guest's kernel died before the command started, as under emulation it rarely does";
 
+/// A boot takes ten seconds, and a minute beside others on a busy host.
+const UP: Duration = Duration::from_secs(240);
+/// stage2.sh counts up every five seconds.
+const STILL: Duration = Duration::from_secs(120);
+/// The file it counts in.
+const PULSE: &str = "pulse";
+
+/// A guest that does not get as far as the command.
+const NEVER_UP: Spoilt = Spoilt {
+    sign: "",
+    by_emulation: true,
+    in_boot: true,
+    why: "the guest did not come up in 240 s and was killed",
+    remedy: "run again, on a host that has more time for it",
+};
+
+/// One that stands still, all of it: what hangs by itself lets the count go on.
+const STOOD_STILL: Spoilt = Spoilt {
+    sign: "",
+    by_emulation: true,
+    in_boot: false,
+    why: "the guest stood still for 120 s, its kernel too, and was killed",
+    remedy: "each time: see its console; what it ran may have hung its kernel",
+};
+
+/// Whether a guest still does anything, so that one that does not is no wait for the end of its time.
+struct Pulse {
+    file: PathBuf,
+    begun: PathBuf,
+    count: String,
+    /// When the count was last seen to go on, or else the start of the machine.
+    felt: Instant,
+    /// What to say of the guest without one.
+    lost: Option<Spoilt>,
+}
+
+impl Pulse {
+    fn new(control: &Path, start: Instant) -> Pulse {
+        Pulse { file: control.join(PULSE), begun: control.join("started"), count: String::new(), felt: start, lost: None }
+    }
+
+    fn is_felt(&mut self, now: Instant) -> bool {
+        let count = fs::read_to_string(&self.file).unwrap_or_default();
+        if count != self.count {
+            (self.count, self.felt) = (count, now);
+        }
+        let (limit, lost) = if self.begun.exists() { (STILL, STOOD_STILL) } else { (UP, NEVER_UP) };
+        self.lost = (now.duration_since(self.felt) > limit).then_some(lost);
+        self.lost.is_none()
+    }
+}
+
 /// What spoilt this run, which is no fault of what it ran.
 fn spoilt(control: &Path, started: bool) -> Option<Spoilt> {
     let says = |text: &str| {
@@ -208,7 +267,7 @@ fn spoilt(control: &Path, started: bool) -> Option<Spoilt> {
     SPOILT.into_iter().find(|spoilt| !(spoilt.in_boot && started) && says(spoilt.sign))
 }
 
-fn judged(control: &Path, ended: &Ended, limit: Duration) -> (i32, Option<String>) {
+fn judged(control: &Path, ended: &Ended, limit: Duration, lost: Option<Spoilt>) -> (i32, Option<String>) {
     let read = |name: &str| String::from_utf8_lossy(&fs::read(control.join(name)).unwrap_or_default()).into_owned();
     let code = read("code").trim().parse::<i32>().ok();
     let mut complaints = judge::complaints(&read("dmesg"));
@@ -218,14 +277,20 @@ fn judged(control: &Path, ended: &Ended, limit: Duration) -> (i32, Option<String
     let fault = match (code, ended) {
         _ if !complaints.is_empty() => Some(format!("the guest's kernel complained:\n{}", complaints.join("\n…\n"))),
         (Some(_), _) => None,
-        (None, Ended::TimedOut) => Some(format!("the guest did not end in {} s and was killed; --timeout gives it more", limit.as_secs())),
         (None, _) => {
+            let what = match (ended, lost) {
+                (Ended::TimedOut, Some(lost)) => lost.why.to_owned(),
+                (Ended::TimedOut, None) => {
+                    format!("the guest did not end in {} s and was killed; --timeout gives it more", limit.as_secs())
+                }
+                (ended, _) => format!("the guest ended without an exit code ({ended:?})"),
+            };
             let console = read(CONSOLE);
             let lines: Vec<&str> = console.lines().collect();
-            Some(format!(
-                "the guest ended without an exit code ({ended:?}); its console ends with\n{}",
-                lines[lines.len().saturating_sub(15)..].join("\n")
-            ))
+            Some(match &lines[lines.len().saturating_sub(15)..] {
+                [] => format!("{what}; nothing is on its console"),
+                last => format!("{what}; its console ends with\n{}", last.join("\n")),
+            })
         }
     };
     match (code, &fault) {
@@ -356,7 +421,31 @@ mod tests {
     }
 
     fn verdict(files: &[(&str, &str)], ended: &Ended) -> (i32, Option<String>) {
-        of(files, |directory| judged(directory, ended, Duration::from_secs(9)))
+        of(files, |directory| judged(directory, ended, Duration::from_secs(9), None))
+    }
+
+    #[test]
+    fn a_guest_that_stands_still_is_told_from_one_whose_command_hangs() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        of(&[], |control| {
+            let mut pulse = Pulse::new(control, start);
+            assert!(pulse.is_felt(after(UP.as_secs() - 1)), "a slow boot");
+            assert!(!pulse.is_felt(after(UP.as_secs() + 1)));
+            assert_eq!(pulse.lost, Some(NEVER_UP));
+        });
+        of(&[(PULSE, "1\n"), ("started", "")], |control| {
+            let mut pulse = Pulse::new(control, start);
+            assert!(pulse.is_felt(after(10)));
+            assert!(pulse.is_felt(after(125)), "115 s after the last count");
+            fs::write(control.join(PULSE), "2\n").expect("it is ours");
+            assert!(pulse.is_felt(after(200)));
+            assert!(pulse.is_felt(after(315)), "the count went on");
+            assert!(!pulse.is_felt(after(321)));
+            assert_eq!(pulse.lost, Some(STOOD_STILL));
+            let (code, fault) = judged(control, &Ended::TimedOut, Duration::from_secs(9), pulse.lost);
+            assert!(code == NO_CODE && fault.is_some_and(|why| why.starts_with(STOOD_STILL.why)));
+        });
     }
 
     #[test]
