@@ -4,7 +4,9 @@
 //! raises a flag in shared memory when there are some to make. So an idle poll reads one word (0.5 ns) and enters nothing
 //! (110–160 ns). Submissions collect between polls and go in one enter.
 
-use std::cell::RefCell;
+mod poll;
+
+use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
@@ -16,8 +18,11 @@ use crate::device::ops::{OpId, Ops};
 use crate::device::{Outcome, Progress};
 use crate::mem::Region;
 
+pub use poll::OneShotPoll;
+use poll::PollState;
+
 /// `user_data` of what is not an operation: generation 0, which [`Ops`] never gives out, and in the low half the serial number of
-/// a watch, or 0 for a cancellation, whose answer tells nothing that the cancelled entry's own does not.
+/// a poll, or 0 for a cancellation, whose answer tells nothing that the cancelled entry's own does not.
 const NOT_AN_OPERATION: u64 = 0;
 const CANCELLATION: u64 = NOT_AN_OPERATION;
 
@@ -67,10 +72,12 @@ struct Inner {
     ring: IoUring,
     ops: Ops,
     region: Option<Region>,
-    /// Entries the kernel has not answered, watches not counted.
+    /// Entries the kernel has not answered, polls not counted.
     in_flight: usize,
     watches: Vec<Watch>,
-    /// Watches set so far; numbers the next one, so that an answer for an old one is not taken for a new one of the same
+    /// Of each [`OneShotPoll`].
+    polls: Vec<Rc<Cell<PollState>>>,
+    /// Polls set so far; numbers the next one, so that an answer for an old one is not taken for a new one of the same
     /// descriptor.
     serial: u32,
     /// No new work is taken.
@@ -115,6 +122,7 @@ impl Uring {
             region: None,
             in_flight: 0,
             watches: Vec::new(),
+            polls: Vec::new(),
             serial: 0,
             closed: false,
             files: Vec::new(),
@@ -263,9 +271,7 @@ impl Uring {
         let Some(index) = inner.watches.iter().position(|watch| watch.fd == fd) else { return };
         let watch = inner.watches.swap_remove(index);
         if watch.set != 0 {
-            let entry = opcode::PollRemove::new(NOT_AN_OPERATION | u64::from(watch.set)).build().user_data(CANCELLATION);
-            // SAFETY: the entry holds no pointers. Not sent, the poll ends at the descriptor's next event or with the ring.
-            let _ = unsafe { inner.push(&entry) };
+            inner.push_poll_remove(watch.set);
         }
     }
 
@@ -329,25 +335,36 @@ impl Inner {
             if self.watches[index].set != 0 {
                 continue;
             }
-            // Never 0, which marks what is not set.
-            self.serial = self.serial.wrapping_add(1).max(1);
-            let user_data = NOT_AN_OPERATION | u64::from(self.serial);
-            let entry = opcode::PollAdd::new(types::Fd(self.watches[index].fd), libc::POLLIN as u32).build().user_data(user_data);
-            // SAFETY: the entry holds no pointers.
-            if unsafe { self.push(&entry) }.is_err() {
-                return false;
-            }
-            self.watches[index].set = self.serial;
+            let Some(serial) = self.push_poll(self.watches[index].fd) else { return false };
+            self.watches[index].set = serial;
         }
         true
     }
 
-    /// A watch's poll ended: it fired, or the kernel could not set it.
-    fn watch_ended(&mut self, serial: u32, result: i32) {
+    /// Sets a one-shot poll of `fd`. Gives its serial number, never 0, or `None` where there is no room for it.
+    fn push_poll(&mut self, fd: RawFd) -> Option<u32> {
+        self.serial = self.serial.wrapping_add(1).max(1);
+        let user_data = NOT_AN_OPERATION | u64::from(self.serial);
+        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build().user_data(user_data);
+        // SAFETY: the entry holds no pointers.
+        unsafe { self.push(&entry) }.ok().map(|()| self.serial)
+    }
+
+    fn push_poll_remove(&mut self, serial: u32) {
+        let entry = opcode::PollRemove::new(NOT_AN_OPERATION | u64::from(serial)).build().user_data(CANCELLATION);
+        // SAFETY: the entry holds no pointers. Not sent, the poll ends at the descriptor's next event or with the ring.
+        let _ = unsafe { self.push(&entry) };
+    }
+
+    /// A poll ended: it fired, or the kernel could not set it.
+    fn poll_ended(&mut self, serial: u32, result: i32) {
+        let refused = result < 0 && result != -libc::ECANCELED;
         // An old one's, of a descriptor that is no longer watched, finds none.
-        let Some(index) = self.watches.iter().position(|watch| watch.set == serial) else { return };
+        let Some(index) = self.watches.iter().position(|watch| watch.set == serial) else {
+            return poll::ended(&self.polls, serial, refused);
+        };
         self.watches[index].set = 0;
-        if result < 0 && result != -libc::ECANCELED {
+        if refused {
             // Set again it would fail again and the core never sleep. Closed without `unwatch`: a bug of ours.
             let Watch { fd, .. } = self.watches.swap_remove(index);
             tracing::error!(fd, errno = -result, "a descriptor cannot be watched any more");
@@ -390,7 +407,7 @@ impl Inner {
             if bits >> 32 == NOT_AN_OPERATION {
                 // The answer to a cancellation must not be taken for that of a watch which is not set.
                 if bits != CANCELLATION {
-                    self.watch_ended(bits as u32, result);
+                    self.poll_ended(bits as u32, result);
                 }
                 continue;
             }

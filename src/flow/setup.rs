@@ -323,8 +323,9 @@ fn open_hca(core: &Core, options: &Options, node: &Node, link: &Link, role: Role
     }
     let (rng, region) = (Rng::from_kernel(), node.slab().region().clone());
     let verbs = VerbsConfig { gid_index: options.gid_index, ..VerbsConfig::default() };
-    let mut env =
-        HcaEnv { address, interface: link.index, link_mtu: Some(link.mtu), verbs, ..HcaEnv::new(core.ops().clone(), region, rng) };
+    let uring = Some(core.uring().clone());
+    let of_core = HcaEnv { uring, ..HcaEnv::new(core.ops().clone(), region, rng) };
+    let mut env = HcaEnv { address, interface: link.index, link_mtu: Some(link.mtu), verbs, ..of_core };
     if let Some(inlet) = roce {
         env.udp_port = roce::UDP_PORT;
         env.inlets = vec![inlet];

@@ -300,7 +300,7 @@ pub fn datagrams(wire: Wire) {
     }
     let config = QpConfig { transport: Transport::Ud, ..QpConfig::default() };
     let (a, b) = world.connected(&config);
-    let failed = world.run(a.send(world.a.filled(5000, 1), None)).unwrap_err();
+    let failed = world.run(a.send(world.a.filled(20_000, 1), None)).unwrap_err();
     assert_eq!(status(&failed), WcStatus::LocalLength, "no datagram is longer than the path's MTU");
     drop(failed);
     // One queue pair, two peers: `b` is the one it was connected to.

@@ -49,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Qpn, Result, Rkey, Rng};
+use crate::device::uring::Uring;
 use crate::device::{Ops, Queue, Signal, WcStatus};
 use crate::mem::{Ledger, Region, Revoked, Run, Slab, Window};
 use crate::proto::rc;
@@ -168,6 +169,8 @@ pub struct Caps {
 pub struct HcaEnv {
     /// The core's in-flight table.
     pub ops: Ops,
+    /// The core's ring, for the soft HCA to watch sockets in that are silent. Without it they are looked at now and then.
+    pub uring: Option<Uring>,
     /// The memory it works on.
     pub region: Region,
     /// Keys, numbers and first PSNs come from here: [`Rng::from_kernel`] but in simulations.
@@ -220,6 +223,7 @@ impl HcaEnv {
     pub fn new(ops: Ops, region: Region, rng: Rng) -> HcaEnv {
         HcaEnv {
             ops,
+            uring: None,
             region,
             rng,
             address: None,

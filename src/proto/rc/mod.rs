@@ -160,10 +160,12 @@ pub enum Mtu {
     B1024 = 1024,
     B2048 = 2048,
     B4096 = 4096,
+    /// Beyond the specification's: between the ends of a link in memory, which has no network's limits.
+    B16384 = 16384,
 }
 
 impl Mtu {
-    /// All, ascending.
+    /// The specification's, ascending.
     pub const ALL: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
 
     /// In bytes.

@@ -65,7 +65,8 @@ impl Device {
     /// There is no such device here; of `soft:xdp` also without the privileges that AF_XDP needs.
     pub fn open(&self, core: &Core, region: &Region, rng: Rng, server: SocketAddr) -> Result<Hca> {
         let own = own_address(server);
-        let mut env = HcaEnv { address: own, ..HcaEnv::new(core.ops().clone(), region.clone(), rng) };
+        let uring = Some(core.uring().clone());
+        let mut env = HcaEnv { uring, address: own, ..HcaEnv::new(core.ops().clone(), region.clone(), rng) };
         if let Some(link) = self.way_to(server)? {
             let address = link.choose_address(None, Some(server.ip()))?;
             let config = PacketsConfig { link: &link, address, udp_port: 0, cores: 1, copies: false };

@@ -74,6 +74,7 @@ impl Devices {
         let bounce = if of.enable_zero_copy { None } else { Some(Bounce::new(core, store.slab(), &bounced)?) };
         let memory = bounce.as_ref().map_or(store.slab(), Bounce::slab);
         let mut env = HcaEnv {
+            uring: Some(core.uring().clone()),
             address: self.address,
             udp_port: of.udp_port,
             completions: of.cq_size,

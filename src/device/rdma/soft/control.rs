@@ -50,7 +50,11 @@ impl Soft {
             }
             RdmaName::Verbs(name) => unreachable!("{name} is no wire of the soft HCA"),
         };
-        let mut soft = Soft::over(env.ops, env.region, env.rng, tag, Wires::new(links, datagrams)?)?;
+        let mut wires = Wires::new(links, datagrams)?;
+        if let Some(uring) = &env.uring {
+            wires.announce_by(uring);
+        }
+        let mut soft = Soft::over(env.ops, env.region, env.rng, tag, wires)?;
         (soft.strays, soft.completions) = (strays, completions);
         Rc::make_mut(&mut soft.caps).max_sge = pieces;
         Ok(soft)
@@ -72,7 +76,7 @@ impl Soft {
                 Error::new(ErrorKind::Unavailable, what).remedy("an MTU of at least 336 is needed; 1500 is usual")
             })?),
         };
-        let mtu = if wires.links.is_some() { Mtu::B4096 } else { datagram_mtu.unwrap_or(Mtu::B4096) };
+        let mtu = if wires.links.is_some() { Links::MTU } else { datagram_mtu.unwrap_or(Mtu::B4096) };
         let caps = Caps {
             name: format!("soft:{}", kinds.join("+")),
             wire: kinds.join("+"),
@@ -132,7 +136,7 @@ impl Soft {
             psn: slot.psn.get(),
             reads: READS,
             qkey: slot.qkey,
-            link: self.wires.links.as_ref().map(|links| LinkOffer { scope: links.scope(), tag: self.tag, mtu: limit(Mtu::B4096) }),
+            link: self.wires.links.as_ref().map(|links| LinkOffer { scope: links.scope(), tag: self.tag, mtu: limit(Links::MTU) }),
             address: self.wires.datagrams.as_ref().map(Datagrams::address),
             is_port_fixed: false,
             fabric: None,
@@ -201,8 +205,10 @@ impl Soft {
     /// The wire to a peer, and the path MTU.
     fn path_to(&mut self, index: u32, remote: &QpEndpoint) -> Result<(Peer, Mtu)> {
         let (route, mtu) = endpoint::choose(&self.endpoint(index), remote)?;
+        let of_links = matches!(route, Route::Link(_)).then_some(Links::MTU);
         let mtu = Mtu::ALL
             .into_iter()
+            .chain(of_links)
             .rev()
             .find(|known| known.bytes() <= mtu)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("the peer's path MTU of {mtu} bytes is below RoCE's least, 256")))?;

@@ -27,10 +27,11 @@ use crate::wire::cm;
 
 /// Packets taken from each wire in one poll: what the other queues of the core wait at most, about 10 µs of 4 KiB packets.
 const RECEIVE_BUDGET: usize = 32;
-/// Packets sent in one poll.
+/// Packets sent in one poll; a longer one than a network takes is as many as it has 4 KiB.
 const TRANSMIT_BUDGET: usize = 64;
-/// Packets one queue pair sends before the next one's turn.
+/// The same that one queue pair sends before the next one's turn.
 const TRANSMIT_TURN: usize = 16;
+const PACKET_BYTES: u32 = 4096;
 /// Queue pairs of one HCA, at most: their rings are 32 KiB each at the usual depth of 128.
 pub const QPS_MAX: usize = 1024;
 /// Events not yet taken. A queue pair raises two at most in its life, so none is lost while queues of every one fit.
@@ -271,7 +272,7 @@ impl Soft {
             slot.listed = false;
             let turn = left.min(TRANSMIT_TURN);
             let sent = slot.transmit(now, turn, &mut self.wires, &self.grants);
-            left -= sent.packets;
+            left = left.saturating_sub(sent.packets);
             self.next_deadline = self.next_deadline.min(slot.engine.next_timeout());
             // A grant revoked under a READ is found here.
             slot.complete(&self.ops);
@@ -476,6 +477,7 @@ pub(super) enum Stopped {
 
 /// What a turn did.
 pub(super) struct Sent {
+    /// As [`TRANSMIT_BUDGET`] counts them.
     pub(super) packets: usize,
     pub(super) stopped: Stopped,
 }
@@ -505,7 +507,8 @@ impl Slot {
     #[inline]
     pub(super) fn transmit(&mut self, now: Nanos, turn: usize, wires: &mut Wires, grants: &Grants) -> Sent {
         let reach = Reach::new(grants, self.qpn, &self.ledger);
-        for packets in 0..turn {
+        let mut packets = 0;
+        while packets < turn {
             let next = self.engine.next_way();
             // Without the link to one of several peers its datagram is lost: the others do not wait for that.
             let is_lost = next.is_some_and(|way| way > 0) && matches!(self.way(next), Peer::Nobody | Peer::Expected(_));
@@ -523,6 +526,7 @@ impl Slot {
             let Some((transmit, way)) = self.engine.poll_transmit(now, &reach) else {
                 return Sent { packets, stopped: Stopped::Nothing };
             };
+            packets += transmit.payload_len().div_ceil(PACKET_BYTES).max(1) as usize;
             if is_lost {
                 continue;
             }
@@ -530,7 +534,7 @@ impl Slot {
             // granted windows, which the engine has asked for in this same call. The region is mapped while this HCA lives.
             unsafe { wires.send(self.way(way), &transmit, &self.ledger) };
         }
-        Sent { packets: turn, stopped: Stopped::Turn }
+        Sent { packets, stopped: Stopped::Turn }
     }
 
     #[inline]

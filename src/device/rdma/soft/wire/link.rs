@@ -16,15 +16,19 @@ use super::ring::{self, Consumer, Producer, Spoiled};
 use super::{Arrival, Change, From, Tag, memory, shm};
 use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::soft::memory::RawPayload;
+use crate::device::uring::{OneShotPoll, Uring};
 use crate::mem::Ledger;
-use crate::proto::rc::Transmit;
+use crate::proto::rc::{Mtu, Transmit};
 use crate::wire::roce::{Opcode, Operation, Repr, Transport};
 
-/// How often a busy core looks at the sockets: a peer's death shows after this, and a new link of the waiting side.
+/// How often a busy core whose ring does not poll them looks at the sockets: a peer's death shows after this, and a new link of the
+/// waiting side.
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 /// Polls without a frame after which the next one was waited for, and is no stream's.
 const LONG_IDLE: u32 = 8;
-/// Peers of one HCA at once: 520 KiB of rings each, 32 MiB in all.
+/// What is taken of a link in one poll is no more than this and a frame: about 10 µs, which the core's other queues wait.
+const DRAIN_BYTES: usize = 128 << 10;
+/// Peers of one HCA at once: 1 MiB of rings each, 66 MiB in all.
 pub const LINKS_MAX: usize = 64;
 /// Links a process that knows our socket's name may hold without any queue pair of ours having asked for its peer.
 const UNCLAIMED_MAX: usize = 8;
@@ -90,6 +94,8 @@ pub struct Links {
     rendezvous: Rendezvous,
     links: Vec<Link>,
     next_id: u32,
+    /// Set while no socket has anything.
+    poll: Option<OneShotPoll>,
     sockets: Sockets,
     look_at: Nanos,
     /// The link whose frames are taken first in the next poll.
@@ -99,6 +105,9 @@ pub struct Links {
 }
 
 impl Links {
+    /// What a packet on a link holds at most.
+    pub const MTU: Mtu = ring::MTU;
+
     /// Links to HCAs of this process.
     pub fn in_process(tag: Tag) -> Result<Links> {
         Links::over(Rendezvous::Memory(memory::Meeting::new(tag)))
@@ -116,7 +125,13 @@ impl Links {
 
     fn over(rendezvous: Rendezvous) -> Result<Links> {
         let sockets = Sockets::new()?;
-        Ok(Links { rendezvous, links: Vec::with_capacity(LINKS_MAX), next_id: 1, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1 })
+        let links = Vec::with_capacity(LINKS_MAX);
+        Ok(Links { rendezvous, links, next_id: 1, poll: None, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1 })
+    }
+
+    /// Has `uring`, which is this core's, tell when there is something at the sockets.
+    pub fn announce_by(&mut self, uring: &Uring) {
+        self.poll = Some(uring.one_shot_poll(self.fd()));
     }
 
     /// Where both ends must be for such a link to be possible.
@@ -261,15 +276,19 @@ impl Links {
     /// Whether it is time to look at the sockets.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
-        now >= self.look_at
+        now >= self.look_at || self.poll.as_ref().is_some_and(OneShotPoll::has_fired)
     }
 
     /// Looks at the sockets: new links, and peers that are gone.
     #[cold]
     pub fn look(&mut self, now: Nanos, changes: &mut impl FnMut(Change)) {
-        self.look_at = now.saturating_add(LOOK_EVERY);
+        if let Some(poll) = &self.poll {
+            poll.take_fired();
+        }
         let mut events = [EpollEvent::empty(); 16];
         let ready = self.sockets.0.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        let is_announced = ready == 0 && self.poll.as_ref().is_some_and(OneShotPoll::set);
+        self.look_at = if is_announced { Nanos::MAX } else { now.saturating_add(LOOK_EVERY) };
         let mut called = false;
         for event in &events[..ready] {
             let fd = event.data() as RawFd;
@@ -317,7 +336,9 @@ impl Links {
 
     /// Asks to be woken; true if there is something to do already.
     pub fn arm(&mut self) -> bool {
-        self.look_at = Nanos::ZERO;
+        if !self.poll.as_ref().is_some_and(OneShotPoll::is_set) {
+            self.look_at = Nanos::ZERO;
+        }
         self.links.iter().filter(|link| link.users > 0).any(|link| link.rx.arm())
     }
 
@@ -341,10 +362,11 @@ fn is_waited_for(opcode: Opcode) -> bool {
 impl Link {
     #[inline]
     fn drain(&mut self, budget: usize, idle: u32, each: &mut impl FnMut(Arrival)) -> Result<usize, Spoiled> {
-        let (mut taken, mut is_message) = (0, false);
-        while taken < budget && !(idle > 0 && is_message) {
+        let (mut taken, mut bytes, mut is_message) = (0, 0, false);
+        while taken < budget && bytes < DRAIN_BYTES && !(idle > 0 && is_message) {
             let Some(frame) = self.rx.peek()? else { break };
             taken += 1;
+            bytes += frame.packet_len();
             if idle >= LONG_IDLE {
                 frame.fetch();
             }
@@ -436,6 +458,30 @@ mod tests {
     }
 
     #[test]
+    fn silent_sockets_are_polled_by_the_ring() {
+        let (own, peer) = tags();
+        let uring = crate::device::uring::Uring::new(8, &crate::device::Ops::new(8)).unwrap();
+        let mut links = Links::between_processes(own).unwrap();
+        links.announce_by(&uring);
+        assert_eq!(changes(&mut links), []);
+        let _ = uring.poll();
+        let late = Nanos::from_secs(1);
+        assert!(!links.is_due(late), "nobody is looked for");
+        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap();
+        let _ = uring.poll();
+        assert!(links.is_due(Nanos(2)), "and somebody came");
+        assert!(matches!(changes(&mut links)[..], [Change::Linked { .. }]));
+        while links.is_due(late) {
+            assert_eq!(changes(&mut links), []);
+            let _ = uring.poll();
+        }
+        drop(parts);
+        let _ = uring.poll();
+        assert!(links.is_due(Nanos(3)), "and went");
+        assert!(matches!(changes(&mut links)[..], [Change::Gone { .. }]));
+    }
+
+    #[test]
     fn the_first_message_after_an_idle_poll_comes_alone() {
         let (own, peer) = tags();
         let mut links = Links::between_processes(own).unwrap();
@@ -464,6 +510,30 @@ mod tests {
         assert_eq!(receive(), 1);
         write(5);
         assert_eq!([receive(), receive()], [5, 0], "there was no idle poll before");
+    }
+
+    #[test]
+    fn other_queues_wait_for_no_more_than_some_bytes_of_a_stream() {
+        let (own, peer) = tags();
+        let mut links = Links::between_processes(own).unwrap();
+        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
+        let linked = changes(&mut links);
+        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
+        links.claim(link);
+        let (mut tx, _rx) = ring::ends(&parts.map, parts.first);
+        let payload = vec![7; ring::PAYLOAD_MAX as usize];
+        let packets = ring::tests::packets(&payload, 21);
+        for packet in &packets {
+            assert_eq!(tx.room(), Ok(true));
+            // SAFETY: the payload lives to the end.
+            unsafe { tx.write(packet, &Ledger::new()) };
+        }
+        let mut bytes = 0;
+        let taken: Vec<usize> = (0..5).map(|_| links.receive(32, &mut |arrival| bytes += arrival.payload.len() as usize)).collect();
+        let most = DRAIN_BYTES / payload.len();
+        // The first is taken alone, for it was waited for.
+        assert_eq!(taken, [1, most, most, 20 - 2 * most, 0]);
+        assert_eq!(bytes, 21 * payload.len());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::os::fd::RawFd;
 use super::memory::RawPayload;
 use crate::base::{Nanos, Result};
 use crate::device::rdma::joint::join;
+use crate::device::uring::Uring;
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
 use crate::wire::frame::Encapsulation;
@@ -231,6 +232,16 @@ impl Wires {
             _ => None,
         };
         Ok(Wires { links, datagrams, joint })
+    }
+
+    /// Has `uring`, which is this core's, tell when there is something at sockets that are silent, which are not looked at then.
+    pub fn announce_by(&mut self, uring: &Uring) {
+        if let Some(links) = &mut self.links {
+            links.announce_by(uring);
+        }
+        if let Some(Datagrams::Udp(socket)) = &mut self.datagrams {
+            socket.announce_by(uring);
+        }
     }
 
     /// The descriptor that is readable when any wire has something.

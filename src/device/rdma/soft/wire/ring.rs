@@ -5,7 +5,7 @@
 //! ring:     consumed (64) | asleep (64) | slot 0 | slot 1 | ...
 //! slot:     word 8: lap << 32 | packet length      the line that says a frame is there also holds its headers, and
 //!           headers ≤ 40 | short payload | ... 60   all of a short frame: one cache line crosses for a small message
-//!           payload ≤ 4096                          at byte 64, for a payload that does not fit the first line
+//!           payload ≤ 16384                         at byte 64, for a payload that does not fit the first line
 //! ```
 //!
 //! The other end may be hostile. What it can write, it may write at any time, so every word is read once; the packet length is
@@ -20,19 +20,22 @@ use arrayvec::ArrayVec;
 use memmap2::MmapRaw;
 
 use crate::mem::Ledger;
-use crate::proto::rc::Transmit;
+use crate::proto::rc::{Mtu, Transmit};
 use crate::wire::{icrc, roce};
 
-/// Frames in one ring. The first-level cache is smaller and the second-level larger than what lies between the ends: 64 frames
-/// of 4 KiB are 260 KiB.
-pub const SLOTS: u32 = 64;
-/// Payload bytes of a frame: the largest path MTU.
-pub const PAYLOAD_MAX: u32 = 4096;
+/// Frames in one ring. The first-level cache is smaller and the second-level larger than what lies between the ends: 32 frames
+/// of 16 KiB are 514 KiB.
+pub const SLOTS: u32 = 32;
+/// What the largest frame holds: more than on a network, so that an object of 4 KiB goes with what is said of it in one frame, and a
+/// large one in a quarter as many.
+pub const MTU: Mtu = Mtu::B16384;
+/// Payload bytes of a frame.
+pub const PAYLOAD_MAX: u32 = MTU.bytes();
 
 /// Frames of a burst for which lines are taken ahead.
 const AHEAD: usize = 3;
 /// Lines taken in one idle poll.
-const AHEAD_LINES: u8 = 8;
+const AHEAD_LINES: u16 = 8;
 
 const LINE: usize = 64;
 const SLOT_BYTES: usize = LINE + PAYLOAD_MAX as usize;
@@ -70,11 +73,11 @@ pub struct Producer {
 #[derive(Default)]
 struct Ahead {
     /// Lines of payload in the first frames of this burst.
-    burst: ArrayVec<u8, AHEAD>,
+    burst: ArrayVec<u16, AHEAD>,
     /// The same of the burst before: the next one is taken to be like it.
-    plan: ArrayVec<u8, AHEAD>,
+    plan: ArrayVec<u16, AHEAD>,
     /// Frames of the plan that are done, and lines of the next one.
-    done: (u8, u8),
+    done: (u8, u16),
 }
 
 /// The consuming end of a ring.
@@ -178,7 +181,7 @@ impl Producer {
         self.produced = self.produced.wrapping_add(1);
         self.dirty = true;
         // Only the first frames are of interest.
-        let _ = self.ahead.burst.try_push(at.saturating_sub(LINE).div_ceil(LINE) as u8);
+        let _ = self.ahead.burst.try_push(at.saturating_sub(LINE).div_ceil(LINE) as u16);
     }
 
     /// Called where there is nothing to do: takes a few lines of the next slots.
@@ -190,7 +193,7 @@ impl Producer {
     }
 
     /// Takes lines of the next frame of the plan, which has so many.
-    fn take_ahead(&mut self, lines: u8) {
+    fn take_ahead(&mut self, lines: u16) {
         let (frame, from) = self.ahead.done;
         let position = self.produced.wrapping_add(frame.into());
         // A slot that the consumer may not have left is not touched.
@@ -343,7 +346,7 @@ impl Arrived {
 pub(super) mod tests {
     use super::*;
     use crate::base::{Nanos, Psn, Qpn, Rkey};
-    use crate::proto::rc::{self, AckTimeout, Memory, Mtu, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
+    use crate::proto::rc::{self, AckTimeout, Memory, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
     use crate::wire::roce::Repr;
 
     struct Nothing;
@@ -360,7 +363,7 @@ pub(super) mod tests {
     pub fn packets(payload: &[u8], count: usize) -> Vec<Transmit> {
         let mut qp = rc::Qp::new(rc::Config::new(Qpn(2)));
         qp.init().unwrap();
-        let (mtu, psn) = (Mtu::B4096, Psn::new(7));
+        let (mtu, psn) = (MTU, Psn::new(7));
         qp.ready_to_receive(Rtr { dest_qp: Qpn(3), mtu, recv_psn: psn, max_dest_reads: 0, rnr_timer: RnrTimer::USUAL }).unwrap();
         qp.ready_to_send(Rts { send_psn: psn, ack_timeout: AckTimeout::USUAL, retry_count: 7, rnr_retry: 7, max_reads: 0 }).unwrap();
         (0..count)
@@ -387,7 +390,7 @@ pub(super) mod tests {
         let map = mapping();
         let ((mut tx, _), (_, mut rx)) = (ends(&map, true), ends(&map, false));
         for lap in 0..5 {
-            for len in [0usize, 1, 8, 35, 36, 37, 40, 64, 4095, 4096] {
+            for len in [0usize, 1, 8, 35, 36, 37, 40, 64, 4095, 4096, 16383, PAYLOAD_MAX as usize] {
                 let payload: Vec<u8> = (0..len).map(|i| (i * 7 + len + lap) as u8).collect();
                 for packet in packets(&payload, 20) {
                     write(&mut tx, &packet);

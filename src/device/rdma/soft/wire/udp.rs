@@ -7,7 +7,7 @@
 //! no socket shows: at RoCE's own port it is found from the ICRC ([`icrc::hidden_ident`]).
 //!
 //! Datagrams go and come in batches, a system call each. An idle poll must not cost one, so an empty socket is looked at again
-//! only after a pause; a sleeping core watches the socket instead.
+//! only after a pause; one that is silent for longer the core's ring polls, and so does a core that sleeps.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -17,6 +17,7 @@ use super::{Arrival, From};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::soft::frame;
+use crate::device::uring::{OneShotPoll, Uring};
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
 use crate::wire::frame::Encapsulation;
@@ -30,8 +31,8 @@ const BUFFER_BYTES: usize = (4096 + frame::OVERHEAD_MAX).next_multiple_of(64);
 const SOCKET_BYTES: usize = 4 << 20;
 /// The pause after an empty look at the socket, at least: a tenth of what a loopback round trip takes.
 const IDLE_PAUSE: Nanos = Nanos::from_micros(2);
-/// And at most. In between it is this share of the time since the last packet, so that a socket that nobody uses costs nothing beside
-/// another wire, and one that is used is late by that share.
+/// And at most: after that the socket is polled by the ring, or, without one, looked at once in that time. In between it is this share of
+/// the time since the last packet, so that a socket that is used is late by that share.
 const IDLE_PAUSE_MAX: Nanos = Nanos::from_micros(50);
 const IDLE_SHARE: u64 = 8;
 
@@ -43,6 +44,8 @@ const UDP_NO_CHECK6_RX: i32 = 102;
 
 /// A UDP socket as a wire.
 pub struct Udp {
+    /// Set while the socket is silent.
+    poll: Option<OneShotPoll>,
     socket: UdpSocket,
     address: SocketAddr,
     /// The interface that link-local addresses are meant on.
@@ -168,6 +171,7 @@ impl Udp {
         let address = SocketAddr::new(bound.ip(), bound.port());
         let (outgoing, incoming) = (Batch::new(), Batch::new());
         Ok(Udp {
+            poll: None,
             socket,
             address,
             interface,
@@ -180,6 +184,11 @@ impl Udp {
             used_at: Nanos::ZERO,
             dropped: 0,
         })
+    }
+
+    /// Has `uring`, which is this core's, tell when a silent socket is not any more.
+    pub fn announce_by(&mut self, uring: &Uring) {
+        self.poll = Some(uring.one_shot_poll(self.socket.as_raw_fd()));
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -250,7 +259,7 @@ impl Udp {
     }
 
     pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
-        if now < self.look_at {
+        if now < self.look_at && !self.poll.as_ref().is_some_and(OneShotPoll::take_fired) {
             return 0;
         }
         let mut taken = 0;
@@ -263,10 +272,11 @@ impl Udp {
             }
         }
         if taken > 0 {
-            self.used_at = now;
+            (self.used_at, self.look_at) = (now, now);
         } else {
             let pause = Nanos(now.since(self.used_at).0 / IDLE_SHARE).clamp(IDLE_PAUSE, IDLE_PAUSE_MAX);
-            self.look_at = now.saturating_add(pause);
+            let is_announced = pause == IDLE_PAUSE_MAX && self.poll.as_ref().is_some_and(OneShotPoll::set);
+            self.look_at = if is_announced { Nanos::MAX } else { now.saturating_add(pause) };
         }
         taken
     }
@@ -304,6 +314,9 @@ impl Udp {
     }
 
     pub fn arm(&mut self) -> bool {
+        if self.poll.as_ref().is_some_and(OneShotPoll::is_set) {
+            return self.queued > 0;
+        }
         self.look_at = Nanos::ZERO;
         let mut byte = [0];
         self.queued > 0 || self.socket.peek_from(&mut byte).is_ok()
@@ -398,13 +411,7 @@ mod tests {
             let mut to = Udp::open(address.parse().unwrap(), 0, 1500, ECN_ECT0).unwrap();
             for (traffic_class, marked) in [(ECN_ECT0, false), (0, false), (ECN_CE, true), (0xc0 | ECN_CE, true)] {
                 let mut from = Udp::open(address.parse().unwrap(), 0, 1500, traffic_class).unwrap();
-                let path = from.path_to(to.address()).unwrap();
-                assert!(from.room());
-                let (transmit, payload) = frame::tests::send();
-                // SAFETY: the payload is owned here for the whole call.
-                unsafe { from.send(&path, &transmit, &Ledger::new()) };
-                drop(payload);
-                from.flush(Nanos(1));
+                send_one(&mut from, to.address(), Nanos(1));
                 let (mut seen, mut now) = (Vec::new(), Nanos(1));
                 while seen.is_empty() {
                     now = now.saturating_add(IDLE_PAUSE);
@@ -414,6 +421,50 @@ mod tests {
                 assert_eq!(seen, [marked], "{address}, traffic class {traffic_class:#x}");
             }
         }
+    }
+
+    /// Sends one packet, now.
+    fn send_one(from: &mut Udp, to: SocketAddr, now: Nanos) {
+        let path = from.path_to(to).unwrap();
+        assert!(from.room());
+        let (transmit, payload) = frame::tests::send();
+        // SAFETY: the payload is owned here for the whole call.
+        unsafe { from.send(&path, &transmit, &Ledger::new()) };
+        drop(payload);
+        from.flush(now);
+    }
+
+    /// A silent socket is not looked at, and the next packet is taken all the same, whatever the clock says.
+    #[test]
+    fn a_silent_socket_is_polled_by_the_ring() {
+        let uring = Uring::new(8, &crate::device::Ops::new(8)).unwrap();
+        let mut to = Udp::open("127.0.0.1:0".parse().unwrap(), 0, 1500, 0).unwrap();
+        let mut from = Udp::open("127.0.0.1:0".parse().unwrap(), 0, 1500, 0).unwrap();
+        to.announce_by(&uring);
+        let receive = |to: &mut Udp, now| {
+            let _ = uring.poll();
+            to.receive(now, 8, &mut |_| ())
+        };
+        let mut now = Nanos::from_millis(1);
+        for _ in 0..3 {
+            assert_eq!(receive(&mut to, now), 0);
+            assert_eq!(to.look_at, Nanos::MAX, "the ring has it");
+            assert!(!to.arm(), "a core may sleep");
+            send_one(&mut from, to.address(), now);
+            assert_eq!(receive(&mut to, now), 1);
+            // Used just now: looked at by the clock, soon.
+            assert_eq!(receive(&mut to, now), 0);
+            assert_eq!(to.look_at, now.saturating_add(IDLE_PAUSE));
+            send_one(&mut from, to.address(), now);
+            assert_eq!(receive(&mut to, now), 0);
+            assert!(to.arm(), "and there is something");
+            assert_eq!(receive(&mut to, now), 1);
+            now = now.saturating_add(Nanos::from_millis(1));
+        }
+        // What is sent is answered: looked at by the clock, too.
+        assert_eq!(receive(&mut to, now), 0);
+        send_one(&mut to, from.address(), now);
+        assert_eq!(to.look_at, now.saturating_add(IDLE_PAUSE));
     }
 
     /// Runs `body` on a loopback interface that is slower than a sender; `None` where that is not to be had.
