@@ -2,7 +2,7 @@
 // protocol. Usage: copies HOW BYTES SECONDS [FILE]; prints what an object takes at p50 and p99, in microseconds, and seconds of a processor,
 // of both ends, for each GB.
 //
-// HOW is `look`: by a ring of 64 slots, which both ends look at without sleeping; `sleep`: by a ring with room for an object, and both ends
+// HOW is `look`: by a ring of 32 slots, which both ends look at without sleeping; `sleep`: by a ring with room for an object, and both ends
 // sleep until the other one is done; or `once`: as well, but one end copies out of the other's memory, or into it, as if they had it in
 // common.
 //
@@ -26,8 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PIECE 4096
-#define RELEASED 16
+// A frame holds so much, as one of soft:shm does, or an object that is smaller.
+#define FRAME 16384
+#define SLOTS 32
+#define RELEASED (SLOTS / 4)
 #define OBJECTS 64
 #define HUGE (2ul << 20)
 
@@ -35,9 +37,11 @@ static enum { LOOK, SLEEP, ONCE } how;
 // The line in front of a slot says which frame is in it.
 static struct slot {
     _Alignas(64) atomic_ulong frame;
-    _Alignas(64) char bytes[PIECE];
+    _Alignas(64) char bytes[FRAME];
 } *ring;
-static unsigned long slots = 64;
+static unsigned long slots = SLOTS;
+// What is in a frame.
+static unsigned long piece = FRAME;
 static _Alignas(64) atomic_ulong asked, consumed;
 static _Alignas(64) atomic_int over;
 static unsigned long object_bytes;
@@ -134,7 +138,7 @@ static uint64_t sum(const char *bytes)
 {
     uint64_t sums[8] = {0}, words[8], all = 0;
 
-    for (unsigned long at = 0; at < PIECE; at += sizeof(words)) {
+    for (unsigned long at = 0; at < piece; at += sizeof(words)) {
         memcpy(words, bytes + at, sizeof(words));
         for (int i = 0; i < 8; i++)
             sums[i] += words[i];
@@ -175,7 +179,7 @@ static void give(unsigned long frame, const char *bytes)
     // A ring for an object is left by the one before.
     while (how == LOOK && frame - atomic_load_explicit(&consumed, memory_order_acquire) >= slots)
         ;
-    memcpy(slot->bytes, bytes, PIECE);
+    memcpy(slot->bytes, bytes, piece);
     atomic_store_explicit(&slot->frame, frame + 1, memory_order_release);
 }
 
@@ -185,7 +189,7 @@ static void take(unsigned long frame, char *bytes)
 
     while (atomic_load_explicit(&slot->frame, memory_order_acquire) != frame + 1)
         ;
-    memcpy(bytes, slot->bytes, PIECE);
+    memcpy(bytes, slot->bytes, piece);
     if ((frame + 1) % RELEASED == 0)
         atomic_store_explicit(&consumed, frame + 1, memory_order_release);
 }
@@ -212,11 +216,11 @@ static int is_asked(unsigned long object)
 static void serve_get(unsigned long object, const char *objects)
 {
     const char *bytes = objects + object % OBJECTS * object_bytes;
-    unsigned long frame = (object - 1) * (object_bytes / PIECE);
+    unsigned long frame = (object - 1) * (object_bytes / piece);
 
-    for (unsigned long at = 0; at < object_bytes; at += PIECE)
+    for (unsigned long at = 0; at < object_bytes; at += piece)
         if (how == ONCE)
-            memcpy(common + at, bytes + at, PIECE);
+            memcpy(common + at, bytes + at, piece);
         else
             give(frame++, bytes + at);
     if (how != LOOK)
@@ -225,12 +229,12 @@ static void serve_get(unsigned long object, const char *objects)
 
 static void serve_put(unsigned long object, char *bytes)
 {
-    unsigned long frame = (object - 1) * (object_bytes / PIECE);
+    unsigned long frame = (object - 1) * (object_bytes / piece);
     uint64_t found = 0;
 
-    for (unsigned long at = 0; at < object_bytes; at += PIECE) {
+    for (unsigned long at = 0; at < object_bytes; at += piece) {
         if (how == ONCE)
-            memcpy(bytes + at, common + at, PIECE);
+            memcpy(bytes + at, common + at, piece);
         else
             take(frame++, bytes + at);
         found += sum(bytes + at);
@@ -273,7 +277,7 @@ static void get(unsigned long frame, char *object)
     ask();
     if (how != LOOK)
         sleep_until_woken(to_client);
-    for (unsigned long at = 0; at < object_bytes; at += PIECE) {
+    for (unsigned long at = 0; at < object_bytes; at += piece) {
         if (how != ONCE)
             take(frame++, object + at);
         found += sum(object + at);
@@ -289,7 +293,7 @@ static void put(unsigned long frame, char *object)
     whole = 0;
     if (how == LOOK)
         ask();
-    for (unsigned long at = 0; at < object_bytes; at += PIECE) {
+    for (unsigned long at = 0; at < object_bytes; at += piece) {
         whole += sum(object + at);
         if (how != ONCE)
             give(frame++, object + at);
@@ -331,13 +335,15 @@ int main(int count, char **words)
     unsigned long objects = 0;
 
     object_bytes = count > 2 ? strtoul(words[2], NULL, 10) : 0;
-    if (found < 0 || seconds <= 0 || object_bytes == 0 || object_bytes % PIECE != 0) {
-        fprintf(stderr, "copies look|sleep|once BYTES SECONDS [FILE]: a multiple of %d, how long, and where puts go\n", PIECE);
+    if (object_bytes > 0 && object_bytes < piece)
+        piece = object_bytes;
+    if (found < 0 || seconds <= 0 || object_bytes == 0 || object_bytes % piece != 0 || piece % 4096 != 0) {
+        fprintf(stderr, "copies look|sleep|once BYTES SECONDS [FILE]: a multiple of %d, or of 4096 and less, how long, and where puts go\n", FRAME);
         return 2;
     }
     how = (unsigned)found;
     if (how != LOOK)
-        slots = object_bytes / PIECE;
+        slots = object_bytes / piece;
     ring = (struct slot *)memory_of(slots * sizeof(*ring), 0);
     to_server = eventfd(0, EFD_CLOEXEC);
     to_client = eventfd(0, EFD_CLOEXEC);
@@ -360,7 +366,7 @@ int main(int count, char **words)
     one(0, common);
     double began = now(CLOCK_THREAD_CPUTIME_ID), at = now(CLOCK_MONOTONIC), until = at + seconds;
     while (at < until) {
-        one(++objects * (object_bytes / PIECE), common);
+        one(++objects * (object_bytes / piece), common);
         double then = now(CLOCK_MONOTONIC);
         unsigned long step = (unsigned long)((then - at) / STEP);
         taken[step < STEPS ? step : STEPS - 1]++;
