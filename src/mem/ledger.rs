@@ -5,6 +5,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::mem::crc64::{self, Crc64};
+
 /// Bytes fused copies work on at a time: small enough that the checksum reads what the copy just brought into the L1 cache.
 const BLOCK: usize = 2048;
 
@@ -82,6 +84,17 @@ impl Ledger {
         self.count(len);
         // SAFETY: the caller's promise is exactly what copy_nonoverlapping needs.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+
+    /// The same, carrying a CRC-64/NVME over what was copied.
+    ///
+    /// # Safety
+    /// As of [`carry`](Self::carry); and nobody else writes to `to` meanwhile.
+    #[inline]
+    pub(crate) unsafe fn carry_crc64(&self, to: *mut u8, from: *const u8, len: usize, crc: &mut Crc64) {
+        self.count(len);
+        // SAFETY: the caller's promise.
+        unsafe { crc64::carry_crc64(to, from, len, crc) };
     }
 
     /// Copies `len` bytes out of memory that a device, peer or other owner may also touch, carrying a CRC-32 over what was copied.

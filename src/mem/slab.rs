@@ -1,11 +1,13 @@
 //! A core's share of the region: leases chunks and runs, takes them back, and counts them.
 //!
-//! `!Send`, no locks. Single chunks come from a small stack in front of the buddy allocator; runs from the allocator itself.
+//! `!Send`, no locks. Single chunks and short runs come from small stacks in front of the buddy allocator; other runs from the allocator.
 //! The counters are the invariant of the whole system: free + owned + in flight + published + quarantined = total.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::rc::Rc;
+
+use arrayvec::ArrayVec;
 
 use crate::base::error::ErrorKind;
 use crate::base::sync::Arc;
@@ -17,6 +19,10 @@ use crate::mem::{Buf, Parcel, Region, Run, Span};
 
 /// Single chunks kept in front of the allocator. Twice a burst of 64 packets, so that bursts do not thrash it.
 const MAGAZINE: usize = 128;
+/// Short runs kept there, of each length: messages come and go, and the allocator would merge and split the same blocks for each.
+const SHORT_RUNS: usize = 8;
+/// Chunks of the longest of them.
+const SHORT: usize = 8;
 
 /// A handle on a core's share of a region. Clones name the same share.
 #[derive(Clone)]
@@ -52,7 +58,24 @@ pub(super) fn transfer(from: &Cell<u32>, to: &Cell<u32>, chunks: u32) {
 
 struct Stock {
     magazine: Vec<u32>,
+    /// Of one chunk, of two, and so on.
+    short: [ArrayVec<u32, SHORT_RUNS>; SHORT],
     buddy: Buddy,
+}
+
+impl Stock {
+    fn new(magazine: usize, buddy: Buddy) -> Stock {
+        Stock { magazine: Vec::with_capacity(magazine), short: Default::default(), buddy }
+    }
+
+    /// Gives all to the allocator that is in front of it.
+    fn empty(&mut self) {
+        let Stock { magazine, short, buddy } = self;
+        magazine.drain(..).for_each(|chunk| buddy.give(chunk, 1));
+        for (runs, chunks) in short.iter_mut().zip(1..) {
+            runs.drain(..).for_each(|first| buddy.give(first, chunks));
+        }
+    }
 }
 
 /// How a slab's chunks are owned right now.
@@ -122,7 +145,7 @@ impl Slab {
             let what = format!("a slab of {chunks} chunks: the region has {} left", region.undealt());
             return Err(Error::new(ErrorKind::Unavailable, what).remedy("ask for a larger --region or fewer --cores"));
         };
-        let stock = Stock { magazine: Vec::with_capacity(MAGAZINE), buddy: Buddy::new(first, chunks) };
+        let stock = Stock::new(MAGAZINE, Buddy::new(first, chunks));
         let counts = Counts { free: Cell::new(chunks), ..Counts::default() };
         let home = Arc::new(Home::new(region.clone(), first, chunks));
         Ok(Slab { inner: Rc::new(Inner { home, total: Cell::new(chunks), guests: false, counts, stock: UnsafeCell::new(stock) }) })
@@ -132,7 +155,7 @@ impl Slab {
     /// it they are ordinary leases, and dropped they go home. Their home counts them as owned all the while.
     pub fn for_guests(parcel: &Parcel) -> Slab {
         let home = parcel.home.clone();
-        let stock = Stock { magazine: Vec::new(), buddy: Buddy::new(home.first, 0) };
+        let stock = Stock::new(0, Buddy::new(home.first, 0));
         let inner = Inner { home, total: Cell::new(0), guests: true, counts: Counts::default(), stock: UnsafeCell::new(stock) };
         Slab { inner: Rc::new(inner) }
     }
@@ -292,26 +315,27 @@ impl Slab {
         transfer(&self.inner.counts.owned, &self.inner.counts.free, chunks);
         let stock = self.stock();
         if chunks == 1 && stock.magazine.len() < MAGAZINE {
-            stock.magazine.push(first);
-        } else {
-            stock.buddy.give(first, chunks);
+            return stock.magazine.push(first);
+        }
+        match stock.short.get_mut(chunks as usize - 1) {
+            Some(runs) if !runs.is_full() => runs.push(first),
+            _ => stock.buddy.give(first, chunks),
         }
     }
 
     #[inline]
     fn take(&self, chunks: u32) -> Option<u32> {
-        self.take_by(|buddy| buddy.take(chunks))
+        let short = self.stock().short.get_mut(chunks as usize - 1).and_then(ArrayVec::pop);
+        short.or_else(|| self.take_by(|buddy| buddy.take(chunks)))
     }
 
     #[inline]
     fn take_by(&self, take: impl Fn(&mut Buddy) -> Option<u32>) -> Option<u32> {
         take(&mut self.stock().buddy).or_else(|| {
-            // Singles in the magazine may be what keeps blocks from merging.
+            // What is in front of it may be what keeps blocks from merging.
             self.collect_returns();
             let stock = self.stock();
-            while let Some(chunk) = stock.magazine.pop() {
-                stock.buddy.give(chunk, 1);
-            }
+            stock.empty();
             take(&mut stock.buddy)
         })
     }

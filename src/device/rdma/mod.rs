@@ -108,6 +108,15 @@ impl Access {
     }
 }
 
+/// What a peer wrote to a window, as the device saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes, from the window's first on, each written once.
+    pub bytes: u32,
+    /// Their CRC-64/NVME.
+    pub crc64nvme: u64,
+}
+
 bitflags::bitflags! {
     /// What not every device has.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -534,6 +543,20 @@ impl Hca {
             closing.wait().await;
         }
         window.close(Revoked::new(rkey.0))
+    }
+
+    /// Has the device sum what the peer writes to a window, as it is placed: it is in the nearest cache then. The soft HCA does that, a NIC
+    /// does not.
+    pub fn sum_writes(&self, window: &Window) {
+        on!(&self.backend, hca => hca.borrow_mut().sum_writes(Rkey(window.rkey())));
+    }
+
+    /// As [`revoke`](Self::revoke); and what the peer has written to it, where the device was told to sum that, can, and it came in order
+    /// from the window's first byte on.
+    pub async fn revoke_summed(&self, window: Window) -> (Run, Option<Written>) {
+        // On a device that sums the grant ends in this same turn: nothing is placed between the two.
+        let written = on!(&self.backend, hca => hca.borrow_mut().take_sum(Rkey(window.rkey())));
+        (self.revoke(window).await, written)
     }
 
     /// The next event, if one waits.

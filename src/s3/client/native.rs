@@ -18,7 +18,7 @@ use crc_fast::CrcAlgorithm::Crc64Nvme;
 use super::http::{Ask as HttpAsk, Http};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
-use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint};
+use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint, Written};
 use crate::device::{Op, Signal};
 use crate::mem::{Ledger, Run, Shared, Slab, Window, crc64};
 use crate::reactor::Core;
@@ -38,6 +38,8 @@ const LOOK: Nanos = Nanos::from_micros(20);
 const PATIENCE: Nanos = Nanos::from_secs(60);
 /// And how long more for each MiB that it moves: who is slower than 4 MiB a second is given up.
 const PATIENCE_OF_A_MIB: Nanos = Nanos::from_millis(250);
+/// The device is told to sum what comes to a window of so many bytes or more.
+const SUMMED_MIN: u32 = 16 << 10;
 
 /// What a session stands on.
 #[derive(Clone)]
@@ -477,6 +479,9 @@ impl Inner {
             (_, true) => self.open(&mut into, &mut opened, Access::WRITE).await,
             _ => Ok(()),
         };
+        if has_room {
+            opened.iter().filter(|window| window.len() >= SUMMED_MIN).for_each(|window| self.ground.hca.sum_writes(window));
+        }
         let mut list = ArrayVec::<Listed, WINDOWS_MAX>::new();
         match &opened[..] {
             [] => {}
@@ -503,12 +508,15 @@ impl Inner {
         };
         // From here on nothing that comes late gets into its memory.
         let lent = if has_body { &mut body } else { &mut into };
+        let mut sums = ArrayVec::<Option<Written>, WINDOWS_MAX>::new();
         for window in opened.drain(..) {
-            lent.push(self.ground.hca.revoke(window).await);
+            let (run, written) = self.ground.hca.revoke_summed(window).await;
+            lent.push(run);
+            sums.push(written);
         }
         slot.opened.replace(opened);
         match came {
-            Ok(told) => read_answer(told, into, has_room, body),
+            Ok(told) => read_answer(told, into, has_room.then_some(&sums), body),
             Err(error) => Err(Undone { error, sent: body, into }),
         }
     }
@@ -615,8 +623,18 @@ pub fn crc_of(runs: &[Run]) -> u64 {
     }
 }
 
-/// What an answer brought. `read` is where it may be, if the server could write there.
-fn read_answer(told: Told, mut read: Vec<Run>, was_open: bool, sent: Vec<Run>) -> Result<Answered, Undone> {
+/// The CRC64NVME of runs that were written to, where the device may have summed each.
+fn crc_of_written(runs: &[Run], sums: &[Option<Written>]) -> u64 {
+    let parts = runs.iter().zip(sums).filter(|(run, _)| !run.is_empty()).map(|(run, sum)| match sum {
+        Some(written) if written.bytes == run.len() => (written.crc64nvme, run.len()),
+        _ => (crc64(run.as_slice()), run.len()),
+    });
+    let joined = parts.reduce(|(before, _), (crc, bytes)| (crc_fast::checksum_combine(Crc64Nvme, before, crc, bytes.into()), bytes));
+    joined.map_or(0, |(crc, _)| crc)
+}
+
+/// What an answer brought. `read` is where it may be, if the server could write there: there are sums then.
+fn read_answer(told: Told, mut read: Vec<Run>, sums: Option<&[Option<Written>]>, sent: Vec<Run>) -> Result<Answered, Undone> {
     let Told { message, parsed: Parsed { status, bytes, crc, fields, body } } = told;
     let mut inline = 0..0;
     let (body, checked) = match body {
@@ -626,19 +644,21 @@ fn read_answer(told: Told, mut read: Vec<Run>, was_open: bool, sent: Vec<Run>) -
             inline = place;
             (Came::Message(read), check_crc(bytes, crc, found))
         }
-        Placed::Window if was_open && bytes <= bytes_of(&read) => {
-            let mut left = bytes;
-            for run in &mut read {
-                run.set_len(left.min(run.len().into()) as u32);
-                left -= u64::from(run.len());
+        Placed::Window => match sums {
+            Some(sums) if bytes <= bytes_of(&read) => {
+                let mut left = bytes;
+                for run in &mut read {
+                    run.set_len(left.min(run.len().into()) as u32);
+                    left -= u64::from(run.len());
+                }
+                let found = crc_of_written(&read, sums);
+                (Came::Runs(read), check_crc(bytes, crc, found))
             }
-            let found = crc_of(&read);
-            (Came::Runs(read), check_crc(bytes, crc, found))
-        }
-        Placed::Window => {
-            let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
-            (Came::None(read), Err(error))
-        }
+            _ => {
+                let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
+                (Came::None(read), Err(error))
+            }
+        },
     };
     match checked {
         Ok(()) => Ok(Answered { status, bytes, message, fields, inline, body, sent }),

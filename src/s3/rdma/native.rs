@@ -71,6 +71,13 @@ const FIELDS_ROOM: usize = 256;
 /// How long the last message of a session may take.
 const FAREWELL: Nanos = Nanos::from_millis(200);
 
+/// What was answered at once.
+struct Answered {
+    id: u64,
+    begun: Nanos,
+    bytes: u64,
+}
+
 /// A session of the native mode.
 pub struct Native {
     rdma: Rdma,
@@ -88,7 +95,7 @@ pub struct Native {
     /// The fields of the answer that is being made.
     fields: Vec<u8>,
     /// What was answered at once and is not counted yet: that is done when it is sent.
-    answered: Vec<(Account<'static>, Outgoing)>,
+    answered: Vec<Answered>,
     ledger: Ledger,
 }
 
@@ -239,7 +246,7 @@ impl Native {
         };
         let id = front.take_id();
         self.fields.clear();
-        put_fields(&mut self.fields, &kept.lines, Label { id, bucket: None });
+        put_fields(&mut self.fields, kept.lines(), Label { id, bucket: None });
         let found = frame::Answer { id: asked.id, status: 200, bytes, crc, fields: &self.fields, body: frame::Body::Granted };
         let length = frame::Answer { body, ..found }.frame_bytes();
         let length = u32::try_from(length).ok().filter(|&length| length <= self.terms.receive)?;
@@ -261,16 +268,16 @@ impl Native {
         counters.known.add(1);
         counters.own.add(1);
         self.session.touch(begun);
-        let kind = Kind::Operation(Operation::GetObject);
-        let account = Account { id, begun, peer: (self.peer, 0).into(), received: 0, kind, request: None };
-        self.answered.push((account, Outgoing { status: 200, code: None, sent: bytes, is_whole: true }));
+        self.answered.push(Answered { id, begun, bytes });
         Some(())
     }
 
     /// Counts what was answered at once.
     fn settle(&mut self, front: &Front) {
-        for (account, outgoing) in self.answered.drain(..) {
-            account.settle(&front.service, &outgoing);
+        let (peer, kind) = ((self.peer, 0).into(), Kind::Operation(Operation::GetObject));
+        for Answered { id, begun, bytes } in self.answered.drain(..) {
+            let outgoing = Outgoing { status: 200, code: None, sent: bytes, is_whole: true };
+            Account { id, begun, peer, received: 0, kind, request: None }.settle(&front.service, &outgoing);
         }
     }
 
@@ -448,7 +455,7 @@ impl Exchange {
         if let Some((get, kept)) = self.known(begun, asked).await {
             self.front.service.counters().known.add(1);
             let label = Label { id, bucket: self.place(kept.name()) };
-            let reply = self.object(Reading::plain(get), (200, &kept.lines), label, asked).await;
+            let reply = self.object(Reading::plain(get), (200, kept.lines()), label, asked).await;
             self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, reply.as_ref().ok(), None);
             return reply;
         }

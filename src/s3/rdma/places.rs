@@ -13,8 +13,9 @@ pub struct Places<T> {
 }
 
 impl<T> Places<T> {
-    /// For so many.
+    /// For so many, a power of two.
     pub fn new(count: usize) -> Places<T> {
+        assert!(count.is_power_of_two(), "a place is found without a division");
         Places { places: RefCell::new(vec![None; count].into()), hasher: DefaultHashBuilder::default() }
     }
 
@@ -22,13 +23,18 @@ impl<T> Places<T> {
     #[inline]
     pub fn find(&self, words: impl Hash, is_it: impl FnOnce(&T) -> bool) -> Option<Rc<T>> {
         let places = self.places.borrow();
-        places[self.hasher.hash_one(words) as usize % places.len()].clone().filter(|thing| is_it(thing))
+        places[self.place(words, places.len())].as_ref().filter(|thing| is_it(thing)).cloned()
     }
 
     /// Gives it the place of these words.
     pub fn keep(&self, words: impl Hash, thing: T) {
         let mut places = self.places.borrow_mut();
-        let place = self.hasher.hash_one(words) as usize % places.len();
+        let place = self.place(words, places.len());
         places[place] = Some(Rc::new(thing));
+    }
+
+    #[inline]
+    fn place(&self, words: impl Hash, count: usize) -> usize {
+        self.hasher.hash_one(words) as usize & (count - 1)
     }
 }

@@ -13,7 +13,7 @@ use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
 use crate::device::rdma::qp::{Gate, Granted};
 use crate::device::rdma::{
-    Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RawConfig, RdmaName, Transport, check_room, endpoint, slots,
+    Access, Caps, Features, HcaEnv, QpConfig, QpFault, QpState, RawConfig, RdmaName, Transport, Written, check_room, endpoint, slots,
 };
 use crate::device::sim::network::Port;
 use crate::device::{Ops, WcStatus};
@@ -269,6 +269,16 @@ impl Soft {
         }
         let rkey = self.grants.grant(&mut self.rng, run.address(), run.len(), access, qpn)?;
         Some(Granted { rkey, opening: None })
+    }
+
+    /// Sums what is written to a grant.
+    pub fn sum_writes(&mut self, rkey: Rkey) {
+        self.grants.sum(rkey);
+    }
+
+    /// What was written to it, if it was in order.
+    pub fn take_sum(&mut self, rkey: Rkey) -> Option<Written> {
+        self.grants.take_sum(rkey)
     }
 
     /// Ends a grant. No packet is in progress between polls, so it holds at once.

@@ -4,20 +4,24 @@
 //! knowing one key says nothing about another. The engine asks again for every packet, so a revoked grant is gone from the next
 //! packet on, and since packets are handled only inside the HCA's poll none is in progress when [`Grants::revoke`] runs.
 
+use std::cell::{RefCell, RefMut};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::base::{Qpn, Rkey, Rng, limits};
 use crate::device::rdma::keys::KeyMap;
-use crate::device::rdma::{Access, Refusals};
-use crate::mem::Ledger;
+use crate::device::rdma::{Access, Refusals, Written};
+use crate::mem::{Crc64, Ledger};
 use crate::proto::rc::{self, AccessFault, Change};
 
 /// The grants of an HCA.
 #[derive(Default)]
 pub struct Grants {
     by_key: KeyMap<Grant>,
+    /// Of the grants whose writes are summed.
+    sums: RefCell<Vec<Sum>>,
     /// Counts what was asked for and is not granted.
     pub(super) refusals: Arc<Refusals>,
 }
@@ -28,6 +32,16 @@ struct Grant {
     len: u32,
     access: Access,
     qpn: Qpn,
+}
+
+/// What is written to a grant, as long as that is one byte after the other.
+struct Sum {
+    rkey: Rkey,
+    /// All that is granted.
+    range: Range<u64>,
+    /// Where the next byte is to be; nothing where one came elsewhere.
+    next: Option<u64>,
+    crc: Crc64,
 }
 
 impl Grants {
@@ -58,6 +72,37 @@ impl Grants {
     /// Ends every grant of a queue pair.
     pub fn revoke_all(&mut self, qpn: Qpn) {
         self.by_key.retain(|_, grant| grant.qpn != qpn);
+        self.sums.get_mut().retain(|sum| self.by_key.contains_key(&sum.rkey.0));
+    }
+
+    /// From here on what is written to this grant is summed.
+    pub fn sum(&mut self, rkey: Rkey) {
+        let Some(grant) = self.by_key.get(&rkey.0) else { return };
+        let range = grant.va..grant.va + u64::from(grant.len);
+        self.sums.get_mut().push(Sum { rkey, next: Some(range.start), range, crc: Crc64::new() });
+    }
+
+    /// Ends that; what was written, if it was from the first byte on and in order.
+    pub fn take_sum(&mut self, rkey: Rkey) -> Option<Written> {
+        let sums = self.sums.get_mut();
+        let sum = sums.swap_remove(sums.iter().position(|sum| sum.rkey == rkey)?);
+        let bytes = (sum.next? - sum.range.start) as u32;
+        Some(Written { bytes, crc64nvme: sum.crc.value() })
+    }
+
+    /// The sum that `len` bytes at `addr` go on with. Others that they are in the range of end there.
+    fn sum_of(&self, addr: u64, len: u32) -> Option<RefMut<'_, Sum>> {
+        if self.sums.borrow().is_empty() {
+            return None;
+        }
+        let (mut sums, end) = (self.sums.borrow_mut(), addr + u64::from(len));
+        let mut found = None;
+        for (at, sum) in sums.iter_mut().enumerate().filter(|(_, sum)| addr < sum.range.end && sum.range.start < end) {
+            let goes_on = sum.next == Some(addr) && end <= sum.range.end && found.is_none();
+            sum.next = goes_on.then_some(end);
+            found = if goes_on { Some(at) } else { found };
+        }
+        found.map(|at| RefMut::map(sums, |sums| &mut sums[at]))
     }
 }
 
@@ -160,14 +205,17 @@ impl rc::Memory for Reach<'_> {
 
     #[inline]
     fn place(&mut self, addr: u64, payload: &RawPayload, offset: u32, len: u32) {
-        let mut to = addr as *mut u8;
+        let (mut to, mut sum) = (addr as *mut u8, self.grants.sum_of(addr, len));
         for (from, len) in payload.spans(offset, len) {
             // SAFETY: `addr .. addr + len` is either inside a grant, that is a published window, checked during this call into the
             // engine, or inside a receive or READ sink that is in flight in the op table; both stay mapped, and this HCA alone
             // writes there. The spans of the payload, together as long, are readable until the wire takes the frame back, after
             // this call.
             to = unsafe {
-                self.ledger.carry(to, from, len);
+                match &mut sum {
+                    None => self.ledger.carry(to, from, len),
+                    Some(sum) => self.ledger.carry_crc64(to, from, len, &mut sum.crc),
+                }
                 to.add(len)
             };
         }
@@ -244,6 +292,47 @@ mod tests {
             assert!(got.is_err() || guess == own, "{guess} got {got:?}");
         }
         assert_ne!(own.0.abs_diff(keys[0].0), 1, "keys are not counted up");
+    }
+
+    #[test]
+    fn what_is_written_in_order_is_summed() {
+        let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(1));
+        let bytes: Vec<u8> = (0..200_000u32).map(|at| (at * 31 + at / 251) as u8).collect();
+        let mut to = vec![0u8; bytes.len()];
+        let va = to.as_mut_ptr() as u64;
+        let mut both = |pieces: &[Range<usize>], granted: Range<usize>| {
+            let key = grants.grant(&mut rng, va + granted.start as u64, granted.len() as u32, Access::WRITE, Qpn(7)).unwrap();
+            grants.sum(key);
+            for piece in pieces {
+                let payload = RawPayload::new(bytes[piece.clone()].as_ptr(), piece.len() as u32);
+                Reach::new(&grants, Qpn(7), &ledger).place(va + piece.start as u64, &payload, 0, piece.len() as u32);
+            }
+            let written = grants.take_sum(key);
+            assert!(grants.sums.borrow().is_empty() && grants.take_sum(key).is_none());
+            grants.revoke(key);
+            written
+        };
+        let of = |range: Range<usize>| Some(Written { bytes: range.len() as u32, crc64nvme: crate::mem::crc64(&bytes[range]) });
+        assert_eq!(both(&[], 100..200_000), of(100..100));
+        assert_eq!(both(&[0..16_384, 16_384..16_385, 16_385..150_000], 0..200_000), of(0..150_000));
+        assert_eq!(both(&[100..200, 200..200_000], 100..200_000), of(100..200_000), "to its end");
+        assert_eq!(both(&[0..100, 100..4000, 5000..6000], 100..5000), of(100..4000), "what is beside it is not counted");
+        assert_eq!(both(&[100..200, 300..400], 0..1000), None, "not from its beginning");
+        assert_eq!(both(&[0..200, 300..400, 200..300], 0..1000), None, "a hole");
+        assert_eq!(both(&[0..200, 199..300], 0..1000), None, "a byte twice");
+        assert_eq!(both(&[0..200, 200..201, 200..300], 0..1000), None, "the last byte twice");
+        assert_eq!(both(&[0..200, 200..1001], 0..1000), None, "beyond its end");
+    }
+
+    #[test]
+    fn sums_end_with_the_queue_pair() {
+        let (mut grants, mut rng) = (Grants::default(), Rng::seeded(1));
+        let keys = [7, 8].map(|qpn| grants.grant(&mut rng, 1000, 100, Access::WRITE, Qpn(qpn)).unwrap());
+        keys.into_iter().for_each(|key| grants.sum(key));
+        grants.revoke_all(Qpn(7));
+        assert_eq!(keys.map(|key| grants.take_sum(key).is_some()), [false, true]);
+        grants.sum(keys[0]);
+        assert!(grants.take_sum(keys[0]).is_none(), "of a grant that is over");
     }
 
     #[test]

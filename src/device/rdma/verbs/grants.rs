@@ -20,7 +20,7 @@ use super::slot::{Binding, What};
 use crate::base::Rkey;
 use crate::device::Ops;
 use crate::device::rdma::qp::{Gate, Granted};
-use crate::device::rdma::{Access, Features, QpState, Transport};
+use crate::device::rdma::{Access, Features, QpState, Transport, Written};
 use crate::mem::Run;
 
 /// The key of what cannot be touched: an empty window, or one of a queue pair that is down. Devices do not judge the key of a request
@@ -214,6 +214,14 @@ impl Verbs {
         self.grants.by_key.insert((rkey, address), grant);
         self.grants.open.insert(rkey, address);
         Some(Granted { rkey: Rkey(rkey), opening: Some(gate) })
+    }
+
+    /// NICs sum nothing here.
+    pub fn sum_writes(&mut self, _rkey: Rkey) {}
+
+    /// So this is not known.
+    pub fn take_sum(&mut self, _rkey: Rkey) -> Option<Written> {
+        None
     }
 
     /// Begins to end a grant; what to wait for until it has ended.

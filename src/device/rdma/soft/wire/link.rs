@@ -192,6 +192,7 @@ impl Links {
 
     fn remove(&mut self, at: usize) {
         let link = self.links.swap_remove(at);
+        self.turn = 0;
         self.sockets.unwatch(link.socket.as_fd());
     }
 
@@ -249,7 +250,9 @@ impl Links {
         let mut taken = 0;
         let count = self.links.len();
         for step in 0..count {
-            let at = (self.turn + step) % count;
+            // Without a division, which an idle poll would wait for.
+            let at = self.turn + step;
+            let at = if at < count { at } else { at - count };
             let link = &mut self.links[at];
             if link.users > 0 && link.state != State::Spoiled {
                 match link.drain(budget - taken, self.idle, each) {
@@ -262,7 +265,7 @@ impl Links {
             }
             if taken == budget {
                 // The next poll begins behind this link, so that one busy peer does not starve the others.
-                self.turn = at + 1;
+                self.turn = if at + 1 < count { at + 1 } else { 0 };
                 break;
             }
         }
