@@ -8,7 +8,7 @@
 //
 // Without FILE objects are asked for and given: a copy in, a copy out (`once`: a copy), and a sum of what came, 64 bits at a time, which is
 // less than any check of bytes. With it they are put: each end sums what it has; the server writes the object stably, past the page cache;
-// the client sleeps until it is told.
+// the client sleeps until it is told. Who copies and sums does both in one pass.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -148,6 +148,22 @@ static uint64_t sum(const char *bytes)
     return all;
 }
 
+// Copies a piece and sums it.
+static uint64_t carry(char *restrict to, const char *restrict from)
+{
+    uint64_t sums[8] = {0}, words[8], all = 0;
+
+    for (unsigned long at = 0; at < piece; at += sizeof(words)) {
+        memcpy(words, from + at, sizeof(words));
+        memcpy(to + at, words, sizeof(words));
+        for (int i = 0; i < 8; i++)
+            sums[i] += words[i];
+    }
+    for (int i = 0; i < 8; i++)
+        all += sums[i];
+    return all;
+}
+
 // Ends it all if the sum is not that of an object. The first piece is spoilt afterwards: it has to come again.
 static void judge(char *object, uint64_t found)
 {
@@ -172,26 +188,34 @@ static void sleep_until_woken(int end)
         fail("being woken");
 }
 
-static void give(unsigned long frame, const char *bytes)
+// The sum of what it gives, if that is wanted.
+static uint64_t give(unsigned long frame, const char *bytes, int sums)
 {
     struct slot *slot = &ring[frame % slots];
+    uint64_t found = 0;
 
     // A ring for an object is left by the one before.
     while (how == LOOK && frame - atomic_load_explicit(&consumed, memory_order_acquire) >= slots)
         ;
-    memcpy(slot->bytes, bytes, piece);
+    if (sums)
+        found = carry(slot->bytes, bytes);
+    else
+        memcpy(slot->bytes, bytes, piece);
     atomic_store_explicit(&slot->frame, frame + 1, memory_order_release);
+    return found;
 }
 
-static void take(unsigned long frame, char *bytes)
+// The sum of what it takes.
+static uint64_t take(unsigned long frame, char *bytes)
 {
     struct slot *slot = &ring[frame % slots];
 
     while (atomic_load_explicit(&slot->frame, memory_order_acquire) != frame + 1)
         ;
-    memcpy(bytes, slot->bytes, piece);
+    uint64_t found = carry(bytes, slot->bytes);
     if ((frame + 1) % RELEASED == 0)
         atomic_store_explicit(&consumed, frame + 1, memory_order_release);
+    return found;
 }
 
 // The client's word that the next object is wanted, or there.
@@ -222,7 +246,7 @@ static void serve_get(unsigned long object, const char *objects)
         if (how == ONCE)
             memcpy(common + at, bytes + at, piece);
         else
-            give(frame++, bytes + at);
+            give(frame++, bytes + at, 0);
     if (how != LOOK)
         wake(to_client);
 }
@@ -232,13 +256,8 @@ static void serve_put(unsigned long object, char *bytes)
     unsigned long frame = (object - 1) * (object_bytes / piece);
     uint64_t found = 0;
 
-    for (unsigned long at = 0; at < object_bytes; at += piece) {
-        if (how == ONCE)
-            memcpy(bytes + at, common + at, piece);
-        else
-            take(frame++, bytes + at);
-        found += sum(bytes + at);
-    }
+    for (unsigned long at = 0; at < object_bytes; at += piece)
+        found += how == ONCE ? carry(bytes + at, common + at) : take(frame++, bytes + at);
     judge(bytes, found);
     uring_write((off_t)(object % OBJECTS * object_bytes));
     wake(to_client);
@@ -277,11 +296,8 @@ static void get(unsigned long frame, char *object)
     ask();
     if (how != LOOK)
         sleep_until_woken(to_client);
-    for (unsigned long at = 0; at < object_bytes; at += piece) {
-        if (how != ONCE)
-            take(frame++, object + at);
-        found += sum(object + at);
-    }
+    for (unsigned long at = 0; at < object_bytes; at += piece)
+        found += how == ONCE ? sum(object + at) : take(frame++, object + at);
     judge(object, found);
 }
 
@@ -293,11 +309,8 @@ static void put(unsigned long frame, char *object)
     whole = 0;
     if (how == LOOK)
         ask();
-    for (unsigned long at = 0; at < object_bytes; at += piece) {
-        whole += sum(object + at);
-        if (how != ONCE)
-            give(frame++, object + at);
-    }
+    for (unsigned long at = 0; at < object_bytes; at += piece)
+        whole += how == ONCE ? sum(object + at) : give(frame++, object + at, 1);
     if (how != LOOK)
         ask();
     sleep_until_woken(to_client);

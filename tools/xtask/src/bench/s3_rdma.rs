@@ -369,7 +369,7 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
     beside.dedup();
     let program = place.join("copies");
     if beside.iter().any(|what| matches!(what, Beside::Copies(_))) {
-        compiled(place, "copies", COPIES, &["-pthread"])?;
+        compiled(place, "copies", COPIES, &["-O3", "-march=native", "-pthread"])?;
     }
     let program = program.as_path();
     let (disk_side, store_side) = (|| disk(case, basin, place, seconds), || store(case, basin, place, seconds));
