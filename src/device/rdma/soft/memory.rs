@@ -20,7 +20,8 @@ use crate::proto::rc::{self, AccessFault, Change};
 #[derive(Default)]
 pub struct Grants {
     by_key: KeyMap<Grant>,
-    /// Of the grants whose writes are summed.
+    /// Of the grants whose writes are summed, the one that was written to last in front. No two have memory in common: a run that is
+    /// granted is nobody else's.
     sums: RefCell<Vec<Sum>>,
     /// Counts what was asked for and is not granted.
     pub(super) refusals: Arc<Refusals>,
@@ -67,6 +68,7 @@ impl Grants {
     /// Ends a grant. Harmless when it ended with its queue pair.
     pub fn revoke(&mut self, rkey: Rkey) {
         self.by_key.remove(&rkey.0);
+        self.sums.get_mut().retain(|sum| sum.rkey != rkey);
     }
 
     /// Ends every grant of a queue pair.
@@ -90,19 +92,18 @@ impl Grants {
         Some(Written { bytes, crc64nvme: sum.crc.value() })
     }
 
-    /// The sum that `len` bytes at `addr` go on with. Others that they are in the range of end there.
+    /// The sum that goes on with `len` bytes at `addr`. It ends where they are in its grant and not behind those before.
     fn sum_of(&self, addr: u64, len: u32) -> Option<RefMut<'_, Sum>> {
         if self.sums.borrow().is_empty() {
             return None;
         }
         let (mut sums, end) = (self.sums.borrow_mut(), addr + u64::from(len));
-        let mut found = None;
-        for (at, sum) in sums.iter_mut().enumerate().filter(|(_, sum)| addr < sum.range.end && sum.range.start < end) {
-            let goes_on = sum.next == Some(addr) && end <= sum.range.end && found.is_none();
-            sum.next = goes_on.then_some(end);
-            found = if goes_on { Some(at) } else { found };
-        }
-        found.map(|at| RefMut::map(sums, |sums| &mut sums[at]))
+        let at = sums.iter().position(|sum| addr < sum.range.end && sum.range.start < end)?;
+        sums.swap(0, at);
+        let sum = &mut sums[0];
+        sum.next = (sum.next == Some(addr) && end <= sum.range.end).then_some(end);
+        sum.next?;
+        Some(RefMut::map(sums, |sums| &mut sums[0]))
     }
 }
 
@@ -325,6 +326,28 @@ mod tests {
     }
 
     #[test]
+    fn several_are_summed_side_by_side() {
+        let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(1));
+        let bytes: Vec<u8> = (0..8000u32).map(|at| (at * 31 + at / 251) as u8).collect();
+        let mut to = vec![0u8; 8000];
+        let va = to.as_mut_ptr() as u64;
+        let keys = [0, 2000, 4000, 6000].map(|at| grants.grant(&mut rng, va + at, 2000, Access::WRITE, Qpn(7)).unwrap());
+        keys.into_iter().for_each(|key| grants.sum(key));
+        // By turns, a hundred bytes each; the third window gets them in another order.
+        for step in 0..20usize {
+            for window in [3, 0, 2, 1] {
+                let at = 2000 * window + 100 * if window == 2 { step ^ 1 } else { step };
+                let payload = RawPayload::new(bytes[at..].as_ptr(), 100);
+                Reach::new(&grants, Qpn(7), &ledger).place(va + at as u64, &payload, 0, 100);
+            }
+        }
+        for (window, key) in keys.into_iter().enumerate() {
+            let crc64nvme = crate::mem::crc64(&bytes[2000 * window..][..2000]);
+            assert_eq!(grants.take_sum(key), (window != 2).then_some(Written { bytes: 2000, crc64nvme }), "{window}");
+        }
+    }
+
+    #[test]
     fn sums_end_with_the_queue_pair() {
         let (mut grants, mut rng) = (Grants::default(), Rng::seeded(1));
         let keys = [7, 8].map(|qpn| grants.grant(&mut rng, 1000, 100, Access::WRITE, Qpn(qpn)).unwrap());
@@ -333,6 +356,9 @@ mod tests {
         assert_eq!(keys.map(|key| grants.take_sum(key).is_some()), [false, true]);
         grants.sum(keys[0]);
         assert!(grants.take_sum(keys[0]).is_none(), "of a grant that is over");
+        grants.sum(keys[1]);
+        grants.revoke(keys[1]);
+        assert!(grants.take_sum(keys[1]).is_none() && grants.sums.borrow().is_empty(), "nor after it");
     }
 
     #[test]
