@@ -46,6 +46,35 @@ fn a_core_that_ends_leaves_no_work_with_the_soft_hca() {
     }
 }
 
+/// Over each wire, in packets of its size: what comes in order is summed, and what an atomic may change is not.
+#[test]
+fn what_a_peer_writes_is_summed_as_it_is_placed() {
+    for name in ["soft:mem", "soft:shm", "soft:udp"] {
+        let mut world = World::new(Wire::Named(name));
+        let (a, b) = world.connected(&QpConfig::default());
+        let window = world.b.run_alone(b.grant(world.b.slab.run(300_000).unwrap(), Access::WRITE)).unwrap();
+        world.b.hca.sum_writes(&window);
+        let at = Remote::of(&window);
+        for (from, len) in [(0u32, 100_001u32), (100_001, 1), (100_002, 150_000)] {
+            let remote = Remote { address: at.address + u64::from(from), len, ..at };
+            drop(world.run(a.write(world.a.filled(len, from.into()), remote, None)).unwrap());
+        }
+        let (run, written) = world.b.run_alone(world.b.hca.revoke_summed(window));
+        let written = written.expect("the soft HCA sums");
+        let expected = [pattern(100_001, 0), pattern(1, 100_001), pattern(150_000, 100_002)].concat();
+        assert!(run.as_slice()[..expected.len()] == expected, "{name}");
+        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &expected);
+        assert_eq!((written.bytes as usize, written.crc64nvme), (expected.len(), sum), "{name}");
+        let open = world.b.run_alone(b.grant(run, Access::WRITE | Access::ATOMIC)).unwrap();
+        world.b.hca.sum_writes(&open);
+        drop(world.run(a.write(world.a.filled(64, 1), Remote { len: 64, ..Remote::of(&open) }, None)).unwrap());
+        let (run, written) = world.b.run_alone(world.b.hca.revoke_summed(open));
+        assert_eq!(written, None, "{name}: the sum would not be that of what is there");
+        drop((run, a, b));
+        world.assert_balanced();
+    }
+}
+
 /// A quarantined chunk may hold what a device still reads or writes. The soft HCA does neither, polled on or not.
 #[test]
 fn quarantined_memory_is_left_alone() {

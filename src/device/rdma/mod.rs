@@ -545,8 +545,8 @@ impl Hca {
         window.close(Revoked::new(rkey.0))
     }
 
-    /// Has the device sum what the peer writes to a window, as it is placed: it is in the nearest cache then. The soft HCA does that, a NIC
-    /// does not.
+    /// Has the device sum what the peer writes to a window, as it is placed: it is in the nearest cache then. The soft HCA does that, but
+    /// for a window with atomics; a NIC does not.
     pub fn sum_writes(&self, window: &Window) {
         on!(&self.backend, hca => hca.borrow_mut().sum_writes(Rkey(window.rkey())));
     }

@@ -77,9 +77,9 @@ impl Grants {
         self.sums.get_mut().retain(|sum| self.by_key.contains_key(&sum.rkey.0));
     }
 
-    /// From here on what is written to this grant is summed.
+    /// From here on what is written to this grant is summed, unless it is one for atomics: these change what was summed.
     pub fn sum(&mut self, rkey: Rkey) {
-        let Some(grant) = self.by_key.get(&rkey.0) else { return };
+        let Some(grant) = self.by_key.get(&rkey.0).filter(|grant| !grant.access.contains(Access::ATOMIC)) else { return };
         let range = grant.va..grant.va + u64::from(grant.len);
         self.sums.get_mut().push(Sum { rkey, next: Some(range.start), range, crc: Crc64::new() });
     }
