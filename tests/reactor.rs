@@ -164,6 +164,32 @@ fn a_long_turn_is_no_looking_for_work() {
 }
 
 /// A read that ends only when it is cancelled or `write` comes.
+#[test]
+fn a_core_learns_that_looking_is_in_vain() {
+    let whole = Nanos::from_micros(200);
+    let core = Core::new(CoreConfig { spin: whole, ..sleepy() }).unwrap();
+    let handle = core.clone();
+    let turns = core
+        .run(async move {
+            let mut turns = Vec::new();
+            for _ in 0..200 {
+                let before = handle.stats().turns;
+                handle.sleep(Nanos::from_micros(400)).await;
+                turns.push(handle.stats().turns - before);
+            }
+            turns
+        })
+        .unwrap();
+    // Medians: where others are at work a wait now and then has hardly a turn.
+    let median = |waits: &[u64]| {
+        let mut waits = waits.to_vec();
+        waits.sort_unstable();
+        waits[waits.len() / 2]
+    };
+    let (first, learnt) = (median(&turns[..16]), median(&turns[100..]));
+    assert!(learnt < first / 4, "{first} turns in each of the first waits, {learnt} in the last ones");
+}
+
 fn pending_read(core: &Core, fd: i32, lease: Run) -> impl Future<Output = Completed<Run>> {
     let (ops, uring) = (core.ops().clone(), core.uring().clone());
     let op = ops.begin(lease).unwrap();

@@ -410,7 +410,7 @@ struct BenchStore {
     /// What the core does when nothing has completed
     #[arg(long, default_value = "adaptive")]
     poll: Poll,
-    /// Microseconds the core looks for completions before it sleeps
+    /// Microseconds the core looks for completions before it sleeps, at most
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     spin: u64,
     /// Print JSON
@@ -451,7 +451,7 @@ struct BenchBlock {
     /// What the core does when nothing has completed
     #[arg(long, default_value = "adaptive")]
     poll: Poll,
-    /// Microseconds the core looks for completions before it sleeps
+    /// Microseconds the core looks for completions before it sleeps, at most
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     spin: u64,
     /// Print JSON

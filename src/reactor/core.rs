@@ -35,7 +35,8 @@ pub struct CoreConfig {
     pub cpu: Option<usize>,
     /// What it does when idle.
     pub poll: PollMode,
-    /// How long it looks for work before it sleeps. A wake from sleep costs about 20 µs, so a little more than twice that.
+    /// How long it looks for work before it sleeps, at most: it learns from its waits where a shorter look finds as much. A wake from sleep
+    /// costs about 20 µs, so a little more than twice that.
     pub spin: Nanos,
     /// Operations in flight at once, over all devices of the core.
     pub operations: u32,

@@ -5,7 +5,8 @@
 //!
 //! - No wake-up is lost: before a core sleeps, its bell says that no other thread has left anything (`bell.rs`), every queue has
 //!   armed its descriptor and looked once more, and the kernel looks at every descriptor again when it starts to watch it.
-//! - An idle core sleeps. It spins for [`CoreConfig::spin`] first, because a wake from sleep costs about 20 µs.
+//! - An idle core sleeps. It spins for at most [`CoreConfig::spin`] first, because a wake from sleep costs about 20 µs, and for less where
+//!   its last waits show that this is in vain (`patience.rs`).
 //! - A task that panics ends alone.
 //! - Per completed operation nothing is allocated and no lock is taken.
 
@@ -16,6 +17,7 @@ mod inbox;
 mod lasting;
 mod launch;
 mod mailbox;
+mod patience;
 mod pin;
 mod remote;
 mod stop;

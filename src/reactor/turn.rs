@@ -6,6 +6,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::Progress;
 use crate::reactor::core::{Core, Inner, PollMode};
+use crate::reactor::patience::Patience;
 use crate::reactor::remote;
 
 /// Turns on one reading of the clock while there is nothing to do. Reading it is half of an idle turn; and where the machine is emulated
@@ -28,6 +29,7 @@ impl Core {
         let mut now = core.clock.now();
         // Since when there has been nothing to do, and the turns since then.
         let (mut idle_since, mut idle) = (now, 0u32);
+        let mut patience = Patience::new(core.config.spin);
         loop {
             if idle.is_multiple_of(IDLE_TURNS) {
                 now = core.clock.now();
@@ -38,6 +40,9 @@ impl Core {
             }
             idle = idle.wrapping_add(1);
             if core.turn(now) == Progress::Busy {
+                if idle > IDLE_TURNS {
+                    patience.waited(now.since(idle_since));
+                }
                 idle = 0;
             }
             if task.is_done() {
@@ -45,7 +50,7 @@ impl Core {
             }
             // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not spin, or rests, sleeps
             // after every turn: what the turn queued goes to the kernel in the call that waits for what was queued before.
-            let has_spun = idle > 0 && now.since(idle_since) >= core.config.spin;
+            let has_spun = idle > 0 && now.since(idle_since) >= patience.look();
             if core.config.poll == PollMode::Adaptive && (has_spun || core.config.spin == Nanos::ZERO || now < core.resting_until.get()) {
                 core.sleep(now)?;
                 // The clock is read next, and what it says is compared with when the work ended.
