@@ -163,7 +163,6 @@ fn a_long_turn_is_no_looking_for_work() {
     assert_eq!(core.stats().sleeps, 0, "what comes 1 ms after the turn is found by looking");
 }
 
-/// A read that ends only when it is cancelled or `write` comes.
 #[test]
 fn a_core_learns_that_looking_is_in_vain() {
     let whole = Nanos::from_micros(200);
@@ -190,6 +189,7 @@ fn a_core_learns_that_looking_is_in_vain() {
     assert!(learnt < first / 4, "{first} turns in each of the first waits, {learnt} in the last ones");
 }
 
+/// A read that ends only when it is cancelled or `write` comes.
 fn pending_read(core: &Core, fd: i32, lease: Run) -> impl Future<Output = Completed<Run>> {
     let (ops, uring) = (core.ops().clone(), core.uring().clone());
     let op = ops.begin(lease).unwrap();
