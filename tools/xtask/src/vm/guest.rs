@@ -232,13 +232,13 @@ const STOOD_STILL: Spoilt = Spoilt {
 };
 
 /// One whose rxe waited 50 s in vain for who still uses a queue pair: `rdma link delete` waits for that one for ever, and what ran it
-/// hangs. Seen once in some hundred runs, where the device is deleted under load (6.18.15); no program can hold such a reference.
+/// hangs. Seen once, where the device was deleted under load (6.18.15). Why is not known; such references are taken by rxe alone.
 const NEVER_ENDED: Spoilt = Spoilt {
     sign: "rxe_destroy_qp: cleanup failed",
     by_emulation: false,
     in_boot: false,
-    why: "the guest's rxe lost a reference to a queue pair, a fault of the kernel's: its device can never be deleted",
-    remedy: "run again",
+    why: "the guest's rxe waited in vain for the last user of a queue pair: its device can never be deleted",
+    remedy: "each time: see its console; what it ran may bring this about",
 };
 
 /// Whether a guest still does anything, so that one that does not is no wait for the end of its time.
