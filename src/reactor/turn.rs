@@ -40,7 +40,7 @@ impl Core {
             }
             idle = idle.wrapping_add(1);
             if core.turn(now) == Progress::Busy {
-                if idle > IDLE_TURNS {
+                if idle > IDLE_TURNS && core.config.poll == PollMode::Adaptive {
                     patience.waited(now.since(idle_since));
                 }
                 idle = 0;
