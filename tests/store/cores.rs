@@ -5,7 +5,7 @@ use basin::base::error::ErrorKind;
 use basin::base::{Error, Nanos, Result, Rng};
 use basin::device::block::DiskConfig;
 use basin::reactor::{Core, CoreConfig};
-use basin::store::check::Scrub;
+use basin::store::check::{Checked, Scrub};
 use basin::store::engine::{Attributes, Expect, Which};
 use basin::store::failure::{Failure, Outcome};
 use basin::store::format::{FormatConfig, format};
@@ -147,7 +147,9 @@ async fn work(core: Core, store: Store, meeting: Meeting) -> Outcome<usize> {
     assert_eq!(store.buckets().len(), 1);
     let checked = store.check().await?;
     assert!(checked.damaged.is_empty() && checked.items > 0, "{:?}", checked.damaged);
-    assert_eq!(store.scrub(&Scrub { rate: 1 << 30, from: 0 }).await?, checked);
+    // What compaction has moved meanwhile may have another gap before its data.
+    let scrubbed = store.scrub(&Scrub { rate: 1 << 30, from: 0 }).await?;
+    assert_eq!(Checked { bytes: checked.bytes, ..scrubbed }, checked);
     Ok(usize::from(is_first))
 }
 
