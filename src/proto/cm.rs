@@ -287,8 +287,15 @@ impl Cm {
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) has something.
+    #[inline]
     pub fn has_output(&self) -> bool {
         !self.out.is_empty()
+    }
+
+    /// Whether there are connections, or something to send.
+    #[inline]
+    pub fn is_at_work(&self) -> bool {
+        !self.connections.is_empty() || self.has_output()
     }
 
     /// The next event.

@@ -36,6 +36,19 @@ pub fn free_address() -> SocketAddr {
     }
 }
 
+/// Sends signals to a server.
+#[derive(Clone, Copy)]
+pub struct Signals {
+    pub pid: u32,
+}
+
+impl Signals {
+    /// Sends one by its name: `KILL`.
+    pub fn send(self, signal: &str) {
+        assert!(Command::new("kill").args(["-s", signal, &self.pid.to_string()]).status().unwrap().success());
+    }
+}
+
 /// A server with two users, which ends with this.
 pub struct Server {
     child: Child,
@@ -107,10 +120,14 @@ impl Server {
         }
     }
 
+    /// What sends it signals from wherever that is done.
+    pub fn signals(&self) -> Signals {
+        Signals { pid: self.child.id() }
+    }
+
     /// Sends a signal, waits, and starts it again on the same store.
     pub fn restart(&mut self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        self.signals().send(signal);
         self.child.wait().unwrap();
         self.child = Server::run(&self.place.path().join("basin.toml"), &self.variables);
         self.wait();

@@ -2,6 +2,9 @@
 //!
 //! Windows are opened for each request that needs them, one for each of its runs, and closed before what is in them is looked at; then the
 //! bytes are compared with the CRC64NVME of the answer. Requests that several tasks have at the same time go together.
+//!
+//! Who waits for an answer takes messages himself, and deals the answers in them to others, too: of those who wait one leads, whom the next
+//! message wakes. The session's own task leads where nobody waits, and does what has time: it posts receives, and finds who waits too long.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -11,6 +14,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use arrayvec::ArrayVec;
 use crc_fast::CrcAlgorithm::Crc64Nvme;
@@ -19,9 +23,10 @@ use super::http::{Ask as HttpAsk, Http};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint, Written};
+use crate::device::waker::Waiter;
 use crate::device::{Op, Signal};
 use crate::mem::{Ledger, Run, Shared, Slab, Window, crc64};
-use crate::reactor::Core;
+use crate::reactor::{Core, Elapsed, Sleep};
 use crate::s3::auth::sign::Signer;
 use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, token_of, windows_of};
 use crate::s3::rdma::outbox::{NoRoom, Outbox};
@@ -72,6 +77,14 @@ struct Inner {
     outbox: Outbox,
     slots: Vec<Slot>,
     free: RefCell<Vec<u32>>,
+    /// Receives that are posted, in order.
+    posted: RefCell<VecDeque<Op<Run>>>,
+    /// The slot whose task the next message wakes; without one the session's own.
+    lead: Cell<Option<u32>>,
+    /// There is something to do for the session's own task.
+    chores: Signal,
+    /// When that looks next for who waits too long.
+    next_look: Cell<Nanos>,
     is_over: Cell<bool>,
     patience: Cell<Nanos>,
     /// What the server did, or said, that ended it.
@@ -81,10 +94,32 @@ struct Inner {
 /// A request that may be under way.
 struct Slot {
     turn: Cell<u32>,
-    signal: Signal,
+    /// Who waits for the answer, unless he has just been woken.
+    waiter: Cell<Option<Waiter>>,
+    /// Until when, if anybody does; zero once that is over.
+    until: Cell<Nanos>,
     came: RefCell<Option<Told>>,
     /// Room for its windows while they are open.
     opened: RefCell<Vec<Window>>,
+}
+
+/// A wait for the answer to a request, which ends when this is dropped.
+struct Wait<'a> {
+    session: &'a Inner,
+    index: u32,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let Inner { slots, lead, chores, .. } = self.session;
+        let slot = &slots[self.index as usize];
+        slot.until.set(Nanos::MAX);
+        slot.waiter.set(None);
+        if lead.get() == Some(self.index) {
+            lead.set(None);
+        }
+        chores.raise();
+    }
 }
 
 /// An answer in the message it came with.
@@ -250,8 +285,13 @@ impl Native {
         // A map that cannot be read is a newer one: the server passes on what comes to the wrong core.
         let deal = answer.text(SHARDS).and_then(|text| Deal::parse(text).ok());
         let remote = remote_of(&answer).ok_or_else(|| what("it does not say what its end is"))?;
-        let slot =
-            |_| Slot { turn: Cell::new(0), signal: Signal::new(ground.core.ops()), came: RefCell::default(), opened: RefCell::default() };
+        let slot = |_| Slot {
+            turn: Cell::new(0),
+            waiter: Cell::new(None),
+            until: Cell::new(Nanos::MAX),
+            came: RefCell::default(),
+            opened: RefCell::default(),
+        };
         let inner = Inner {
             ground: ground.clone(),
             qp,
@@ -262,19 +302,19 @@ impl Native {
             outbox: Outbox::new(&ground.core, &ground.slab, terms.receive),
             slots: (0..terms.depth).map(slot).collect(),
             free: RefCell::new((0..terms.depth).rev().collect()),
+            posted: RefCell::new(VecDeque::with_capacity(terms.depth as usize + 1)),
+            lead: Cell::new(None),
+            chores: Signal::new(ground.core.ops()),
+            next_look: Cell::new(Nanos::MAX),
             is_over: Cell::new(false),
             patience: Cell::new(PATIENCE),
             why: RefCell::default(),
         };
         let native = Native { inner: Rc::new(inner) };
-        let mut posted = VecDeque::new();
-        // One for each answer, and one for the word that the session ends.
-        for _ in 0..=terms.depth {
-            posted.push_back(native.inner.post(ground.slab.run(terms.receive)?)?);
-        }
+        native.inner.post_all()?;
         native.inner.qp.connect(&remote)?;
         let inner = native.inner.clone();
-        ground.core.spawn(async move { inner.listen(posted).await });
+        ground.core.spawn(async move { inner.serve().await });
         Ok(native)
     }
 
@@ -379,48 +419,102 @@ impl Inner {
     fn end(&self) {
         if !self.is_over.replace(true) {
             self.qp.disconnect();
-            self.slots.iter().for_each(|slot| slot.signal.raise());
+            self.slots.iter().for_each(|slot| self.wake(slot));
+            self.chores.raise();
         }
     }
 
-    fn post(&self, mut run: Run) -> Result<Op<Run>> {
-        run.set_len(self.terms.receive);
-        self.qp.submit_recv(run).map_err(|_| Error::new(ErrorKind::Busy, "a receive queue that is full"))
+    #[inline]
+    fn wake(&self, slot: &Slot) {
+        if let Some(waiter) = slot.waiter.take() {
+            waiter.wake(self.ground.core.ops());
+        }
     }
 
-    /// Takes messages, and deals the answers in them to who waits.
-    async fn listen(&self, mut posted: VecDeque<Op<Run>>) {
-        while let Some(mut receiving) = posted.pop_front() {
-            let received = poll_fn(|context| {
-                let received = Pin::new(&mut receiving).poll(context);
-                if received.is_pending() {
-                    // What tasks have put together in the turn before.
-                    self.outbox.listen(context);
-                    if self.outbox.flush(&self.qp).is_err() {
-                        context.waker().wake_by_ref();
-                    }
-                }
-                received
-            });
-            let Ok(run) = received.await.into_result() else { break };
-            // First who waits, and what he asks next; there is one receive more than there are answers to come. With more messages here
-            // they are dealt first.
+    /// Posts receives until there is one for each answer, and one for the word that the session ends.
+    fn post_all(&self) -> Result<()> {
+        while self.posted.borrow().len() <= self.terms.depth as usize {
+            let mut run = self.ground.slab.run(self.terms.receive)?;
+            run.set_len(self.terms.receive);
+            let posted = self.qp.submit_recv(run).map_err(|_| Error::new(ErrorKind::Busy, "a receive queue that is full"))?;
+            self.posted.borrow_mut().push_back(posted);
+        }
+        Ok(())
+    }
+
+    /// Takes the messages that are here, deals the answers in them to who waits, and has this task woken by the next one. Then the session
+    /// may be over.
+    fn receive(&self, context: &mut Context<'_>) {
+        while !self.is_over.get() {
+            let mut posted = self.posted.borrow_mut();
+            let Some(Poll::Ready(received)) = posted.front_mut().map(|receiving| Pin::new(receiving).poll(context)) else { return };
+            posted.pop_front();
+            // One is posted when there is time: until then there are as many as answers to come.
+            let is_short = posted.len() < self.terms.depth as usize;
+            drop(posted);
+            let Ok(run) = received.into_result() else { return self.end() };
             let dealt = self.deal(run.freeze());
-            if !posted.front().is_some_and(Op::is_done) {
-                self.ground.core.yield_now().await;
-            }
-            let next = self.ground.slab.run(self.terms.receive).map_err(Error::from).and_then(|run| self.post(run));
-            match dealt.and(next) {
-                Ok(op) => posted.push_back(op),
-                Err(error) => {
-                    self.why.replace(Some(error.to_string()));
-                    break;
-                }
-            }
+            self.unless_wrong(if is_short { dealt.and_then(|()| self.post_all()) } else { dealt });
         }
-        self.end();
+    }
+
+    /// Ends the session where something is wrong.
+    fn unless_wrong(&self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.why.replace(Some(error.to_string()));
+            self.end();
+        }
+    }
+
+    /// What the session's own task does, until the session ends.
+    async fn serve(&self) {
+        let mut watch = None;
+        poll_fn(|context| {
+            while self.chores.poll(context).is_ready() {}
+            // What tasks have put together in the turn before.
+            self.outbox.listen(context);
+            if self.outbox.flush(&self.qp).is_err() {
+                context.waker().wake_by_ref();
+            }
+            if self.lead.get().is_none() {
+                self.receive(context);
+            }
+            if !self.is_over.get() {
+                self.unless_wrong(self.post_all());
+            }
+            self.watch(&mut watch, context);
+            if self.is_over.get() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let posted = self.posted.take();
         for posted in posted {
             drop(posted.await);
+        }
+    }
+
+    /// Tells who waits too long, and has this task woken when it is time to look again. A timer for each request would take longer than its
+    /// whole way through here.
+    fn watch(&self, watch: &mut Option<(Nanos, Sleep)>, context: &mut Context<'_>) {
+        while self.next_look.get() < Nanos::MAX {
+            let next = self.next_look.get();
+            let (_, sleep) = match watch {
+                Some(watch) if watch.0 <= next => watch,
+                _ => watch.insert((next, self.ground.core.sleep_until(next))),
+            };
+            if Pin::new(sleep).poll(context).is_pending() {
+                return;
+            }
+            *watch = None;
+            let (now, mut next) = (self.ground.core.now(), Nanos::MAX);
+            for slot in self.slots.iter().filter(|slot| slot.until.get() > Nanos::ZERO) {
+                if slot.until.get() <= now {
+                    slot.until.set(Nanos::ZERO);
+                    self.wake(slot);
+                } else {
+                    next = next.min(slot.until.get());
+                }
+            }
+            self.next_look.set(next);
         }
     }
 
@@ -441,7 +535,7 @@ impl Inner {
             at = bytes.len() - behind.len();
             let is_last = behind.is_empty();
             let parsed = Parsed::new(bytes, &answer);
-            slot.signal.raise();
+            self.wake(slot);
             if is_last {
                 // Most messages have one answer, which then has the message.
                 slot.came.replace(Some(Told { message, parsed }));
@@ -500,7 +594,7 @@ impl Inner {
                     _ => Body::None,
                 };
                 match self.send(&request).await {
-                    Ok(()) => self.wait(slot, request.window.bytes).await,
+                    Ok(()) => self.wait(index, request.window.bytes).await,
                     Err(error) => Err(error),
                 }
             }
@@ -589,19 +683,38 @@ impl Inner {
     }
 
     /// Waits for the answer to a request that moves so many bytes.
-    async fn wait(&self, slot: &Slot, bytes: u64) -> Result<Told> {
+    async fn wait(&self, index: u32, bytes: u64) -> Result<Told> {
         let patience = self.patience.get().saturating_add(Nanos(PATIENCE_OF_A_MIB.0.saturating_mul(bytes >> 20)));
         let core = &self.ground.core;
-        let waited = core.timeout_at(core.turn_time().saturating_add(patience), async {
-            loop {
-                if let Some(came) = slot.came.take() {
-                    return Ok(came);
-                }
-                self.check()?;
-                slot.signal.wait().await;
+        let slot = &self.slots[index as usize];
+        let until = core.turn_time().saturating_add(patience);
+        slot.until.set(until);
+        if until < self.next_look.get() {
+            self.next_look.set(until);
+            self.chores.raise();
+        }
+        let _wait = Wait { session: self, index };
+        poll_fn(|context| {
+            // Whoever deals us an answer in this very poll needs not wake us.
+            slot.waiter.set(None);
+            let mut came = slot.came.take();
+            if came.is_none() {
+                // From here on the next message wakes us.
+                self.lead.set(Some(index));
+                self.receive(context);
+                came = slot.came.take();
             }
-        });
-        waited.await.map_err(Error::from)?
+            if let Some(came) = came {
+                return Poll::Ready(Ok(came));
+            }
+            self.check()?;
+            if slot.until.get() == Nanos::ZERO {
+                return Poll::Ready(Err(Elapsed.into()));
+            }
+            slot.waiter.set(Some(Waiter::of(core.ops(), context)));
+            Poll::Pending
+        })
+        .await
     }
 }
 

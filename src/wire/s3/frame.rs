@@ -215,19 +215,38 @@ fn parts(rest: &[u8], header: usize, text: usize, inline: u64) -> Result<(&[u8],
 
 /// Lines that each end in CR LF, none of them empty: they cannot end a head. Of control characters they have tabs alone.
 fn are_lines(fields: &[u8]) -> bool {
-    let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
-    // Counted in bytes and without a look at each sum, which the compiler does sixteen at a time.
-    let few = |bytes: &[u8]| bytes.iter().fold(0u8, |sum, byte| sum.wrapping_add(is_control(*byte).into()));
-    let controls: usize = fields.chunks(u8::MAX as usize).map(|bytes| usize::from(few(bytes))).sum();
-    let (mut lines, mut begins) = (0, 0);
-    for end in memchr::memchr_iter(b'\n', fields) {
-        if end < begins + 2 || fields[end - 1] != b'\r' {
-            return false;
+    let (Some((first, behind)), Some((last, front))) = (fields.split_first(), fields.split_last()) else { return true };
+    // Of two bytes that follow one another: CR and LF are a pair or not there, and behind one pair there is no other.
+    let is_wrong = |byte: u8, before: u8| {
+        let is_other = is_control(byte) & (byte != b'\r') & (byte != b'\n');
+        is_other | ((byte == b'\n') != (before == b'\r')) | ((byte == b'\r') & (before == b'\n'))
+    };
+    !is_control(*first) & (*last == b'\n') && !is_any(behind, front, is_wrong)
+}
+
+fn is_control(byte: u8) -> bool {
+    (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
+}
+
+/// Whether it is so of any byte of the one and the byte of the other that is at the same place. All are looked at, sixteen at a time, which
+/// for what is as a rule good takes less than a look at each.
+fn is_any(one: &[u8], other: &[u8], is_so: impl Fn(u8, u8) -> bool) -> bool {
+    const STEP: usize = 16;
+    let mut found = [0; STEP];
+    let mut look = |one: &[u8; STEP], other: &[u8; STEP]| {
+        for at in 0..STEP {
+            found[at] |= u8::from(is_so(one[at], other[at]));
         }
-        (lines, begins) = (lines + 1, end + 1);
+    };
+    for (one, other) in one.as_chunks().0.iter().zip(other.as_chunks().0) {
+        look(one, other);
     }
-    // Each has two, and so there are no others.
-    begins == fields.len() && controls == 2 * lines
+    // Some of the last sixteen for the second time.
+    match (one.last_chunk(), other.last_chunk()) {
+        (Some(one), Some(other)) => look(one, other),
+        _ => return one.iter().zip(other).any(|(one, other)| is_so(*one, *other)),
+    }
+    found != [0; STEP]
 }
 
 /// Windows that are one memory of so many bytes.
@@ -240,7 +259,7 @@ fn is_list(list: &[Listed], bytes: u64) -> bool {
 
 /// A path: no space and no control character.
 fn is_target(target: &[u8]) -> bool {
-    target.first() == Some(&b'/') && target.iter().all(u8::is_ascii_graphic)
+    target.first() == Some(&b'/') && !is_any(target, target, |byte, _| !byte.is_ascii_graphic())
 }
 
 impl<'a> Request<'a> {
@@ -599,6 +618,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn targets_are_targets(target in "/[!-~]{0,40}", at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            prop_assert!(is_target(target.as_bytes()));
+            let mut bytes = target.into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            prop_assert_eq!(is_target(&bytes), bytes[0] == b'/' && byte.is_ascii_graphic());
+        }
+
         #[test]
         fn lines_are_lines(pieces in vec(prop::sample::select(PIECES.to_vec()), 0..12)) {
             let fields = pieces.concat();

@@ -14,7 +14,7 @@ use super::engine::Engine;
 use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
-use super::wire::{Arrival, Carrier, Change, Peer, Tag, Wires};
+use super::wire::{Arrival, Carrier, Change, Family, Peer, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
@@ -84,6 +84,8 @@ pub struct Soft {
     own: Ledger,
     /// Queue pairs with something to do, each once.
     listed: VecDeque<u32>,
+    /// The last poll looked at the links alone.
+    is_ahead: bool,
     /// No queue pair's deadline is before this. It may be too early, never too late.
     next_deadline: Nanos,
     events: VecDeque<HcaEvent>,
@@ -116,6 +118,7 @@ impl Soft {
             completions: None,
             strays: None,
             listed: VecDeque::with_capacity(QPS_MAX),
+            is_ahead: false,
             next_deadline: Nanos::MAX,
             events: VecDeque::new(),
             events_lost: 0,
@@ -296,9 +299,9 @@ impl Soft {
     }
 
     #[inline]
-    fn receive(&mut self, now: Nanos) -> usize {
+    fn receive(&mut self, now: Nanos, family: Family) -> usize {
         let Soft { wires, slots, by_qpn, shared, grants, listed, next_deadline, management, rng, .. } = self;
-        let came = wires.receive(now, RECEIVE_BUDGET, &mut |arrival: Arrival| {
+        let came = wires.receive(now, family, RECEIVE_BUDGET, &mut |arrival: Arrival| {
             if arrival.repr.dest_qp == cm::QPN {
                 return management.take(now, &arrival, rng);
             }
@@ -326,7 +329,7 @@ impl Soft {
                 listed.push_back(index);
             }
         });
-        if came > 0 {
+        if came > 0 && family == Family::Datagrams {
             self.grants.refusals.set_damaged(self.frames_dropped());
         }
         came
@@ -374,6 +377,21 @@ impl Soft {
             self.next_deadline = self.next_deadline.min(self.slot(index).engine.next_timeout());
         }
         any
+    }
+
+    /// Looks at all but the links' frames.
+    #[inline]
+    fn poll_rest(&mut self, now: Nanos) -> Progress {
+        let came = self.receive(now, Family::Datagrams);
+        if let Some(carrier) = self.wires.take_change() {
+            self.turned(carrier);
+        }
+        let managed = self.management.poll(now, &mut self.wires, &self.own);
+        if managed {
+            self.wires.flush(now);
+        }
+        self.look(now);
+        Progress::from_work(came > 0 || managed)
     }
 
     #[inline]
@@ -594,19 +612,14 @@ impl Queue for Soft {
         self.now = now;
         let timed = self.time(now);
         let sent = if self.listed.is_empty() { 0 } else { self.transmit(now) };
-        let came = self.receive(now);
-        if let Some(carrier) = self.wires.take_change() {
-            self.turned(carrier);
-        }
-        let managed = self.management.poll(now, &mut self.wires, &self.own);
-        if managed {
-            self.wires.flush(now);
-        }
-        self.look(now);
+        let linked = self.receive(now, Family::Links);
+        // Somebody waits for what came over a link: the rest is looked at in the next poll, which passes over nothing.
+        self.is_ahead = linked > 0 && !self.is_ahead;
+        let rest = if self.is_ahead { Progress::Idle } else { self.poll_rest(now) };
         if !self.listed.is_empty() {
             self.complete();
         }
-        Progress::from_work(timed || managed || sent > 0 || came > 0)
+        Progress::from_work(timed || sent > 0 || linked > 0).or(rest)
     }
 
     fn deadline(&self) -> Option<Nanos> {

@@ -121,7 +121,13 @@ impl Management {
     }
 
     /// Acts on time and sends what there is to send; true if it did anything.
+    #[inline]
     pub fn poll(&mut self, now: Nanos, wires: &mut Wires, ledger: &Ledger) -> bool {
+        // As a rule there is no connection but those that were made, and an HCA polls all the time.
+        self.cm.is_at_work() && self.work(now, wires, ledger)
+    }
+
+    fn work(&mut self, now: Nanos, wires: &mut Wires, ledger: &Ledger) -> bool {
         if now >= self.cm.next_timeout() {
             self.cm.handle_timeout(now);
             self.deal();

@@ -214,6 +214,15 @@ impl Datagrams {
     }
 }
 
+/// The two families of wires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Frame rings.
+    Links,
+    /// RoCEv2 on an IP network.
+    Datagrams,
+}
+
 /// The wires of one HCA.
 pub struct Wires {
     /// Links, if it has them.
@@ -299,17 +308,13 @@ impl Wires {
         }
     }
 
-    /// Hands up to `budget` packets of each wire to `each`. Returns how many frames came.
+    /// Hands up to `budget` packets of a wire to `each`. Returns how many frames came.
     #[inline]
-    pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
-        let mut frames = 0;
-        if let Some(links) = &mut self.links {
-            frames += links.receive(budget, each);
+    pub fn receive(&mut self, now: Nanos, family: Family, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        match family {
+            Family::Links => self.links.as_mut().map_or(0, |links| links.receive(budget, each)),
+            Family::Datagrams => self.datagrams.as_mut().map_or(0, |datagrams| datagrams.receive(now, budget, each)),
         }
-        if let Some(datagrams) = &mut self.datagrams {
-            frames += datagrams.receive(now, budget, each);
-        }
-        frames
     }
 
     /// Asks every wire to raise the descriptor; true if there is something already.

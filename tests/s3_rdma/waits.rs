@@ -1,0 +1,155 @@
+//! Who waits for an answer: how long, and what becomes of others when he does not any more.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use basin::base::Nanos;
+use basin::reactor::Task;
+use basin::s3::client::native::{Answered, Ask, Ground, Native};
+use basin::wire::s3::frame::Method;
+
+use super::server::Signals;
+use super::{TERMS, ask, client, is_lab, pattern, put, run_of, server_on, signer};
+
+const SHORT: Nanos = Nanos::from_millis(300);
+/// What a request that takes as long as [`SHORT`] may take on a machine that is busy.
+const SHORTLY: Duration = Duration::from_secs(5);
+
+/// A server that stands still until this is dropped.
+struct Stopped(Signals);
+
+impl Stopped {
+    fn new(signals: Signals) -> Stopped {
+        signals.send("STOP");
+        let stopped = Stopped(signals);
+        let is_still = || {
+            let threads = std::fs::read_dir(format!("/proc/{}/task", signals.pid)).unwrap();
+            threads.into_iter().all(|thread| std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap().contains(") T "))
+        };
+        while !is_still() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.send("CONT");
+    }
+}
+
+/// A session with a server on one core, which has the object `/waits/one`.
+async fn session(ground: &Ground, address: SocketAddr, wire: &str) -> Rc<Native> {
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    assert_eq!(native.route(), wire);
+    assert!(matches!(put(&native, "/waits", "", run_of(ground, b"")).await.status, 200 | 409));
+    assert_eq!(put(&native, "/waits/one", "", run_of(ground, &pattern(3000, 1))).await.status, 200);
+    Rc::new(native)
+}
+
+/// A GET of it that somebody waits for.
+fn asking(ground: &Ground, native: &Rc<Native>) -> Task<basin::base::Result<Answered>> {
+    let native = native.clone();
+    let asked = async move || {
+        let ask = Ask { method: Method::Get, target: "/waits/one", fields: "", body: vec![], into: vec![] };
+        native.ask(ask).await
+    };
+    ground.core.spawn(async move { asked().await })
+}
+
+#[test]
+fn a_server_that_stands_still_is_given_up_in_time() {
+    if is_lab() {
+        return;
+    }
+    let server = server_on("soft");
+    let address = server.address;
+    let signals = server.signals();
+    client("soft:shm", async move |ground| {
+        let native = session(&ground, address, "soft:shm").await;
+        native.set_patience(SHORT);
+        // Nobody waits when it is looked for who waits too long.
+        ground.core.sleep(Nanos(3 * SHORT.0)).await;
+        assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
+        native.set_patience(Nanos::from_secs(120));
+        let stopped = Stopped::new(signals);
+        let patient = asking(&ground, &native);
+        ground.core.sleep(Nanos::from_millis(50)).await;
+        // Who has less patience than those before him is told first.
+        native.set_patience(SHORT);
+        let began = Instant::now();
+        let failed = asking(&ground, &native).await.unwrap().err().expect("nobody answers");
+        let took = began.elapsed();
+        assert!(took >= Duration::from_nanos(SHORT.0) && took < SHORTLY, "{took:?}: {failed}");
+        assert!(failed.to_string().contains("waiting for a peer or device"), "{failed}");
+        // And the session is over, which the other one is told at once.
+        let failed = patient.await.unwrap().err().expect("nobody answers");
+        assert!(failed.to_string().contains("the RDMA session is over") && native.is_over(), "{failed}");
+        drop(stopped);
+    });
+}
+
+/// Of those who wait one takes the messages of all. Whoever that is goes, and the others are answered.
+#[test]
+fn who_waits_no_longer_leaves_the_others_their_answers() {
+    if is_lab() {
+        return;
+    }
+    let server = server_on("soft");
+    let address = server.address;
+    let signals = server.signals();
+    client("soft:shm", async move |ground| {
+        let native = session(&ground, address, "soft:shm").await;
+        // Who is woken by nothing else is by the end of it, and fails.
+        native.set_patience(Nanos::from_secs(20));
+        for goes in 0..3 {
+            let stopped = Stopped::new(signals);
+            let mut waiting = Vec::new();
+            for _ in 0..3 {
+                waiting.push(asking(&ground, &native));
+                ground.core.sleep(Nanos::from_millis(5)).await;
+            }
+            let gone = waiting.remove(goes);
+            gone.abort();
+            assert!(gone.await.is_err());
+            ground.core.sleep(Nanos::from_millis(5)).await;
+            drop(stopped);
+            for waiting in waiting {
+                let answered = waiting.await.unwrap().unwrap();
+                assert!(answered.status == 200 && answered.bytes() == pattern(3000, 1), "without number {goes}");
+            }
+            assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
+        }
+        // All go, and the session is as good as before.
+        let waiting = asking(&ground, &native);
+        ground.core.yield_now().await;
+        waiting.abort();
+        ground.core.sleep(Nanos::from_millis(5)).await;
+        assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
+        assert!(!native.is_over());
+        native.close();
+    });
+}
+
+/// That a server ends a session is seen where nobody waits for anything.
+#[test]
+fn the_end_of_a_server_is_seen_by_who_asks_nothing() {
+    if is_lab() {
+        return;
+    }
+    let server = server_on("soft");
+    let address = server.address;
+    let signals = server.signals();
+    client("soft:shm", async move |ground| {
+        let native = session(&ground, address, "soft:shm").await;
+        assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
+        signals.send("KILL");
+        let began = Instant::now();
+        while !native.is_over() {
+            assert!(began.elapsed() < SHORTLY, "it is over");
+            ground.core.sleep(Nanos::from_millis(5)).await;
+        }
+    });
+}
