@@ -153,7 +153,7 @@ mod x86 {
     /// 64 bytes, or eight of 32, are multiplied side by side.
     pub const BLOCK: usize = 256;
     /// For fewer bytes `crc-fast` takes no longer.
-    pub const LEAST: usize = 2 * BLOCK;
+    pub const LEAST: usize = 4 * BLOCK;
 
     const FURTHER: (u64, u64) = factors(8 * BLOCK as u32);
 
