@@ -1,6 +1,6 @@
 //! Who waits for an answer: how long, and what becomes of others when he does not any more.
 
-use std::net::SocketAddr;
+use std::future::Future;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -40,13 +40,20 @@ impl Drop for Stopped {
     }
 }
 
-/// A session with a server on one core, which has the object `/waits/one`.
-async fn session(ground: &Ground, address: SocketAddr, wire: &str) -> Rc<Native> {
-    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
-    assert_eq!(native.route(), wire);
-    assert!(matches!(put(&native, "/waits", "", run_of(ground, b"")).await.status, 200 | 409));
-    assert_eq!(put(&native, "/waits/one", "", run_of(ground, &pattern(3000, 1))).await.status, 200);
-    Rc::new(native)
+/// Runs with a session on a server of its own, which has the object `/waits/one`.
+fn with_a_session<R: Future<Output = ()> + 'static>(main: impl FnOnce(Ground, Rc<Native>, Signals) -> R + 'static) {
+    if is_lab() {
+        return;
+    }
+    let server = server_on("soft");
+    let (address, signals) = (server.address, server.signals());
+    client("soft:shm", async move |ground| {
+        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+        assert_eq!(native.route(), "soft:shm");
+        assert_eq!(put(&native, "/waits", "", run_of(&ground, b"")).await.status, 200);
+        assert_eq!(put(&native, "/waits/one", "", run_of(&ground, &pattern(3000, 1))).await.status, 200);
+        main(ground, Rc::new(native), signals).await;
+    });
 }
 
 /// A GET of it that somebody waits for.
@@ -61,14 +68,7 @@ fn asking(ground: &Ground, native: &Rc<Native>) -> Task<basin::base::Result<Answ
 
 #[test]
 fn a_server_that_stands_still_is_given_up_in_time() {
-    if is_lab() {
-        return;
-    }
-    let server = server_on("soft");
-    let address = server.address;
-    let signals = server.signals();
-    client("soft:shm", async move |ground| {
-        let native = session(&ground, address, "soft:shm").await;
+    with_a_session(async |ground, native, signals| {
         native.set_patience(SHORT);
         // Nobody waits when it is looked for who waits too long.
         ground.core.sleep(Nanos(3 * SHORT.0)).await;
@@ -94,14 +94,7 @@ fn a_server_that_stands_still_is_given_up_in_time() {
 /// Of those who wait one takes the messages of all. Whoever that is goes, and the others are answered.
 #[test]
 fn who_waits_no_longer_leaves_the_others_their_answers() {
-    if is_lab() {
-        return;
-    }
-    let server = server_on("soft");
-    let address = server.address;
-    let signals = server.signals();
-    client("soft:shm", async move |ground| {
-        let native = session(&ground, address, "soft:shm").await;
+    with_a_session(async |ground, native, signals| {
         // Who is woken by nothing else is by the end of it, and fails.
         native.set_patience(Nanos::from_secs(20));
         for goes in 0..3 {
@@ -136,14 +129,7 @@ fn who_waits_no_longer_leaves_the_others_their_answers() {
 /// That a server ends a session is seen where nobody waits for anything.
 #[test]
 fn the_end_of_a_server_is_seen_by_who_asks_nothing() {
-    if is_lab() {
-        return;
-    }
-    let server = server_on("soft");
-    let address = server.address;
-    let signals = server.signals();
-    client("soft:shm", async move |ground| {
-        let native = session(&ground, address, "soft:shm").await;
+    with_a_session(async |ground, native, signals| {
         assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
         signals.send("KILL");
         let began = Instant::now();
