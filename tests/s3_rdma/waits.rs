@@ -95,7 +95,7 @@ fn a_server_that_stands_still_is_given_up_in_time() {
 #[test]
 fn who_waits_no_longer_leaves_the_others_their_answers() {
     with_a_session(async |ground, native, signals| {
-        // Who is woken by nothing else is by the end of it, and fails.
+        // Who is woken by nothing else is by the end of it, and finds his answer then.
         native.set_patience(Nanos::from_secs(20));
         for goes in 0..3 {
             let stopped = Stopped::new(signals);
@@ -109,10 +109,12 @@ fn who_waits_no_longer_leaves_the_others_their_answers() {
             assert!(gone.await.is_err());
             ground.core.sleep(Nanos::from_millis(5)).await;
             drop(stopped);
+            let began = Instant::now();
             for waiting in waiting {
                 let answered = waiting.await.unwrap().unwrap();
                 assert!(answered.status == 200 && answered.bytes() == pattern(3000, 1), "without number {goes}");
             }
+            assert!(began.elapsed() < SHORTLY, "without number {goes}: who waits is woken by his answer");
             assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
         }
         // All go, and the session is as good as before.
