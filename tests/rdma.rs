@@ -338,6 +338,33 @@ fn memory_of_another_region_is_refused() {
     assert_eq!(world.b.census().free, world::CHUNKS);
 }
 
+/// What comes over a link is acted upon before other wires are looked at; but not for ever.
+#[test]
+fn a_link_that_is_never_silent_leaves_datagrams_their_turn() {
+    let mut world = World::new(Wire::Named("soft"));
+    let (one, other) = world.connected(&QpConfig::default());
+    assert_eq!(other.route(), "soft:shm");
+    let far = World::new(Wire::Named("soft:udp")).a;
+    let (sender, receiver) = (far.hca.create_qp(&QpConfig::default()).unwrap(), world.b.hca.create_qp(&QpConfig::default()).unwrap());
+    sender.connect(&receiver.local()).unwrap();
+    receiver.connect(&sender.local()).unwrap();
+    assert_eq!(receiver.route(), "soft:udp");
+    // The link is there, and both ends have been told the time.
+    drop(world.run(join(one.send(world.a.filled(10, 1), None), other.recv(world.b.slab.run(10).unwrap()))));
+    let received = receiver.submit_recv(world.b.slab.run(100).unwrap()).unwrap();
+    let sent = sender.submit_send(far.filled(100, 2), None).unwrap();
+    let began = world.now();
+    while !received.is_done() {
+        assert!(world.now().since(began) < Nanos::from_secs(10), "a message by datagrams waits behind a link's");
+        let _ = far.queue.borrow_mut().poll(world.now());
+        let came = other.submit_recv(world.b.slab.run(10).unwrap()).unwrap();
+        drop(one.submit_send(world.a.filled(10, 3), None).unwrap());
+        world.step();
+        assert!(came.is_done(), "something comes over the link at each look");
+    }
+    drop((sent, received));
+}
+
 /// Numbers and keys tell nothing of one another: all bits differ, and no step repeats.
 #[test]
 fn queue_pair_numbers_and_keys_cannot_be_guessed() {
