@@ -338,6 +338,12 @@ impl Engine {
         }
     }
 
+    /// Changes with every change of an object of this core's shards: while it is the same, their versions and tags are.
+    #[inline]
+    pub fn edition(&self) -> u64 {
+        self.inner.catalog.borrow().edition()
+    }
+
     /// A page of a list of this core's shards.
     pub fn list(&self, query: &Query) -> Vec<Line> {
         self.inner.catalog.borrow().index().list(query)

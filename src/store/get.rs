@@ -122,6 +122,13 @@ impl Engine {
         Some(Hit { version, fields: hot.fields, has_later_tags, hot })
     }
 
+    /// The same without a look for it: of a version that was a hit in this [edition](Engine::edition), with the tags it was put with.
+    #[inline]
+    pub fn hit_again(&self, version: &Version) -> Option<Hit> {
+        let hot = self.inner.cache.borrow().as_ref()?.look(version.sequence)?;
+        Some(Hit { version: *version, fields: hot.fields, has_later_tags: false, hot })
+    }
+
     /// The item of a version without its data, from memory or the device; `None` where it was overwritten meanwhile.
     async fn head(&self, bucket: u32, name: &[u8], which: Which, version: &Version) -> Outcome<Option<Rc<Hot>>> {
         let cache = self.inner.cache.borrow().clone();

@@ -203,6 +203,19 @@ impl Store {
         if self.is_here(self.owner(bucket, name)) { self.engine.hit(bucket, name, which) } else { None }
     }
 
+    /// Changes with every change of an object of this core: while it is the same, their versions and tags are.
+    #[inline]
+    pub fn edition(&self) -> u64 {
+        self.engine.edition()
+    }
+
+    /// The same as [`Store::hit`] without a look for it: of a version that was a hit in this [edition](Store::edition), with the tags
+    /// it was put with.
+    #[inline]
+    pub fn hit_again(&self, version: &Version) -> Option<Hit> {
+        self.engine.hit_again(version)
+    }
+
     /// Deletes a version, if it is there, and gives what it was.
     ///
     /// # Errors

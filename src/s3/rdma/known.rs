@@ -5,6 +5,7 @@
 //! the time or at where somebody is, no rule tells when the object ends, it has the tags and the list it was put with. The bytes are the
 //! store's: what is kept is the answer's text.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use super::places::Places;
@@ -33,6 +34,8 @@ pub struct Kept {
     /// Of its bucket.
     state: State,
     version: Version,
+    /// Of the store, when the object was last found to have this version, with the tags it was put with.
+    edition: Cell<u64>,
     /// One part behind the other, so that they are found in few lines of the processor's cache: the access key, the target and the fields
     /// of the request, the object's name, and the fields of the answer.
     text: Box<[u8]>,
@@ -47,7 +50,7 @@ impl Kept {
             end += parts[part].len();
             end
         });
-        Kept { state, version, text: parts.concat().into(), ends }
+        Kept { state, version, edition: Cell::new(u64::MAX), text: parts.concat().into(), ends }
     }
 
     /// The object: the number of its bucket, and its name.
@@ -113,9 +116,17 @@ impl Known {
     /// The object a GET asks for, which is in memory, and what is known of its answer, if that holds.
     pub fn hit(&self, store: &Store, access_key: &str, asked: &frame::Request<'_>) -> Option<(Hit, Rc<Kept>)> {
         let kept = self.find(store, access_key, asked)?;
+        let edition = store.edition();
+        if kept.edition.get() == edition {
+            return Some((store.hit_again(&kept.version)?, kept));
+        }
         let (bucket, name) = kept.name();
         let hit = store.hit(bucket, name, Which::Newest)?;
-        (hit.version == kept.version && !hit.has_later_tags).then_some((hit, kept))
+        if hit.version != kept.version || hit.has_later_tags {
+            return None;
+        }
+        kept.edition.set(edition);
+        Some((hit, kept))
     }
 
     /// The same for one that may have to be read.

@@ -138,12 +138,20 @@ pub struct Catalog {
     limits: VecDeque<(u64, Arc<Ended>)>,
     /// Everything was told, and what nobody needs is forgotten at once.
     is_settled: bool,
+    /// Items that were told.
+    edition: u64,
 }
 
 impl Catalog {
     /// Object versions by name.
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// Changes with every item that is told: while it is the same, objects have the versions and tags that they had.
+    #[inline]
+    pub fn edition(&self) -> u64 {
+        self.edition
     }
 
     /// The extents of an object version.
@@ -196,6 +204,7 @@ impl Catalog {
     ///
     /// Data of a new object is [held](Catalog::hold) before.
     pub fn apply(&mut self, item: &Item, at: Written, limit: u64, gone: &mut Gone) -> bool {
+        self.edition += 1;
         let holds = match item.what {
             What::Object(object) => self.object(item, &object, at, limit, gone),
             What::Part(part) => self.part(item, &part, at, gone),
