@@ -338,7 +338,8 @@ impl Engine {
         }
     }
 
-    /// Changes with every change of an object of this core's shards: while it is the same, their versions and tags are.
+    /// Changes whenever an object of this core's shards does, and with what else is written down: while it is the same, all have the
+    /// versions and tags that they had.
     #[inline]
     pub fn edition(&self) -> u64 {
         self.inner.catalog.borrow().edition()

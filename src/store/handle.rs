@@ -203,7 +203,8 @@ impl Store {
         if self.is_here(self.owner(bucket, name)) { self.engine.hit(bucket, name, which) } else { None }
     }
 
-    /// Changes with every change of an object of this core: while it is the same, their versions and tags are.
+    /// Changes whenever an object of this core does, and with what else is written down: while it is the same, all have the
+    /// versions and tags that they had.
     #[inline]
     pub fn edition(&self) -> u64 {
         self.engine.edition()
