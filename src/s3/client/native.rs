@@ -481,6 +481,7 @@ impl Inner {
             }
             if !self.is_over.get() {
                 self.unless_wrong(self.post_all());
+                self.outbox.prepare();
             }
             self.watch(&mut watch, context);
             if self.is_over.get() { Poll::Ready(()) } else { Poll::Pending }

@@ -75,6 +75,11 @@ impl Answers {
         self.outbox.flush(&self.session.qp).map(|message| self.keep(message))
     }
 
+    /// Where there is time, takes memory for the next message.
+    pub fn prepare(&self) {
+        self.outbox.prepare();
+    }
+
     /// Sends an answer: at once if it is alone in this turn, together with others if not. When this returns it was sent, or is going to be.
     ///
     /// # Errors

@@ -198,6 +198,7 @@ impl Native {
             if self.post(next).is_err() {
                 return Ok(());
             }
+            self.answers.prepare();
         }
         Ok(())
     }
@@ -734,9 +735,10 @@ fn put_label(fields: &mut Vec<u8>, Label { id, bucket }: Label) {
     if let Some(bucket) = bucket {
         fields.extend_from_slice(format!("{BUCKET}: {bucket}\r\n").as_bytes());
     }
-    fields.extend_from_slice(b"x-amz-request-id: ");
-    fields.extend((0..16).rev().map(|digit| b"0123456789ABCDEF"[(id >> (4 * digit) & 15) as usize]));
-    fields.extend_from_slice(b"\r\n");
+    let mut line = *b"x-amz-request-id: ________________\r\n";
+    let digits: [u8; 16] = std::array::from_fn(|digit| b"0123456789ABCDEF"[(id >> (60 - 4 * digit) & 15) as usize]);
+    line[18..34].copy_from_slice(&digits);
+    fields.extend_from_slice(&line);
 }
 
 /// Fields as lines; nothing where one may not be in a line, or they are too many for a frame.

@@ -60,6 +60,8 @@ pub struct Outbox {
     /// Bytes of a message that the other end takes.
     most: u32,
     draft: RefCell<Option<Draft>>,
+    /// Bytes of the message that went last: the next one is taken to be as long.
+    like: Cell<u32>,
     /// The turn in which a message went last.
     last: Cell<u64>,
     /// Frames wait for the next turn.
@@ -74,6 +76,7 @@ impl Outbox {
             slab: slab.clone(),
             most,
             draft: RefCell::new(None),
+            like: Cell::new(0),
             last: Cell::new(u64::MAX),
             due: Signal::new(core.ops()),
         }
@@ -89,13 +92,18 @@ impl Outbox {
     ///
     /// # Errors
     /// There is none now; nothing was changed.
+    #[inline]
     pub fn make_room(&self, qp: &Qp, bytes: u32) -> Result<Option<Message>, NoRoom> {
-        let fits = self.draft.borrow().as_ref().map(|draft| draft.fits(bytes));
-        if fits == Some(true) {
+        if self.draft.borrow().as_ref().is_some_and(|draft| draft.fits(bytes)) {
             return Ok(None);
         }
+        self.make_more_room(qp, bytes)
+    }
+
+    fn make_more_room(&self, qp: &Qp, bytes: u32) -> Result<Option<Message>, NoRoom> {
         // There is much to say: the next message is to have all the room that there may be.
-        let draft = self.begin(bytes, fits.is_some()).ok_or(NoRoom::Memory)?;
+        let is_wide = self.draft.borrow().as_ref().is_some_and(|draft| draft.frames > 0);
+        let draft = self.begin(bytes, is_wide).ok_or(NoRoom::Memory)?;
         let sent = self.flush(qp)?;
         self.draft.replace(Some(draft));
         Ok(sent)
@@ -106,6 +114,13 @@ impl Outbox {
         let mut run = wide.or_else(|| self.slab.run(bytes).ok())?;
         run.set_len(0);
         Some(Draft { most: run.capacity().min(self.most), run, frames: 0 })
+    }
+
+    /// Where there is time: takes memory for a message like the last one, so that what is said next need not. None of the last eighth.
+    pub fn prepare(&self) {
+        if self.draft.borrow().is_none() && !self.slab.census().is_short() {
+            self.draft.replace(self.begin(self.like.get(), false));
+        }
     }
 
     /// Puts a frame behind those that wait.
@@ -123,7 +138,9 @@ impl Outbox {
     /// `Queue`: it waits on.
     #[inline]
     pub fn flush(&self, qp: &Qp) -> Result<Option<Message>, NoRoom> {
-        let Some(Draft { run, most, frames }) = self.draft.take().filter(|draft| draft.frames > 0) else { return Ok(None) };
+        let waiting = self.draft.borrow_mut().take_if(|draft| draft.frames > 0);
+        let Some(Draft { run, most, frames }) = waiting else { return Ok(None) };
+        self.like.set(run.len());
         match qp.submit_send(run, None) {
             Ok(op) => {
                 self.last.set(self.core.turns());
@@ -300,6 +317,45 @@ mod tests {
             assert_eq!(outbox.make_room(qp, 40).err(), Some(NoRoom::Memory));
             all.clear();
             assert!(outbox.make_room(qp, 40).is_ok());
+        });
+    }
+
+    #[test]
+    fn what_is_prepared_needs_no_memory_when_there_is_something_to_say() {
+        on_a_pair(64, async |pair| {
+            let Pair { core, slab, qp, .. } = &pair;
+            let outbox = Outbox::new(core, slab, MOST);
+            let mut received = pair.post(2);
+            outbox.make_room(qp, 1000).unwrap();
+            put(&outbox, 1, 1000);
+            let sent = outbox.flush(qp).unwrap().unwrap();
+            assert_eq!(numbers(&received.remove(0).await.into_result().unwrap()), [1]);
+            drop(sent.op.await);
+            // Twice is as once, and what is prepared is nothing that waits.
+            let free = slab.census().free;
+            outbox.prepare();
+            outbox.prepare();
+            assert_eq!(slab.census().free, free - 1000u32.div_ceil(slab.chunk_bytes()));
+            core.yield_now().await;
+            assert!(outbox.is_quiet() && outbox.flush(qp).unwrap().is_none());
+            let mut all = Vec::new();
+            while let Ok(run) = slab.run(1) {
+                all.push(run);
+            }
+            assert!(outbox.make_room(qp, 1000).unwrap().is_none());
+            put(&outbox, 2, 1000);
+            outbox.flush(qp).unwrap().unwrap();
+            assert_eq!(numbers(&received.remove(0).await.into_result().unwrap()), [2]);
+            // What is left where there is little is for others.
+            assert!(slab.census().free > 0 && slab.census().is_short());
+            outbox.prepare();
+            assert!(outbox.draft.borrow().is_none());
+            all.clear();
+            outbox.prepare();
+            // What is longer than was prepared for has room, too, and the other memory is given back.
+            let owned = slab.census().owned;
+            assert!(outbox.make_room(qp, MOST).unwrap().is_none());
+            assert_eq!(slab.census().owned - owned, (MOST - 1000) / slab.chunk_bytes());
         });
     }
 }

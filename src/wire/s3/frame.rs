@@ -259,7 +259,23 @@ fn is_list(list: &[Listed], bytes: u64) -> bool {
 
 /// A path: no space and no control character.
 fn is_target(target: &[u8]) -> bool {
-    target.first() == Some(&b'/') && !is_any(target, target, |byte, _| !byte.is_ascii_graphic())
+    target.first() == Some(&b'/') && is_graphic(target)
+}
+
+/// Whether all bytes are of printed ASCII. Eight at a time: a target is short.
+fn is_graphic(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    // The upper bit of a byte that is 0x80 or more, of one that is less than `!`, and of one that is more than `~`. What a byte takes from
+    // its neighbour, or adds to it, it does only where it is itself found.
+    let look = |eight: &[u8; 8]| {
+        let eight = u64::from_ne_bytes(*eight);
+        (eight | eight.wrapping_sub(0x21 * ONES) | eight.wrapping_add(ONES)) & (0x80 * ONES)
+    };
+    match bytes.last_chunk() {
+        // Some of the last eight for the second time.
+        Some(last) => bytes.as_chunks().0.iter().fold(look(last), |found, eight| found | look(eight)) == 0,
+        None => bytes.iter().all(u8::is_ascii_graphic),
+    }
 }
 
 impl<'a> Request<'a> {
@@ -348,7 +364,7 @@ impl<'a> Request<'a> {
             fields_bytes: u16::try_from(self.fields.len()).expect("fields fit a frame").into(),
             windows: (self.list.len() as u32).into(),
         };
-        put(&mut out[..length], header.as_bytes(), [self.target, self.fields], self.behind());
+        put(&mut out[..length], &header, [self.target, self.fields], self.behind());
         length
     }
 }
@@ -413,7 +429,7 @@ impl<'a> Answer<'a> {
             bytes: self.bytes.into(),
             crc: self.crc.into(),
         };
-        put(&mut out[..length], header.as_bytes(), [self.fields, &[]], self.inline());
+        put(&mut out[..length], &header, [self.fields, &[]], self.inline());
         length
     }
 }
@@ -423,17 +439,23 @@ fn frame_bytes(header: usize, text: usize, inline: &[u8]) -> usize {
 }
 
 /// Writes a frame that is as long as `out`.
-fn put(out: &mut [u8], header: &[u8], text: [&[u8]; 2], inline: &[u8]) {
-    let mut at = 0;
-    for piece in [header, text[0], text[1]] {
-        out[at..at + piece.len()].copy_from_slice(piece);
-        at += piece.len();
+#[inline]
+fn put<H: IntoBytes + Immutable>(out: &mut [u8], header: &H, text: [&[u8]; 2], inline: &[u8]) {
+    let begins = size_of::<H>() + text[0].len() + text[1].len();
+    let (front, behind) = out.split_at_mut(begins.next_multiple_of(ALIGN));
+    // Padding is in the last word of each, which is written before what else is in it.
+    for part in [&mut *front, &mut *behind] {
+        if let Some(last) = part.last_chunk_mut() {
+            *last = [0; ALIGN];
+        }
     }
-    let begins = at.next_multiple_of(ALIGN);
-    out[at..begins].fill(0);
-    let ends = begins + inline.len();
-    out[begins..ends].copy_from_slice(inline);
-    out[ends..].fill(0);
+    header.write_to_prefix(front).expect("a frame has room for its header");
+    let mut at = size_of::<H>();
+    for text in text {
+        front[at..at + text.len()].copy_from_slice(text);
+        at += text.len();
+    }
+    behind[..inline.len()].copy_from_slice(inline);
 }
 
 #[cfg(test)]
@@ -495,6 +517,17 @@ mod tests {
         assert_eq!((out[5], out[6]), (1, 3));
         assert_eq!(Request::parse(&out[..length]), Ok((get, &[][..])));
         assert!(format!("{put:?}").contains("list: [Memory(1048576 bytes, ..), Memory(3 bytes, ..)]"), "{put:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_target_is_printed_ascii(mut bytes in vec(b'!'..=b'~', 0..40), at in any::<prop::sample::Index>(), byte: u8) {
+            prop_assert!(is_graphic(&bytes));
+            if !bytes.is_empty() {
+                *at.get_mut(&mut bytes) = byte;
+            }
+            prop_assert_eq!(is_graphic(&bytes), bytes.iter().all(u8::is_ascii_graphic));
+        }
     }
 
     #[test]

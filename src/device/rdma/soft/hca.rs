@@ -159,8 +159,8 @@ impl Soft {
     /// the peer the queue pair was connected to.
     #[inline]
     pub fn post_send(&mut self, index: u32, id: OpId, request: &Request) -> Posted {
-        let Request { op, remote_len, to, .. } = *request;
-        let sges = match self.pieces(id) {
+        let Request { op, memory, remote_len, to } = *request;
+        let sges = match self.sges_of(id, memory) {
             Ok(sges) => sges,
             Err(status) => return Posted::Never(status),
         };
@@ -220,14 +220,26 @@ impl Soft {
         }
     }
 
-    /// The memory of an operation, if it is the region's and in few enough pieces.
+    /// The memory of an operation, if it is the region's and in few enough pieces. Most have one piece, which the caller knows.
     #[inline]
+    fn sges_of(&self, id: OpId, memory: Option<(u64, u32)>) -> Result<Sges, WcStatus> {
+        match memory {
+            Some((addr, len)) if self.holds(addr, len) => Ok(Sges::from_iter([Sge { addr, len }])),
+            Some(_) => Err(WcStatus::LocalProtection),
+            None => self.pieces(id),
+        }
+    }
+
+    #[inline]
+    fn holds(&self, addr: u64, len: u32) -> bool {
+        addr.checked_sub(self.region.base() as u64).is_some_and(|offset| offset + u64::from(len) <= self.region.bytes())
+    }
+
+    /// The same of one whose pieces nobody has looked at.
     pub(super) fn pieces(&self, id: OpId) -> Result<Sges, WcStatus> {
         let (mut sges, most) = (Sges::new(), self.caps.max_sge as usize);
-        let (base, bytes) = (self.region.base() as u64, self.region.bytes());
         self.ops.try_pieces(id, |addr, len| {
-            let inside = addr.checked_sub(base).is_some_and(|offset| offset + u64::from(len) <= bytes);
-            if !inside {
+            if !self.holds(addr, len) {
                 return Err(WcStatus::LocalProtection);
             }
             if sges.len() == most {
