@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use super::rc::Transmit;
-use super::rc::wr::{Sge, Sges};
+use super::rc::wr::Sge;
 use crate::base::{Nanos, Psn, Qpn};
 use crate::wire::cm::{self, LEN, Mad, Message, Reply, Request, reason};
 use crate::wire::roce::{Deth, Ext, Opcode, Repr};
@@ -337,7 +337,7 @@ pub fn packet(psn: Psn, mad: &[u8; LEN]) -> Transmit {
     let mut repr = Repr::new(Opcode::UdSendOnly, cm::QPN, psn);
     repr.ext = Ext::Deth(Deth { qkey: cm::QKEY, src_qp: cm::QPN });
     repr.payload_len = LEN as u32;
-    Transmit::new(&repr, Sges::from_iter([Sge { addr: mad.as_ptr() as u64, len: LEN as u32 }]))
+    Transmit::new(&repr, &[Sge { addr: mad.as_ptr() as u64, len: LEN as u32 }])
 }
 
 /// Whether a packet is a management datagram.

@@ -73,7 +73,7 @@ impl Qp {
         repr.ext = ext;
         repr.payload_len = piece.len;
         repr.solicited = piece.wr.solicited;
-        let transmit = Transmit::new(&repr, piece.spans);
+        let transmit = Transmit::new(&repr, &piece.spans);
         self.next_psn = self.next_psn.advance(1);
         self.counters.packets_out += 1;
         Some((transmit, to.way))

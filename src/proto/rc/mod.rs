@@ -501,42 +501,45 @@ impl Qp {
 
     /// The next packet to send, if one may go now. Its payload lies where [`Transmit::spans`] say, and must be read before
     /// the request completes.
-    #[inline]
     pub fn poll_transmit<M: Memory>(&mut self, now: Nanos, memory: &M) -> Option<Transmit> {
+        let mut packet = Transmit::default();
+        self.poll_transmit_into(now, memory, &mut packet).then_some(packet)
+    }
+
+    /// The same, made in place: whether there is one. Without one it has no meaning.
+    #[inline]
+    pub fn poll_transmit_into<M: Memory>(&mut self, now: Nanos, memory: &M, packet: &mut Transmit) -> bool {
         if self.congestion.notifies(now) {
             self.counters.cnps_out += 1;
             self.counters.packets_out += 1;
-            return Some(self.notification());
+            *packet = self.notification();
+            return true;
         }
         let replies = self.responder.wants_to_send(now);
-        let transmit = if self.state == State::Rts && !(replies && (self.responder_waits || self.responder.is_urgent())) {
-            // Data before acknowledgements: it is what someone waits for. But one packet, or one short message, before the other's turn.
-            self.requester.poll_transmit(now, &self.path)
-        } else {
-            None
-        };
-        if let Some(transmit) = transmit {
+        // Data before acknowledgements: it is what someone waits for. But one packet, or one short message, before the other's turn.
+        let is_for_data = self.state == State::Rts && !(replies && (self.responder_waits || self.responder.is_urgent()));
+        if is_for_data && self.requester.poll_transmit(now, &self.path, packet) {
             self.responder_waits = replies && !(self.requester.is_within_short() && self.responder.is_brief());
             self.counters.packets_out += 1;
-            self.pace(now, &transmit);
-            return Some(transmit);
+            self.pace(now, packet);
+            return true;
         }
         if !replies {
-            return None;
+            return false;
         }
         self.responder_waits = false;
-        match self.responder.poll_transmit(now, &self.path, memory, &mut self.counters) {
-            Ok(transmit) => {
-                self.counters.packets_out += u64::from(transmit.is_some());
-                if let Some(response) = transmit.as_ref().filter(|transmit| transmit.payload_len() > 0) {
-                    self.pace(now, response);
+        match self.responder.poll_transmit(now, &self.path, memory, &mut self.counters, packet) {
+            Ok(is_there) => {
+                self.counters.packets_out += u64::from(is_there);
+                if is_there && packet.payload_len() > 0 {
+                    self.pace(now, packet);
                 }
-                transmit
+                is_there
             }
             Err(nak) => {
                 // A grant was revoked under a READ: say so at once.
                 self.enter_error(Fault::Responder(nak));
-                self.responder.poll_transmit(now, &self.path, memory, &mut self.counters).ok().flatten()
+                self.responder.poll_transmit(now, &self.path, memory, &mut self.counters, packet).unwrap_or(false)
             }
         }
     }
@@ -592,7 +595,7 @@ impl Qp {
         repr.migrated = false;
         repr.congestion = (false, true);
         repr.ext = Ext::Reserved;
-        Transmit::new(&repr, Sges::new())
+        Transmit::new(&repr, &[])
     }
 
     fn step(&mut self, from: State, to: State) -> Result<()> {

@@ -4,7 +4,7 @@
 //! makes the order simple: responses, oldest READ first; when none is left, the one reply that is due. An acknowledgement names
 //! what is executed when it is *sent*, so that any number of them fall into one.
 
-use super::wr::{Sge, Sges};
+use super::wr::Sge;
 use super::{Access, Counters, Memory, Path, READS_MAX, Transmit};
 use crate::base::{Nanos, Psn, Rkey};
 use crate::wire::roce::{Aeth, AtomicEth, Ext, Nak, Opcode, Repr, Reth, Syndrome};
@@ -290,20 +290,21 @@ impl Replies {
         epsn: Psn,
         memory: &M,
         counters: &mut Counters,
-    ) -> Result<Option<Transmit>, Nak> {
+        packet: &mut Transmit,
+    ) -> Result<bool, Nak> {
         loop {
             if !self.ready(now) {
-                return Ok(None);
+                return Ok(false);
             }
             if self.unsent == 0 {
                 break;
             }
-            if let Some(response) = self.read_response(now, path, memory)? {
-                return Ok(Some(response));
+            if self.read_response(now, path, memory, packet)? {
+                return Ok(true);
             }
         }
         let (psn, syndrome) = match std::mem::replace(&mut self.reply, Reply::None) {
-            Reply::None => return Ok(None),
+            Reply::None => return Ok(false),
             Reply::Ack => (epsn.advance(Psn::MASK), Syndrome::ACK),
             Reply::NakSequence => (epsn, Syndrome::Nak(Nak::PsnSequence)),
             Reply::NakRnr => {
@@ -314,12 +315,13 @@ impl Replies {
         };
         let mut repr = Repr::new(Opcode::RcAcknowledge, path.rtr.dest_qp, psn);
         repr.ext = Ext::Aeth(Aeth { syndrome, msn: self.msn });
-        Ok(Some(Transmit::new(&repr, Sges::new())))
+        packet.set(&repr, &[], 0);
+        Ok(true)
     }
 
-    /// The next response of the oldest READ that has one to send; nothing where that is called off.
+    /// The next response of the oldest READ that has one to send: whether it is not called off.
     #[inline]
-    fn read_response<M: Memory>(&mut self, now: Nanos, path: &Path, memory: &M) -> Result<Option<Transmit>, Nak> {
+    fn read_response<M: Memory>(&mut self, now: Nanos, path: &Path, memory: &M, packet: &mut Transmit) -> Result<bool, Nak> {
         let slots = self.reads.len();
         let mut slot = self.oldest;
         while self.reads[slot].next == self.reads[slot].end {
@@ -332,13 +334,14 @@ impl Replies {
             job.next = 1;
             job.answered = true;
             self.unsent -= 1;
-            return Ok(Some(Transmit::new(&repr, Sges::new())));
+            packet.set(&repr, &[], 0);
+            return Ok(true);
         }
         let mtu = path.rtr.mtu.bytes();
         let psn = job.first.advance(job.next);
         let offset = job.next * mtu;
         let len = (job.stop - offset).min(mtu);
-        let mut spans = Sges::new();
+        let mut payload = None;
         if len > 0 {
             let Ok(addr) = memory.check(job.rkey, job.va.wrapping_add(u64::from(offset)), len, Access::Read) else {
                 if job.answered {
@@ -346,14 +349,14 @@ impl Replies {
                     // the grant in the meantime. Who has not asks until its retries are used up.
                     job.next = job.end;
                     self.unsent -= 1;
-                    return Ok(None);
+                    return Ok(false);
                 }
                 self.unsent = 0;
                 self.count = 0;
                 self.reply = Reply::NakFatal(psn, Nak::RemoteAccess);
                 return Err(Nak::RemoteAccess);
             };
-            spans.push(Sge { addr, len });
+            payload = Some(Sge { addr, len });
         }
         let (first, last) = (job.next == job.start, job.next + 1 == job.end);
         let opcode = match (first, last) {
@@ -377,6 +380,7 @@ impl Replies {
             self.burst = 0;
             self.pause_until = now.saturating_add(path.config.read_gap);
         }
-        Ok(Some(Transmit::new(&repr, spans)))
+        packet.set(&repr, payload.as_slice(), 0);
+        Ok(true)
     }
 }

@@ -242,24 +242,24 @@ impl Requester {
         self.deadline = Nanos::MAX;
     }
 
-    /// The next packet, if window, fence, READ limit and the peer's patience allow one.
+    /// The next packet, if window, fence, READ limit and the peer's patience allow one: whether they do.
     #[inline]
-    pub(super) fn poll_transmit(&mut self, now: Nanos, path: &Path) -> Option<Transmit> {
+    pub(super) fn poll_transmit(&mut self, now: Nanos, path: &Path, packet: &mut Transmit) -> bool {
         if self.next.wqe == self.tail || now < self.rnr_until.max(self.hold_until) {
-            return None;
+            return false;
         }
         self.hold_until = Nanos::ZERO;
         let outstanding = self.next.psn.since(self.una) as u32;
         if outstanding >= path.config.window {
-            return None;
+            return false;
         }
         let wqe = &self.ring[self.next.wqe];
         let is_read = wqe.wr.op.is_read();
         if self.reads > 0 && wqe.wr.fence && self.next.psn == wqe.first {
-            return None;
+            return false;
         }
         if is_read && self.reads >= u32::from(path.rts.max_reads) {
-            return None;
+            return false;
         }
 
         let mtu = path.rtr.mtu.bytes();
@@ -267,12 +267,11 @@ impl Requester {
         let offset = index * mtu;
         let left = wqe.len - offset;
         let mut repr = Repr::new(Opcode::RcSendOnly, path.rtr.dest_qp, self.next.psn);
-        let spans;
         if let SendOp::Read(remote) = wqe.wr.op {
             // Asked for again, a READ names only what is still missing, under the PSN of the first missing response.
             repr.opcode = Opcode::RcReadRequest;
             repr.ext = Ext::Reth(Reth { va: remote.va.wrapping_add(u64::from(offset)), rkey: remote.rkey, len: left });
-            spans = Sges::new();
+            packet.set(&repr, &[], 0);
             self.next = Cursor { wqe: self.next.wqe.wrapping_add(1), psn: wqe.end() };
             self.reads += 1;
             self.unasked = 0;
@@ -283,7 +282,7 @@ impl Requester {
             };
             repr.opcode = opcode;
             repr.ext = Ext::Atomic(AtomicEth { va: remote.va, rkey: remote.rkey, swap_or_add, compare });
-            spans = Sges::new();
+            packet.set(&repr, &[], 0);
             self.next = Cursor { wqe: self.next.wqe.wrapping_add(1), psn: wqe.end() };
             self.reads += 1;
             self.unasked = 0;
@@ -294,7 +293,6 @@ impl Requester {
             repr.ext = ext;
             repr.payload_len = left.min(mtu);
             repr.solicited = last && wqe.wr.solicited;
-            spans = wr::slice(&wqe.wr.sges, offset, repr.payload_len);
             // Ask where someone waits for the answer, where no packet would follow to carry the question, and in time before the
             // window closes.
             let behind = self.next.wqe.wrapping_add(1) == self.tail;
@@ -303,6 +301,7 @@ impl Requester {
             if repr.ack_request {
                 self.unasked = 0;
             }
+            packet.set(&repr, &wqe.wr.sges, offset);
             self.next.psn = self.next.psn.advance(1);
             if last {
                 self.next.wqe = self.next.wqe.wrapping_add(1);
@@ -314,7 +313,7 @@ impl Requester {
         if self.deadline == Nanos::MAX {
             self.arm(now, path);
         }
-        Some(Transmit::new(&repr, spans))
+        true
     }
 
     /// Of a message of a few packets some have gone, and the others have not.

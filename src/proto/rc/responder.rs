@@ -118,8 +118,9 @@ impl Responder {
         path: &Path,
         memory: &M,
         counters: &mut Counters,
-    ) -> Result<Option<Transmit>, Nak> {
-        self.replies.poll_transmit(now, path, self.epsn, memory, counters)
+        packet: &mut Transmit,
+    ) -> Result<bool, Nak> {
+        self.replies.poll_transmit(now, path, self.epsn, memory, counters, packet)
     }
 
     /// Takes a request. `Err`: it was refused for good, the NAK is queued, the queue pair goes to the error state.

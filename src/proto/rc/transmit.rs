@@ -1,11 +1,14 @@
 //! A packet to send, from its BTH on.
 
-use super::wr::{Sge, Sges};
+use super::wr::{Sge, Sges, slice_into};
 use crate::wire::icrc;
 use crate::wire::roce::{HEADERS_MAX, Repr};
 
 /// A packet to send: headers as bytes, payload by address. What comes before (UDP, IP, Ethernet) and the ICRC behind are the
 /// wire's, which may gather header, payload and tail as descriptors, or copy them into one frame.
+///
+/// It is made in place. Moved, right after it was made, it would be read in wider pieces than it was written in: a processor waits with
+/// that until all that was written before, payloads too, has left its store buffer.
 #[derive(Clone, Debug)]
 pub struct Transmit {
     header: [u8; HEADERS_MAX],
@@ -14,13 +17,30 @@ pub struct Transmit {
     spans: Sges,
 }
 
-impl Transmit {
+/// Room for a packet.
+impl Default for Transmit {
     #[inline]
-    pub(in crate::proto) fn new(repr: &Repr, spans: Sges) -> Transmit {
-        let mut header = [0; HEADERS_MAX];
-        let header_len = repr.emit(&mut header) as u8;
-        debug_assert_eq!(spans.iter().map(|span| span.len).sum::<u32>(), repr.payload_len);
-        Transmit { header, header_len, payload_len: repr.payload_len, spans }
+    fn default() -> Transmit {
+        Transmit { header: [0; HEADERS_MAX], header_len: 0, payload_len: 0, spans: Sges::new() }
+    }
+}
+
+impl Transmit {
+    /// A packet whose payload these pieces are.
+    pub(in crate::proto) fn new(repr: &Repr, spans: &[Sge]) -> Transmit {
+        let mut transmit = Transmit::default();
+        transmit.set(repr, spans, 0);
+        transmit
+    }
+
+    /// Makes it a packet with these headers, whose payload is in these pieces of a message, from byte `offset` on.
+    #[inline]
+    pub(in crate::proto) fn set(&mut self, repr: &Repr, sges: &[Sge], offset: u32) {
+        self.header_len = repr.emit(&mut self.header) as u8;
+        self.payload_len = repr.payload_len;
+        self.spans.clear();
+        slice_into(sges, offset, repr.payload_len, &mut self.spans);
+        debug_assert_eq!(self.spans.iter().map(|span| span.len).sum::<u32>(), repr.payload_len);
     }
 
     /// BTH and extension headers.

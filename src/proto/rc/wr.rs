@@ -218,8 +218,15 @@ pub(in crate::proto) fn total_len(sges: &Sges) -> Option<u32> {
 
 /// The pieces of `sges` that hold `len` bytes from byte `offset` of the message; never longer than the pieces are.
 #[inline]
-pub(in crate::proto) fn slice(sges: &Sges, mut offset: u32, mut len: u32) -> Sges {
+pub(in crate::proto) fn slice(sges: &[Sge], offset: u32, len: u32) -> Sges {
     let mut out = Sges::new();
+    slice_into(sges, offset, len, &mut out);
+    out
+}
+
+/// The same, behind what is in `out`.
+#[inline]
+pub(in crate::proto) fn slice_into(sges: &[Sge], mut offset: u32, mut len: u32, out: &mut Sges) {
     for sge in sges {
         if len == 0 {
             break;
@@ -233,7 +240,6 @@ pub(in crate::proto) fn slice(sges: &Sges, mut offset: u32, mut len: u32) -> Sge
         offset = 0;
         len -= take;
     }
-    out
 }
 
 #[cfg(test)]

@@ -161,12 +161,14 @@ impl Engine {
 
     /// The next packet, and its way if that is not the peer's.
     #[inline]
-    pub fn poll_transmit<M: Memory>(&mut self, now: Nanos, memory: &M) -> Option<(Transmit, Way)> {
+    pub fn poll_transmit<M: Memory>(&mut self, now: Nanos, memory: &M, packet: &mut Transmit) -> Option<Way> {
+        let way;
         match self {
-            Engine::Rc(qp) => qp.poll_transmit(now, memory).map(|transmit| (transmit, None)),
-            Engine::Uc(qp) => qp.poll_transmit().map(|transmit| (transmit, None)),
-            Engine::Ud(qp) => qp.poll_transmit().map(|(transmit, way)| (transmit, Some(way))),
+            Engine::Rc(qp) => return qp.poll_transmit_into(now, memory, packet).then_some(None),
+            Engine::Uc(qp) => (*packet, way) = (qp.poll_transmit()?, None),
+            Engine::Ud(qp) => (*packet, way) = qp.poll_transmit().map(|(packet, way)| (packet, Some(way)))?,
         }
+        Some(way)
     }
 
     #[inline]

@@ -537,7 +537,7 @@ impl Slot {
     #[inline]
     pub(super) fn transmit(&mut self, now: Nanos, turn: usize, wires: &mut Wires, grants: &Grants) -> Sent {
         let reach = Reach::new(grants, self.qpn, &self.ledger);
-        let mut packets = 0;
+        let (mut packets, mut packet) = (0, rc::Transmit::default());
         while packets < turn {
             let next = self.engine.next_way();
             // Without the link to one of several peers its datagram is lost: the others do not wait for that.
@@ -553,16 +553,16 @@ impl Slot {
                 self.engine.stalled(now);
                 return Sent { packets, stopped: Stopped::NoRoom };
             }
-            let Some((transmit, way)) = self.engine.poll_transmit(now, &reach) else {
+            let Some(way) = self.engine.poll_transmit(now, &reach, &mut packet) else {
                 return Sent { packets, stopped: Stopped::Nothing };
             };
-            packets += transmit.payload_len().div_ceil(PACKET_BYTES).max(1) as usize;
+            packets += packet.payload_len().div_ceil(PACKET_BYTES).max(1) as usize;
             if is_lost {
                 continue;
             }
             // SAFETY: the spans lie in the leases of posted operations, which the op table holds until they complete, or in
             // granted windows, which the engine has asked for in this same call. The region is mapped while this HCA lives.
-            unsafe { wires.send(self.way(way), &transmit, &self.ledger) };
+            unsafe { wires.send(self.way(way), &packet, &self.ledger) };
         }
         Sent { packets, stopped: Stopped::Turn }
     }
