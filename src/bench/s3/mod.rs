@@ -237,7 +237,8 @@ pub fn run(options: &Options) -> Result<Report> {
         // With each core one receive for a client and one for the session, and as many messages that are sent.
         Some(_) => {
             let each = options.clients.div_ceil(options.sessions.unwrap_or(options.clients));
-            4 * u64::from(sessions::terms(each).receive) * sessions::CORES_MAX as u64 + options.size_bytes.next_power_of_two()
+            let messages = 4 * u64::from(sessions::terms(each).receive) * sessions::CORES_MAX as u64;
+            messages + options.size_bytes.next_power_of_two() + (options.size_bytes + SHIFTS).next_power_of_two()
         }
         None => u64::from(http::RECEIVE_BYTES),
     };

@@ -17,8 +17,11 @@ const HEAD_BYTES: u64 = 1024;
 pub struct Client {
     load: Rc<Load>,
     sessions: Rc<Sessions>,
-    /// One, for an object on its way.
-    runs: Vec<Run>,
+    slab: Slab,
+    /// One, where an object that is got goes.
+    room: Vec<Run>,
+    /// One, which holds the bytes of all objects, each from another place on: what is put lies there already, as for HTTP.
+    pattern: Vec<Run>,
 }
 
 impl Client {
@@ -28,17 +31,13 @@ impl Client {
     /// No server.
     pub async fn connect(load: &Rc<Load>, sessions: &Rc<Sessions>, slab: &Slab) -> Result<Client> {
         sessions.of(None).await?;
-        let run = slab.run(load.options.size_bytes.max(1) as u32)?;
-        Ok(Client { load: load.clone(), sessions: sessions.clone(), runs: vec![run] })
+        let (load, sessions, slab) = (load.clone(), sessions.clone(), slab.clone());
+        Ok(Client { load, sessions, slab, room: vec![], pattern: vec![] })
     }
 
     /// Connects anew, where nobody else has.
     pub async fn again(&mut self) -> Result<()> {
-        self.sessions.of(None).await?;
-        if self.runs.is_empty() {
-            self.runs.push(self.sessions.ground().slab.run(self.load.options.size_bytes.max(1) as u32)?);
-        }
-        Ok(())
+        self.sessions.of(None).await.map(drop)
     }
 
     async fn ask(&self, number: Option<u64>, ask: Ask<'_>) -> Result<Answered> {
@@ -59,16 +58,19 @@ impl Client {
     /// Puts an object.
     pub async fn put(&mut self, number: u64) -> Result<()> {
         let load = self.load.clone();
-        let bytes = load.bytes(number);
-        let mut runs = self.taken(bytes.len() as u32)?;
-        runs[0].as_mut_slice().copy_from_slice(bytes);
-        let target = load.path(number);
-        let ask = Ask { method: Method::Put, target, fields: "", body: runs, into: vec![] };
+        let mut body = std::mem::take(&mut self.pattern);
+        if body.is_empty() {
+            let mut run = self.slab.run(load.pattern.len() as u32)?;
+            run.as_mut_slice().copy_from_slice(&load.pattern);
+            body.push(run);
+        }
+        body[0].set_view(load.shift(number) as u32, load.options.size_bytes as u32);
+        let ask = Ask { method: Method::Put, target: load.path(number), fields: "", body, into: vec![] };
         let answered = self.ask(Some(number), ask).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }
-        self.runs = answered.sent;
+        self.pattern = answered.sent;
         Ok(())
     }
 
@@ -78,7 +80,7 @@ impl Client {
         let wanted = load.bytes(number);
         let target = load.path(number);
         let is_short = load.options.size_bytes + HEAD_BYTES <= u64::from(self.sessions.receive());
-        let into = if is_short { vec![] } else { self.taken(wanted.len() as u32)? };
+        let into = if is_short { vec![] } else { self.room_for(wanted.len() as u32)? };
         let answered = self.ask(Some(number), Ask { method: Method::Get, target, fields: "", body: vec![], into }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
@@ -91,16 +93,19 @@ impl Client {
         }
         let (Came::Runs(runs) | Came::None(runs) | Came::Message(runs)) = answered.body;
         if !runs.is_empty() {
-            self.runs = runs;
+            self.room = runs;
         }
         Ok(())
     }
 
-    /// Memory for so many bytes.
-    fn taken(&mut self, bytes: u32) -> Result<Vec<Run>> {
-        let what = "the memory of a request that failed is not back";
-        self.runs.first_mut().ok_or_else(|| Error::new(ErrorKind::Failed, what))?.set_len(bytes);
-        Ok(std::mem::take(&mut self.runs))
+    /// Memory for so many bytes: where a request failed, others than before.
+    fn room_for(&mut self, bytes: u32) -> Result<Vec<Run>> {
+        let mut room = std::mem::take(&mut self.room);
+        if room.is_empty() {
+            room.push(self.slab.run(bytes.max(1))?);
+        }
+        room[0].set_len(bytes);
+        Ok(room)
     }
 
     fn refused(&self, answered: &Answered) -> Error {

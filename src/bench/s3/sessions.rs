@@ -45,11 +45,6 @@ impl Sessions {
         })
     }
 
-    /// The memory that they run in.
-    pub fn ground(&self) -> &Ground {
-        &self.ground
-    }
-
     /// Bytes of a message.
     pub fn receive(&self) -> u32 {
         self.terms.receive

@@ -6,11 +6,14 @@
 // sleep until the other one is done; or `once`: as well, but one end copies out of the other's memory, or into it, as if they had it in
 // common.
 //
-// Without FILE objects are asked for and given: a copy in, a copy out (`once`: a copy), and a sum of what came, 64 bits at a time, which is
-// less than any check of bytes. With it they are put: each end sums what it has; the server writes the object stably, past the page cache;
-// the client sleeps until it is told. Who copies and sums does both in one pass.
+// Without FILE objects are asked for and given: a copy in, a copy out (`once`: a copy), and the CRC-64/NVME of what came. With it they are
+// put: each end has the CRC of what it has; the server writes the object stably, past the page cache; the client sleeps until it is told.
+// Who copies and sums does both in one pass.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#ifdef __PCLMUL__
+#include <immintrin.h>
+#endif
 #include <linux/io_uring.h>
 #include <pthread.h>
 #include <sched.h>
@@ -134,44 +137,184 @@ static void uring_write(off_t place)
     atomic_store_explicit(uring.cq_head, head + 1, memory_order_release);
 }
 
-static uint64_t sum(const char *bytes)
-{
-    uint64_t sums[8] = {0}, words[8], all = 0;
+// The polynomial of CRC-64/NVME, its highest power in the lowest bit.
+#define POLYNOMIAL 0x9a6c9329ac4bc9b5
+// What a byte brings an empty register to, with so many bytes of zero behind it.
+static uint64_t table[8][256];
+// The CRC that every object has.
+static uint64_t wanted;
 
-    for (unsigned long at = 0; at < piece; at += sizeof(words)) {
-        memcpy(words, bytes + at, sizeof(words));
+static uint64_t short_crc(uint64_t crc, const char *bytes, unsigned long count)
+{
+    for (unsigned long at = 0; at < count; at += 8) {
+        uint64_t word;
+
+        memcpy(&word, bytes + at, sizeof(word));
+        word ^= crc;
+        crc = 0;
         for (int i = 0; i < 8; i++)
-            sums[i] += words[i];
+            crc ^= table[7 - i][word >> (8 * i) & 255];
     }
-    for (int i = 0; i < 8; i++)
-        all += sums[i];
+    return crc;
+}
+
+// As wide as the processor multiplies without carries: blocks are folded into those before them, as `src/mem/crc64.rs` does it.
+#if defined(__VPCLMULQDQ__) && defined(__AVX512F__)
+typedef __m512i wide;
+#define CLMUL _mm512_clmulepi64_epi128
+#elif defined(__VPCLMULQDQ__) && defined(__AVX2__)
+typedef __m256i wide;
+#define CLMUL _mm256_clmulepi64_epi128
+#elif defined(__PCLMUL__)
+typedef __m128i wide;
+#define CLMUL _mm_clmulepi64_si128
+#endif
+
+#ifdef CLMUL
+#define BLOCK 256
+#define LANES (int)(BLOCK / sizeof(wide))
+struct crc {
+    wide lanes[LANES];
+};
+// What stands a block, and what stands a lane, in front of other bits.
+static wide by_block, by_lane;
+
+// x to this power, modulo the polynomial.
+static uint64_t power(unsigned long exponent)
+{
+    uint64_t rest = 1ull << 63;
+
+    while (exponent-- > 0)
+        rest = rest >> 1 ^ (rest & 1 ? POLYNOMIAL : 0);
+    return rest;
+}
+
+// What the halves of 128 bits are multiplied with to stand so many bytes further on. Products are one bit off, which is in it.
+static wide further(unsigned long bytes)
+{
+    uint64_t pairs[sizeof(wide) / 8];
+    wide all;
+
+    for (unsigned long at = 0; at < sizeof(wide) / 8; at += 2) {
+        pairs[at] = power(8 * bytes + 63);
+        pairs[at + 1] = power(8 * bytes - 1);
+    }
+    memcpy(&all, pairs, sizeof(all));
     return all;
 }
 
-// Copies a piece and sums it.
-static uint64_t carry(char *restrict to, const char *restrict from)
+static inline wide folded(wide bits, wide by)
 {
-    uint64_t sums[8] = {0}, words[8], all = 0;
-
-    for (unsigned long at = 0; at < piece; at += sizeof(words)) {
-        memcpy(words, from + at, sizeof(words));
-        memcpy(to + at, words, sizeof(words));
-        for (int i = 0; i < 8; i++)
-            sums[i] += words[i];
-    }
-    for (int i = 0; i < 8; i++)
-        all += sums[i];
-    return all;
+    return CLMUL(bits, by, 0x00) ^ CLMUL(bits, by, 0x11);
 }
 
-// Ends it all if the sum is not that of an object. The first piece is spoilt afterwards: it has to come again.
-static void judge(char *object, uint64_t found)
+static void crc_begin(struct crc *crc)
 {
-    if (found != object_bytes / 8 * 0x0707070707070707) {
+    memset(crc, 0, sizeof(*crc));
+}
+
+// Takes `count` bytes, whole blocks; `to` is where they are copied, or nothing. What the register begins with is as if the first bytes were
+// others.
+static inline void crc_take(struct crc *crc, char *to, const char *from, unsigned long count, int is_first)
+{
+    struct crc state = *crc;
+
+    for (unsigned long at = 0; at < count; at += BLOCK) {
+        for (int i = 0; i < LANES; i++) {
+            wide part;
+
+            memcpy(&part, from + at + (unsigned long)i * sizeof(part), sizeof(part));
+            if (to)
+                memcpy(to + at + (unsigned long)i * sizeof(part), &part, sizeof(part));
+            state.lanes[i] = folded(state.lanes[i], by_block) ^ part;
+        }
+        if (is_first && at == 0) {
+            uint64_t ones[sizeof(wide) / 8] = {~0ull};
+            wide begin;
+
+            memcpy(&begin, ones, sizeof(begin));
+            state.lanes[0] ^= begin;
+        }
+    }
+    *crc = state;
+}
+
+static uint64_t crc_end(const struct crc *crc)
+{
+    wide all = crc->lanes[0];
+    char bytes[sizeof(all)];
+
+    for (int i = 1; i < LANES; i++)
+        all = folded(all, by_lane) ^ crc->lanes[i];
+    memcpy(bytes, &all, sizeof(bytes));
+    return ~short_crc(0, bytes, sizeof(bytes));
+}
+
+static void crc_widely(void)
+{
+    by_block = further(BLOCK);
+    by_lane = further(sizeof(wide));
+}
+#else
+struct crc {
+    uint64_t value;
+};
+
+static void crc_begin(struct crc *crc)
+{
+    crc->value = ~0ull;
+}
+
+static void crc_take(struct crc *crc, char *to, const char *from, unsigned long count, int is_first)
+{
+    (void)is_first;
+    if (to)
+        memcpy(to, from, count);
+    crc->value = short_crc(crc->value, to ? to : from, count);
+}
+
+static uint64_t crc_end(const struct crc *crc)
+{
+    return ~crc->value;
+}
+
+static void crc_widely(void)
+{
+}
+#endif
+
+// The tables, and bit by bit the CRC of an object.
+static void crc_prepare(const char *object)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        uint64_t crc = (uint64_t)byte;
+
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
+        table[0][byte] = crc;
+    }
+    for (int behind = 1; behind < 8; behind++)
+        for (int byte = 0; byte < 256; byte++)
+            table[behind][byte] = table[behind - 1][byte] >> 8 ^ table[0][table[behind - 1][byte] & 255];
+    crc_widely();
+    wanted = ~0ull;
+    for (unsigned long at = 0; at < object_bytes; at++) {
+        wanted ^= (unsigned char)object[at];
+        for (int bit = 0; bit < 8; bit++)
+            wanted = wanted >> 1 ^ (wanted & 1 ? POLYNOMIAL : 0);
+    }
+    wanted = ~wanted;
+}
+
+// Ends it all if the CRC is not that of an object. The first piece is spoilt afterwards, where it has to come again.
+static void judge(char *object, const struct crc *found)
+{
+    if (crc_end(found) != wanted) {
         fprintf(stderr, "another object came\n");
         exit(1);
     }
-    object[0] = 0;
+    if (object)
+        object[0] = 0;
 }
 
 static void wake(int end)
@@ -188,34 +331,30 @@ static void sleep_until_woken(int end)
         fail("being woken");
 }
 
-// The sum of what it gives, if that is wanted.
-static uint64_t give(unsigned long frame, const char *bytes, int sums)
+// Gives a piece, and takes it into a CRC, if there is one.
+static void give(unsigned long frame, const char *bytes, struct crc *crc, int is_first)
 {
     struct slot *slot = &ring[frame % slots];
-    uint64_t found = 0;
 
     // A ring for an object is left by the one before.
     while (how == LOOK && frame - atomic_load_explicit(&consumed, memory_order_acquire) >= slots)
         ;
-    if (sums)
-        found = carry(slot->bytes, bytes);
+    if (crc)
+        crc_take(crc, slot->bytes, bytes, piece, is_first);
     else
         memcpy(slot->bytes, bytes, piece);
     atomic_store_explicit(&slot->frame, frame + 1, memory_order_release);
-    return found;
 }
 
-// The sum of what it takes.
-static uint64_t take(unsigned long frame, char *bytes)
+static void take(unsigned long frame, char *bytes, struct crc *crc, int is_first)
 {
     struct slot *slot = &ring[frame % slots];
 
     while (atomic_load_explicit(&slot->frame, memory_order_acquire) != frame + 1)
         ;
-    uint64_t found = carry(bytes, slot->bytes);
+    crc_take(crc, bytes, slot->bytes, piece, is_first);
     if ((frame + 1) % RELEASED == 0)
         atomic_store_explicit(&consumed, frame + 1, memory_order_release);
-    return found;
 }
 
 // The client's word that the next object is wanted, or there.
@@ -246,7 +385,7 @@ static void serve_get(unsigned long object, const char *objects)
         if (how == ONCE)
             memcpy(common + at, bytes + at, piece);
         else
-            give(frame++, bytes + at, 0);
+            give(frame++, bytes + at, NULL, 0);
     if (how != LOOK)
         wake(to_client);
 }
@@ -254,11 +393,15 @@ static void serve_get(unsigned long object, const char *objects)
 static void serve_put(unsigned long object, char *bytes)
 {
     unsigned long frame = (object - 1) * (object_bytes / piece);
-    uint64_t found = 0;
+    struct crc found;
 
+    crc_begin(&found);
     for (unsigned long at = 0; at < object_bytes; at += piece)
-        found += how == ONCE ? carry(bytes + at, common + at) : take(frame++, bytes + at);
-    judge(bytes, found);
+        if (how == ONCE)
+            crc_take(&found, bytes + at, common + at, piece, at == 0);
+        else
+            take(frame++, bytes + at, &found, at == 0);
+    judge(bytes, &found);
     uring_write((off_t)(object % OBJECTS * object_bytes));
     wake(to_client);
 }
@@ -291,26 +434,33 @@ static void *serve(void *nothing)
 
 static void get(unsigned long frame, char *object)
 {
-    uint64_t found = 0;
+    struct crc found;
 
     ask();
     if (how != LOOK)
         sleep_until_woken(to_client);
+    crc_begin(&found);
     for (unsigned long at = 0; at < object_bytes; at += piece)
-        found += how == ONCE ? sum(object + at) : take(frame++, object + at);
-    judge(object, found);
+        if (how == ONCE)
+            crc_take(&found, NULL, object + at, piece, at == 0);
+        else
+            take(frame++, object + at, &found, at == 0);
+    judge(object, &found);
 }
 
 static void put(unsigned long frame, char *object)
 {
-    // Where the compiler has to leave it.
-    static volatile uint64_t whole;
+    struct crc found;
 
-    whole = 0;
     if (how == LOOK)
         ask();
+    crc_begin(&found);
     for (unsigned long at = 0; at < object_bytes; at += piece)
-        whole += how == ONCE ? sum(object + at) : give(frame++, object + at, 1);
+        if (how == ONCE)
+            crc_take(&found, NULL, object + at, piece, at == 0);
+        else
+            give(frame++, object + at, &found, at == 0);
+    judge(NULL, &found);
     if (how != LOOK)
         ask();
     sleep_until_woken(to_client);
@@ -362,16 +512,17 @@ int main(int count, char **words)
     to_client = eventfd(0, EFD_CLOEXEC);
     if (to_server < 0 || to_client < 0)
         fail("an eventfd");
+    char *all = objects_of(OBJECTS, 7);
+    crc_prepare(all);
     common = objects_of(1, count > 4 ? 7 : 0);
     if (count > 4) {
-        char *all = objects_of(OBJECTS, 7);
         ssize_t bytes = (ssize_t)(OBJECTS * object_bytes);
         file = open(words[4], O_RDWR | O_CREAT | O_DIRECT, 0600);
         // What is measured are not writes into a hole.
         if (file < 0 || pwrite(file, all, (size_t)bytes, 0) != bytes)
             fail(words[4]);
-        free(all);
     }
+    free(all);
     pin((int)sysconf(_SC_NPROCESSORS_ONLN) - 1);
     pthread_create(&server, NULL, serve, NULL);
     // The first object waits until the server has its memory.

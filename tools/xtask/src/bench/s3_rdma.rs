@@ -77,8 +77,8 @@ enum Bound {
     TimesBesideDisk(usize, usize, f64),
     /// Told: what the first would be with a front that takes no time, for a put of the store alone has to be waited for.
     StoreAlone(usize),
-    /// Told: the part of its processor time that a program takes which only copies the same bytes and sums what came; for a put it sums
-    /// at each end, and writes.
+    /// Told: the part of its processor time that a program takes which only copies the same bytes and has the CRC of what came; for a put
+    /// each end has it, and the server writes.
     Copies(usize, How),
     /// Told: how many times the p50 and the p99 of a bare fetch through a ring its own are.
     Fetch(usize),
@@ -188,10 +188,20 @@ const CASES: [Case; 13] = [
         "get",
         4096,
         ALL,
-        &[Bound::Latency(0, 3.0, 5.0), Bound::Fetch(0), Bound::Times(0, 5, Some(18.0)), Bound::Times(0, 4, None), Bound::Times(0, 3, None)],
+        &[
+            Bound::Latency(0, 3.0, 5.0),
+            Bound::Fetch(0),
+            Bound::Times(0, 5, Some(18.0)),
+            Bound::Times(0, 4, None),
+            Bound::Times(0, 3, None),
+            Bound::Processor(2, 5, 0.3),
+        ],
     ),
     case("put-4k", "put", 4096, ALL, &[Bound::Times(2, 5, None)]),
-    Case { in_memory: true, ..case("put-4k-memory", "put", 4096, ALL, &[Bound::TimesBesideDisk(2, 5, 10.0), Bound::StoreAlone(5)]) },
+    Case {
+        in_memory: true,
+        ..case("put-4k-memory", "put", 4096, ALL, &[Bound::TimesBesideDisk(2, 5, 10.0), Bound::StoreAlone(5), Bound::Processor(2, 5, 0.3)])
+    },
     case("get-1m", "get", MIB, ALL, MIB_BOUNDS),
     case("put-1m", "put", MIB, ALL, MIB_BOUNDS),
     case("wires-get-4k", "get", 4096, WIRES, XDP_BESIDE_UDP),
@@ -449,7 +459,7 @@ fn compare(case: &Case, basin: &Path, place: &Path, namespaces: Option<&Namespac
                 let copies = at(Beside::Copies(how));
                 let part = ratio(&|round| round[copies][2] / processor(&round[way]));
                 let alone = ratio(&|round| round[copies][2]).show(2);
-                let rest = if case.operation == "put" { "with a sum at each end and a stable write" } else { "with a sum of what came" };
+                let rest = if case.operation == "put" { "with a CRC at each end and a stable write" } else { "with the CRC of what came" };
                 let name = case.ways[way].name;
                 tell(format!("{}, {rest}: {alone} s/GB, {} of the processor time of {name}", how.told(), part.show(2)), None);
             }
