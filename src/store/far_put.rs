@@ -21,7 +21,7 @@ pub(super) struct FarPut {
     data: Vec<Piece>,
     bytes: u32,
     /// The put, once more was written than goes with its commit.
-    there: Option<Remote<put::Put>>,
+    there: Option<Remote<Box<put::Put>>>,
     /// A piece could not be sent, or whoever wrote it gave up.
     is_broken: bool,
     /// Of all bytes, for who writes them.
@@ -86,7 +86,7 @@ impl FarPut {
         // The checksum of all of it stays.
         self.sums.take();
         if let Some(there) = &self.there {
-            let sent = there.ask(async move |engine: Engine, mut put: put::Put| {
+            let sent = there.ask(async move |engine: Engine, mut put: Box<put::Put>| {
                 let written = write_all(&engine, &mut put, data).await;
                 (Some(put), written)
             });
@@ -119,7 +119,7 @@ impl FarPut {
                 write_all(&engine, &mut put, data).await?;
                 put.finish(attributes).await
             }),
-            Some(there) => there.ask(async move |engine: Engine, mut put: put::Put| match write_all(&engine, &mut put, data).await {
+            Some(there) => there.ask(async move |engine: Engine, mut put: Box<put::Put>| match write_all(&engine, &mut put, data).await {
                 Ok(()) => (None, put.finish(attributes).await),
                 Err(failure) => (None, Err(failure)),
             }),

@@ -520,9 +520,8 @@ pub struct Put {
     size: u64,
 }
 
-#[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and costs no allocation")]
 enum PutWay {
-    Here(put::Put),
+    Here(Box<put::Put>),
     There(Box<FarPut>),
 }
 

@@ -193,7 +193,7 @@ pub(super) enum Target {
     },
 }
 
-/// A put under way.
+/// A put under way. In a box: it goes from future to future, each of which would have room for it and copy it there.
 #[must_use = "an object is there when the put is finished"]
 pub struct Put {
     engine: Engine,
@@ -218,12 +218,12 @@ impl Engine {
     ///
     /// # Errors
     /// `TooLong`: the name.
-    pub fn put(&self, bucket: u32, name: &[u8]) -> Outcome<Put> {
+    pub fn put(&self, bucket: u32, name: &[u8]) -> Outcome<Box<Put>> {
         self.put_to(bucket, name, Target::Object)
     }
 
     /// Begins to put an object, or a part of an upload.
-    pub(super) fn put_to(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Put> {
+    pub(super) fn put_to(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Box<Put>> {
         if let Target::Part { upload, number } = target {
             self.upload(bucket, name, upload)?;
             if !(1..=super::upload::PARTS_MAX).contains(&number) {
@@ -234,7 +234,7 @@ impl Engine {
         check_lengths(name, b"")?;
         let (engine, held) = (self.clone(), Held::new(self));
         let name = name.into();
-        Ok(Put {
+        Ok(Box::new(Put {
             engine,
             bucket,
             name,
@@ -247,7 +247,7 @@ impl Engine {
             sums: Sums::default(),
             is_broken: false,
             lock: None,
-        })
+        }))
     }
 }
 
@@ -312,7 +312,7 @@ impl Put {
     ///
     /// # Errors
     /// `NoSuchBucket`, `NoSuchUpload`, `Precondition`, or the device's.
-    pub async fn finish(mut self, attributes: Attributes) -> Outcome<Version> {
+    pub async fn finish(mut self: Box<Self>, attributes: Attributes) -> Outcome<Version> {
         check_whole(self.is_broken, &self.name)?;
         attributes.check_lengths(&self.name)?;
         let (engine, bucket, name, target) = (self.engine.clone(), self.bucket, std::mem::take(&mut self.name), self.target);
@@ -339,12 +339,17 @@ impl Put {
     }
 
     /// It for who has locked its name.
-    pub(super) fn under(self, lock: Guard) -> Put {
-        Put { lock: Some(lock), ..self }
+    pub(super) fn under(mut self: Box<Self>, lock: Guard) -> Box<Put> {
+        self.lock = Some(lock);
+        self
     }
 
     /// Commits what was put under a lock, and gives that up. It is of so many parts, and its ETag of this kind.
-    pub(super) async fn finish_locked(mut self, attributes: Attributes, (part, has_opaque_etag): (u16, bool)) -> Outcome<Version> {
+    pub(super) async fn finish_locked(
+        mut self: Box<Self>,
+        attributes: Attributes,
+        (part, has_opaque_etag): (u16, bool),
+    ) -> Outcome<Version> {
         check_whole(self.is_broken, &self.name)?;
         let lock = self.lock.take().expect("the name was locked for it");
         let (engine, bucket, name) = (self.engine.clone(), self.bucket, std::mem::take(&mut self.name));
@@ -365,7 +370,7 @@ impl Put {
     }
 
     /// All of it written, but for the data that goes with its item.
-    pub(super) async fn settle(mut self, shard: u8) -> Outcome<Settled> {
+    pub(super) async fn settle(mut self: Box<Self>, shard: u8) -> Outcome<Settled> {
         // The bytes of a part, and those that are appended, are named by an object that has others.
         let is_piece = self.target != Target::Object;
         if self.data_bytes > 0 && (is_piece || !self.writes.is_empty() || self.size > u64::from(self.data_bytes)) {
@@ -379,9 +384,10 @@ impl Put {
         Ok(if is_more { settled } else { Settled { held: settled.held.fold(bucket, shard).await?, ..settled } })
     }
 
-    fn settled(mut self) -> Settled {
-        let fields = Fields { size: self.size, crc: self.sums.of_all(), ..Fields::default() };
-        Settled { data: Data { runs: self.data, sums: Some(self.sums.take()) }, held: self.held, fields }
+    fn settled(self: Box<Self>) -> Settled {
+        let Put { size, mut sums, data, held, .. } = *self;
+        let fields = Fields { size, crc: sums.of_all(), ..Fields::default() };
+        Settled { data: Data { runs: data, sums: Some(sums.take()) }, held, fields }
     }
 }
 

@@ -123,7 +123,7 @@ impl Engine {
         let hash = name_crc(bucket, &from);
         let early = if self.inner.crew.index() < owner { Some(self.inner.locks.lock(hash).await) } else { None };
         let name = to.clone();
-        let (there, begun): (Remote<put::Put>, Reply<()>) = Remote::make(self, owner, async move |engine: Engine| {
+        let (there, begun): (Remote<Box<put::Put>>, Reply<()>) = Remote::make(self, owner, async move |engine: Engine| {
             let guard = engine.inner.locks.lock(name_crc(bucket, &name)).await;
             match engine.put_to(bucket, &name, put::Target::Object) {
                 Ok(put) => match engine.judge(bucket, &name, Which::Newest, expect_to) {
@@ -143,7 +143,7 @@ impl Engine {
         let (version, tags) = (get.version, get.tags().await?);
         while let Some(part) = get.next().await? {
             let parcel: Parcel = self.copy_of(&part)?.detach();
-            let written = there.ask(async move |engine: Engine, mut put: put::Put| {
+            let written = there.ask(async move |engine: Engine, mut put: Box<put::Put>| {
                 let written = put.write(engine.welcome(parcel)).await;
                 (Some(put), written)
             });
@@ -154,8 +154,9 @@ impl Engine {
         let (etag, listed) = (Some(fields.etag), fields.listed);
         let attributes =
             Attributes { properties, tags, etag, listed, expect: expect_to, time_ms: version.time_ms, ..Attributes::default() };
-        let finished = there
-            .ask(async move |_: Engine, put: put::Put| (None, put.finish_locked(attributes, (fields.part, fields.has_opaque_etag)).await));
+        let finished = there.ask(async move |_: Engine, put: Box<put::Put>| {
+            (None, put.finish_locked(attributes, (fields.part, fields.has_opaque_etag)).await)
+        });
         let renamed = finished.wait().await?;
         self.end(Class::Object, bucket, from, number_of(&version), time_ms).await?;
         Ok(renamed)

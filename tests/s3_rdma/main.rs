@@ -16,6 +16,7 @@ mod hidden;
 mod killed;
 mod lists;
 mod raw;
+mod receives;
 mod waits;
 
 use std::future::Future;

@@ -8,9 +8,17 @@ use basin::wire::s3::frame;
 
 use super::{room, signer};
 
+/// Requests that one may have under way.
+pub const DEPTH: u32 = 4;
+
 /// Connects one, of messages of 8 KiB.
 pub async fn connect(ground: &Ground, front: &mut Http) -> Qp {
-    let qp = ground.hca.create_qp(&QpConfig::default()).unwrap();
+    connect_as(ground, front, &QpConfig::default()).await
+}
+
+/// The same, of a queue pair like this.
+pub async fn connect_as(ground: &Ground, front: &mut Http, config: &QpConfig) -> Qp {
+    let qp = ground.hca.create_qp(config).unwrap();
     let local = qp.local();
     let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
     let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, "1;receive=8192;depth=4")];
