@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use basin::base::{Nanos, Psn, Qpn, Rkey};
 use basin::proto::rc::{
-    Access, AccessFault, AckTimeout, Config, Memory, Mtu, Qp, RecvWr, Remote, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge, Sges,
+    Access, AccessFault, AckTimeout, Config, Memory, Mtu, Qp, RecvWr, Remote, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge, Sges, Transmit,
 };
 use basin::wire::roce::Repr;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -58,10 +58,10 @@ fn pair(copies: bool) -> [End; 2] {
 
 /// Carries what `from` has to send; returns the packets.
 fn carry(now: Nanos, from: &mut End, to: &mut End) -> u32 {
-    let mut packets = 0;
-    while let Some(transmit) = from.qp.poll_transmit(now, &from.memory) {
-        let repr = Repr::parse(transmit.header(), transmit.packet_len()).unwrap();
-        let payload = match transmit.spans() {
+    let (mut packets, mut packet) = (0, Transmit::default());
+    while from.qp.poll_transmit_into(now, &from.memory, &mut packet) {
+        let repr = Repr::parse(packet.header(), packet.packet_len()).unwrap();
+        let payload = match packet.spans() {
             [] => &[][..],
             [span] => &from.memory.bytes[span.addr as usize..][..span.len as usize],
             _ => unreachable!("one piece was posted"),
