@@ -519,14 +519,17 @@ mod tests {
         assert!(format!("{put:?}").contains("list: [Memory(1048576 bytes, ..), Memory(3 bytes, ..)]"), "{put:?}");
     }
 
-    proptest! {
-        #[test]
-        fn a_target_is_printed_ascii(mut bytes in vec(b'!'..=b'~', 0..40), at in any::<prop::sample::Index>(), byte: u8) {
-            prop_assert!(is_graphic(&bytes));
-            if !bytes.is_empty() {
-                *at.get_mut(&mut bytes) = byte;
+    #[test]
+    fn every_byte_of_a_target_is_looked_at() {
+        for length in 0..26 {
+            assert!(is_graphic(&vec![b'~'; length]) && is_graphic(&vec![b'!'; length]));
+            for (at, byte) in (0..length).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
+                for others in [b'!', b'~'] {
+                    let mut bytes = vec![others; length];
+                    bytes[at] = byte;
+                    assert_eq!(is_graphic(&bytes), byte.is_ascii_graphic(), "{byte:#x} at {at} of {length}");
+                }
             }
-            prop_assert_eq!(is_graphic(&bytes), bytes.iter().all(u8::is_ascii_graphic));
         }
     }
 
