@@ -167,6 +167,29 @@ mod x86 {
         steps
     }
 
+    /// Factors of 128 bits each as a register holds them. They lie in memory so: put together by instructions they take as long as a
+    /// kilobyte.
+    const fn wide<const PARTS: usize, const WORDS: usize>(factors: [(u64, u64); PARTS]) -> [u64; WORDS] {
+        assert!(WORDS == 2 * PARTS);
+        let (mut words, mut at) = ([0; WORDS], 0);
+        while at < PARTS {
+            (words[2 * at], words[2 * at + 1]) = factors[at];
+            at += 1;
+        }
+        words
+    }
+
+    /// For each part a register that holds its factors as often as there is room.
+    const fn repeated<const PARTS: usize, const WORDS: usize>(factors: [(u64, u64); PARTS]) -> [[u64; WORDS]; PARTS] {
+        let (mut registers, mut at) = ([[0; WORDS]; PARTS], 0);
+        while at < PARTS * WORDS / 2 {
+            let (part, word) = (at / (WORDS / 2), at % (WORDS / 2) * 2);
+            (registers[part][word], registers[part][word + 1]) = factors[part];
+            at += 1;
+        }
+        registers
+    }
+
     /// How many bits a processor multiplies at once.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Width {
@@ -224,12 +247,13 @@ mod x86 {
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq")]
     unsafe fn folded_256<const COPIES: bool>(register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
         const LANES: usize = BLOCK / 32;
-        const STEPS: [(u64, u64); LANES] = steps(256);
-        let by = |(upper, lower): (u64, u64)| _mm256_set_epi64x(lower as i64, upper as i64, lower as i64, upper as i64);
+        const STEPS: [[u64; 4]; LANES] = repeated(steps(256));
+        // SAFETY: a factor is as long as a register.
+        let by = |factors: &[u64; 4]| unsafe { _mm256_loadu_si256(factors.as_ptr().cast::<__m256i>()) };
         let times = |bits: __m256i, by: __m256i| {
             _mm256_xor_si256(_mm256_clmulepi64_epi128::<0x00>(bits, by), _mm256_clmulepi64_epi128::<0x11>(bits, by))
         };
-        let further = by(FURTHER);
+        let further = by(const { &wide([FURTHER; 2]) });
         let mut sum = [_mm256_setzero_si256(); LANES];
         for block in 0..blocks {
             for (lane, sum) in sum.iter_mut().enumerate() {
@@ -248,10 +272,10 @@ mod x86 {
             }
         }
         let mut all = sum[LANES - 1];
-        for (sum, step) in sum.into_iter().zip(STEPS).take(LANES - 1) {
-            all = _mm256_xor_si256(all, times(sum, by(step)));
+        for (sum, step) in sum.iter().zip(&STEPS).take(LANES - 1) {
+            all = _mm256_xor_si256(all, times(*sum, by(step)));
         }
-        let first = times(all, by(const { factors(128) }));
+        let first = times(all, by(const { &wide([factors(128); 2]) }));
         reduced(_mm_xor_si128(_mm256_castsi256_si128(first), _mm256_extracti128_si256::<1>(all)))
     }
 
@@ -260,18 +284,16 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq")]
     unsafe fn folded_512<const COPIES: bool>(register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
         const LANES: usize = BLOCK / 64;
-        const STEPS: [(u64, u64); LANES] = steps(512);
+        const STEPS: [[u64; 8]; LANES] = repeated(steps(512));
         /// Exclusive or of three.
         const XOR: i32 = 0x96;
-        let each = |[a, b, c, d]: [(u64, u64); 4]| {
-            let [a, b, c, d] = [a, b, c, d].map(|(upper, lower)| (upper as i64, lower as i64));
-            _mm512_set_epi64(d.1, d.0, c.1, c.0, b.1, b.0, a.1, a.0)
-        };
+        // SAFETY: factors are as long as a register.
+        let each = |factors: &[u64; 8]| unsafe { _mm512_loadu_si512(factors.as_ptr().cast::<__m512i>()) };
         let times = |bits: __m512i, by: __m512i, and: __m512i| {
             let (upper, lower) = (_mm512_clmulepi64_epi128::<0x00>(bits, by), _mm512_clmulepi64_epi128::<0x11>(bits, by));
             _mm512_ternarylogic_epi64::<XOR>(upper, lower, and)
         };
-        let further = each([FURTHER; 4]);
+        let further = each(const { &wide([FURTHER; 4]) });
         let mut sum = [_mm512_setzero_si512(); LANES];
         for block in 0..blocks {
             for (lane, sum) in sum.iter_mut().enumerate() {
@@ -289,12 +311,12 @@ mod x86 {
             }
         }
         let mut all = sum[LANES - 1];
-        for (sum, step) in sum.into_iter().zip(STEPS).take(LANES - 1) {
-            all = times(sum, each([step; 4]), all);
+        for (sum, step) in sum.iter().zip(&STEPS).take(LANES - 1) {
+            all = times(*sum, each(step), all);
         }
         // The last 128 bits stay where they are.
         let last = _mm512_maskz_mov_epi64(0b1100_0000, all);
-        let all = times(all, each(const { steps(128) }), last);
+        let all = times(all, each(const { &wide::<4, 8>(steps(128)) }), last);
         let all = _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
         reduced(_mm_xor_si128(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all)))
     }
