@@ -1,15 +1,17 @@
 //! The reactor on a real kernel: no wake-up lost, nothing used when idle, a panic that stays in its task, an orderly end.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsRawFd;
+use std::io::Write as _;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use basin::base::Nanos;
 use basin::device::socket::{TcpListener, TcpStream};
-use basin::device::{Completed, Signal};
+use basin::device::{Completed, Progress, Queue, Signal};
 use basin::mem::{PageKind, Parcel, Region, RegionConfig, Run, Slab};
 use basin::reactor::{Core, CoreConfig, Mailboxes, PollMode, TableFull, launch};
 
@@ -199,6 +201,54 @@ fn pending_read(core: &Core, fd: i32, lease: Run) -> impl Future<Output = Comple
     #[allow(unsafe_code)]
     unsafe { uring.submit(entry, op.id()) }.unwrap();
     op
+}
+
+/// A device that looks at each poll whether a byte is still in a pipe.
+struct Witness {
+    pipe: std::io::PipeReader,
+    saw: Rc<RefCell<Vec<bool>>>,
+}
+
+impl Queue for Witness {
+    fn name(&self) -> String {
+        "pipe".into()
+    }
+    fn poll(&mut self, _now: Nanos) -> Progress {
+        let mut poll = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN)];
+        self.saw.borrow_mut().push(nix::poll::poll(&mut poll, PollTimeout::ZERO).unwrap() > 0);
+        Progress::Idle
+    }
+    fn arm(&mut self, now: Nanos) -> Progress {
+        self.poll(now)
+    }
+    fn event_fd(&self) -> Option<RawFd> {
+        None
+    }
+    fn in_flight(&self) -> usize {
+        0
+    }
+    fn quiesce(&mut self, _now: Nanos) {}
+}
+
+/// A peer may wait for what a queue has to send, an acknowledgement for one; a call of the kernel takes longer.
+#[test]
+fn queues_are_polled_before_the_kernel_is_called() {
+    let core = Core::new(CoreConfig { poll: PollMode::Busy, ..sleepy() }).unwrap();
+    let slab = slab(4);
+    let (handle, leases, saw) = (core.clone(), slab.clone(), Rc::new(RefCell::new(Vec::new())));
+    let seen = saw.clone();
+    core.run(async move {
+        let (receive, mut send) = std::io::pipe().unwrap();
+        let pipe = receive.try_clone().unwrap();
+        let id = handle.attach(Rc::new(RefCell::new(Witness { pipe, saw: saw.clone() })));
+        send.write_all(b"!").unwrap();
+        handle.yield_now().await;
+        saw.borrow_mut().clear();
+        pending_read(&handle, receive.as_raw_fd(), leases.run(1).unwrap()).await.into_result().unwrap();
+        handle.detach(id);
+    })
+    .unwrap();
+    assert!(seen.borrow()[0], "the byte was read before the queue was polled");
 }
 
 #[test]
