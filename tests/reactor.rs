@@ -244,7 +244,7 @@ fn queues_are_polled_before_the_kernel_is_called() {
         send.write_all(b"!").unwrap();
         handle.yield_now().await;
         saw.borrow_mut().clear();
-        pending_read(&handle, receive.as_raw_fd(), leases.run(1).unwrap()).await.into_result().unwrap();
+        drop(pending_read(&handle, receive.as_raw_fd(), leases.run(1).unwrap()).await.into_result().unwrap());
         handle.detach(id);
     })
     .unwrap();
