@@ -467,9 +467,8 @@ impl<'a> Body<'a> {
             (Some((algorithm, said)), Some(running)) => {
                 let value = running.finish();
                 let said = said.as_deref().or_else(|| trailer(algorithm.header()));
-                if said.is_some_and(|said| said != BASE64_STANDARD.encode(&value)) {
-                    let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
-                    return Err(S3Error::with(Code::BadDigest, what));
+                if let Some(said) = said.filter(|said| *said != BASE64_STANDARD.encode(&value)) {
+                    return Err(algorithm.mismatch(said));
                 }
                 Some(Checksum { algorithm: *algorithm, kind: Kind::FullObject, value: value.into() })
             }

@@ -1,8 +1,11 @@
 //! The checksums S3 clients ask for beside the ETag: which there are, and the running digest of a body.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use crc_fast::CrcAlgorithm;
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
+
+use super::error::{Code, S3Error};
 
 /// A checksum algorithm of `x-amz-checksum-algorithm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +100,18 @@ impl Algorithm {
             Algorithm::Crc64Nvme => 8,
             Algorithm::Sha1 => 20,
             Algorithm::Sha256 => 32,
+        }
+    }
+
+    /// That a request says another checksum than the computed one; or one that is none, which may have the number of parts behind it.
+    pub fn mismatch(self, said: &str) -> S3Error {
+        let value = said.split_once('-').map_or(said, |(value, _)| value);
+        match BASE64_STANDARD.decode(value) {
+            Ok(bytes) if bytes.len() == self.bytes() => {
+                let what = format!("The {} you specified did not match the calculated checksum.", self.name());
+                S3Error::with(Code::BadDigest, what)
+            }
+            _ => S3Error::with(Code::InvalidRequest, format!("Value for {} header is invalid.", self.header())),
         }
     }
 

@@ -122,6 +122,8 @@ codes! {
         "The content of the form does not meet the conditions specified in the policy document.";
     InvalidRange "InvalidRange" 416 "The requested range is not satisfiable";
     InvalidRdmaToken "InvalidRDMAToken" 400 "The RDMA token you provided cannot be parsed.";
+    InvalidRedirectLocation "InvalidRedirectLocation" 400
+        "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.";
     InvalidRegion "InvalidRegion" 403 "The Region is not valid for this request.";
     InvalidRequest "InvalidRequest" 400 "Invalid Request";
     InvalidRetentionPeriod "InvalidRetentionPeriod" 400 "The retention period must be a positive integer value.";

@@ -51,6 +51,17 @@ pub struct Arrival {
     pub tls_version: Option<&'static str>,
 }
 
+impl Arrival {
+    /// Its identifier, as answers have it.
+    pub fn shown_id(&self) -> String {
+        shown(self.id)
+    }
+}
+
+fn shown(id: u64) -> String {
+    format!("{id:016X}")
+}
+
 impl Request {
     /// Reads it. A host that is a name in front of one of `domains` is a bucket.
     ///
@@ -123,7 +134,7 @@ impl Request {
 
     /// Its identifier, as answers have it.
     pub fn shown_id(&self) -> String {
-        format!("{:016X}", self.id)
+        shown(self.id)
     }
 }
 

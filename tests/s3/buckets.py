@@ -182,6 +182,15 @@ def test_listed_by_prefix(t):
     same(answer.text("Prefix"), name, "Prefix")
 
 
+def test_listed_by_region(t):
+    """bucket-region lists the buckets of that region."""
+    name = t.bucket()
+    region = t.request("HEAD", f"/{name}", user=t.main_user).expect(200).headers["x-amz-bucket-region"]
+    for wanted, expected in ((region, [name]), ("moon-1", [])):
+        answer = t.request("GET", "/", {"prefix": name, "bucket-region": wanted}, user=t.main_user).expect(200)
+        same([element.text for element in answer.xml().iter() if element.tag.endswith("}Name")], expected, f"names in {wanted}")
+
+
 def test_listed_with_bad_limits(t):
     """max-buckets is a number from 1 to 10000."""
     for value in ("0", "10001", "x", "-1"):

@@ -231,8 +231,17 @@ def test_continuation_token_empty(t):
 def test_continuation_token_bad(t):
     """A token that the server did not give out is refused."""
     name = t.filled("bar")
-    answer = t.request("GET", f"/{name}", {"list-type": "2", "continuation-token": "!!!!"}, user=t.main_user)
-    answer.expect(400, "InvalidArgument")
+    for token in ("!!!!", "foo", "AAAA"):
+        answer = t.request("GET", f"/{name}", {"list-type": "2", "continuation-token": token}, user=t.main_user)
+        answer.expect(400, "InvalidArgument")
+
+
+def test_prefix_that_xml_cannot_hold(t):
+    """A prefix of control characters is told so that the answer can be read."""
+    name = t.filled("\x01a", "b")
+    for query in ({}, {"list-type": "2"}, {"versions": ""}):
+        answer = t.request("GET", f"/{name}", {"prefix": "\x01", "encoding-type": "url", **query}, user=t.main_user).expect(200)
+        same((answer.text("Prefix"), answer.text("Key")), ("%01", "%01a"), "Prefix, Key")
 
 
 def test_token_survives_removal(t):

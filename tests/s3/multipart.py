@@ -303,6 +303,32 @@ def test_list_uploads_in_pages(t):
     same([e["Key"] for e in page["Uploads"]], ["b", "b", "c"], "behind a key")
 
 
+def test_list_uploads_in_pages_by_delimiter(t):
+    """Whatever a page ends with, the next one goes on behind it: each upload and each common prefix is told once, in order."""
+    name = t.bucket()
+    keys = ("a", "a", "a/b", "a/c", "a/c", "b", "d--x", "d--y", "d--y", "+ %", "z/")
+    uploads = sorted((key, start(t, name, key)) for key in keys)
+    for delimiter in ("/", "--", "a"):
+        expected = []
+        for key, _ in uploads:
+            front, found, _ = key.partition(delimiter)
+            line = front + found if found else key
+            if not found or line not in expected:
+                expected.append(line)
+        for most in range(1, len(expected) + 2):
+            told, at = [], {}
+            for _ in range(2 * len(keys)):
+                page = t.main.list_multipart_uploads(Bucket=name, Delimiter=delimiter, MaxUploads=most, **at)
+                entries = [entry["Key"] for entry in page.get("Uploads", [])]
+                prefixes = [entry["Prefix"] for entry in page.get("CommonPrefixes", [])]
+                check(len(entries) + len(prefixes) <= most, f"{len(entries)} uploads and {len(prefixes)} prefixes in a page of {most}")
+                told += sorted(entries + prefixes)
+                if not page["IsTruncated"]:
+                    break
+                at = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page.get("NextUploadIdMarker", "")}
+            same(told, expected, f"by {delimiter!r} in pages of {most}")
+
+
 def test_list_uploads_of_several(t):
     """Each upload names who began it."""
     name = t.bucket(ACL="public-read-write")

@@ -218,6 +218,8 @@ def test_key_length(t):
     t.put(name, "é" * 512, b"y")
     refused(400, "KeyTooLongError", t.main.put_object, Bucket=name, Key="k" * 1025, Body=b"")
     refused(400, "KeyTooLongError", t.main.put_object, Bucket=name, Key="é" * 512 + "x", Body=b"")
+    answer = t.request("GET", f"/{name}/{'k' * 1025}", user=t.main_user).expect(400, "KeyTooLongError")
+    same(answer.text("RequestId"), answer.headers["x-amz-request-id"], "RequestId")
     check(t.request("GET", f"/{name}/{'k' * 1025}", user=t.main_user).status in (400, 404), "GET of a long key")
 
 
@@ -308,11 +310,10 @@ def test_too_large(t):
 
 
 def test_website_redirect(t):
-    """x-amz-website-redirect-location is kept with the object, or refused as not implemented."""
-    name = t.bucket()
-    answer = t.request("PUT", f"/{name}/k", headers={"x-amz-website-redirect-location": "/other"}, user=t.main_user)
-    if answer.status == 501:
-        return
-    answer.expect(200)
-    got = t.request("HEAD", f"/{name}/k", user=t.main_user).headers.get("x-amz-website-redirect-location")
-    same(got, "/other", "x-amz-website-redirect-location")
+    """x-amz-website-redirect-location is kept with the object; what names no place is refused."""
+    name, field = t.bucket(), "x-amz-website-redirect-location"
+    for place in ("/other", "http://x/", "https://x/"):
+        t.request("PUT", f"/{name}/k", headers={field: place}, user=t.main_user).expect(200)
+        same(t.request("HEAD", f"/{name}/k", user=t.main_user).headers.get(field), place, field)
+    for place in ("other", "ftp://x/", ""):
+        t.request("PUT", f"/{name}/l", headers={field: place}, user=t.main_user).expect(400, "InvalidRedirectLocation")

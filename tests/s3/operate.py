@@ -324,6 +324,18 @@ def test_health_and_a_bucket_of_that_name(world):
         same(of(server.scrape(), f"{OWN}s3_requests_total", operation="Health"), 2, "counted")
 
 
+def test_region(world):
+    """The region that is configured is where buckets are whose makers named none."""
+    with Server(world, "region", environment={"BASIN_REGION": "eu-west-1"}) as server:
+        s3 = server.client()
+        s3.create_bucket(Bucket="plain")
+        s3.create_bucket(Bucket="named", CreateBucketConfiguration={"LocationConstraint": "moon-1"})
+        for name, region in (("plain", "eu-west-1"), ("named", "moon-1")):
+            same(s3.get_bucket_location(Bucket=name)["LocationConstraint"], region, f"GetBucketLocation of {name}")
+            same(s3.head_bucket(Bucket=name)["BucketRegion"], region, f"HeadBucket of {name}")
+            same([one["Name"] for one in s3.list_buckets(BucketRegion=region)["Buckets"]], [name], f"ListBuckets in {region}")
+
+
 def test_drain(world):
     """Asked to stop it says so, serves on for a while, finishes what it has begun, and ends with 0."""
     world.http = "unready_seconds = 2\ndrain_seconds = 20\n"

@@ -317,6 +317,7 @@ def test_malformed(t):
         bad = {key: value for key, value in {**good, **changes}.items() if value is not None}
         refuses(t, name, document(bad))
     refuses(t, name, json.dumps({"Version": "2001-01-01", "Statement": [good]}))
+    refuses(t, name, json.dumps({"Version": "2012-10-17", "Statement": [{**good, "Sid": "one"}, {**good, "Sid": "one"}]}))
     refused(404, "NoSuchBucketPolicy", t.main.get_bucket_policy, Bucket=name)
 
 

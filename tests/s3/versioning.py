@@ -97,7 +97,7 @@ def test_get_of_a_marker(t):
     for method in ("GET", "HEAD"):
         answer = t.request(method, f"/{name}/k", {"versionId": marker}, user=t.main_user)
         same((answer.status, answer.headers.get("x-amz-delete-marker")), (405, "true"), f"{method}: status, x-amz-delete-marker")
-        same(answer.headers.get("allow"), "DELETE", "Allow")
+        same((answer.headers.get("allow"), answer.headers.get("x-amz-version-id")), ("DELETE", marker), "Allow, x-amz-version-id")
     same(answer.headers.get("last-modified") is not None, True, "has Last-Modified")
 
 

@@ -94,6 +94,11 @@ impl Policy {
         if statements.is_empty() {
             return malformed("Could not parse the policy: Statement is empty!");
         }
+        let mut names: Vec<&str> = statements.iter().filter_map(sid).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return malformed("Statement IDs (SID) in a single policy must be unique.");
+        }
         let statements: Box<[Statement]> =
             statements.iter().map(|statement| Statement::parse(statement, to, variables)).collect::<Result<_, _>>()?;
         Ok(Policy {
@@ -130,6 +135,15 @@ impl Policy {
         }
         verdict
     }
+}
+
+/// What a statement is called; no name is like none.
+fn sid(statement: &Json) -> Option<&str> {
+    let Json::Object(members) = statement else { return None };
+    members.iter().find_map(|(name, value)| match value {
+        Json::Text(text) if name == "Sid" && !text.is_empty() => Some(&**text),
+        _ => None,
+    })
 }
 
 impl Statement {

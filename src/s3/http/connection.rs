@@ -207,7 +207,7 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
             };
             (answer, Some(request))
         }
-        Err(error) => (unread(error), None),
+        Err(error) => (unread(error, arrival), None),
     };
     let goes_on = body.skip(LEFT_OVER_MAX).await && keeps_alive && !shared.is_draining.get();
     let received = body.received();
@@ -236,8 +236,8 @@ async fn session(shared: &Rc<Shared>, request: &Request) -> Answer {
 }
 
 /// The answer to a request that cannot be read.
-fn unread(error: S3Error) -> Answer {
-    let document = error.to_xml("", "", "basin");
+fn unread(error: S3Error, arrival: Arrival) -> Answer {
+    let document = error.to_xml("", &arrival.shown_id(), "basin");
     let answer = Answer { code: Some(error.code), ..Answer::new(error.code.status()) };
     answer.header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }

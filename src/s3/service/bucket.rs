@@ -20,6 +20,9 @@ const ETAGS: &str = "x-basin-etag";
 /// Buckets in a page of a list, where the client does not say: S3's.
 const PAGE: u32 = 10_000;
 
+/// What a location constraint has no word for.
+const FIRST_REGION: &str = "us-east-1";
+
 /// CreateBucket.
 pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
@@ -156,7 +159,10 @@ fn region(call: &Call<'_>, bucket: &Bucket) -> String {
 pub fn location(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::GetBucketLocation)?;
-    Ok(Answer::xml(LocationConstraint(bucket.meta.location.as_deref().unwrap_or_default().into()).to_xml()))
+    // The first region is told by nothing, but to who has named it.
+    let told = region(call, &bucket);
+    let told = if bucket.meta.location.is_none() && told == FIRST_REGION { String::new() } else { told };
+    Ok(Answer::xml(LocationConstraint(told).to_xml()))
 }
 
 /// DeleteBucket.
@@ -190,12 +196,15 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
     }
     let prefix = request.param("prefix").unwrap_or_default();
     let behind = request.param("continuation-token").unwrap_or_default();
+    let wanted_region = request.param("bucket-region").filter(|region| !region.is_empty());
     let mut found = Vec::new();
     let mut token = None;
     for (_, bucket) in call.store().buckets() {
         let meta = BucketMeta::parse(&bucket.properties).map_err(readable)?;
         let Ok(name) = std::str::from_utf8(&bucket.name) else { continue };
+        let region = meta.location.as_deref().unwrap_or(call.service().region());
         if meta.is_directory
+            || wanted_region.is_some_and(|wanted| wanted != region)
             || (meta.owner != user.id && !user.is_admin)
             || !name.starts_with(prefix)
             || (!behind.is_empty() && name <= behind)
@@ -206,8 +215,7 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
             token = found.last().map(|last: &buckets::Bucket| last.name.clone());
             break;
         }
-        let region = meta.location.as_deref().unwrap_or(call.service().region()).to_owned();
-        found.push(buckets::Bucket { name: name.into(), created_ms: meta.created_ms, region: Some(region) });
+        found.push(buckets::Bucket { name: name.into(), created_ms: meta.created_ms, region: Some(region.to_owned()) });
     }
     let owner = Owner { id: user.id.to_string(), display_name: Some(user.display_name.to_string()) };
     let prefix = request.param("prefix").map(str::to_owned);

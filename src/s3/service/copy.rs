@@ -8,6 +8,7 @@ use super::lifecycle::with_expiration;
 use super::multipart::{told, upload_meta};
 use super::put::{PUT_MAX, part_of, refused};
 use super::read::names;
+use super::tagging::reading;
 use super::version::{etag_of, expect_of, part_etag, version_id, which_of};
 use super::{Bucket, Call, readable};
 use crate::s3::access::Action;
@@ -85,6 +86,11 @@ async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
         Ok(got) => got,
         Err(Failure::NoSuchObject(_)) => {
             call.permit_absent(&bucket, action, &source.key)?;
+            let named = call.store().version(bucket.id, source.key.as_bytes(), source.which).await?;
+            if source.which != Which::Newest && named.is_some_and(|version| version.is_delete_marker) {
+                let what = "The source of a copy request may not specifically refer to a delete marker by version id.";
+                return Err(S3Error::with(Code::InvalidRequest, what));
+            }
             let code = if source.which == Which::Newest { Code::NoSuchKey } else { Code::NoSuchVersion };
             return Err(S3Error::new(code).field("Key", source.key));
         }
@@ -170,6 +176,9 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let (encryption, cipher) = begun.map(|begun| (begun.encryption, (Box::new(begun.cipher), 0))).unzip();
     let etags = bucket.etags_with(encryption.as_ref());
     let tags = if replaces_tags { new_tags } else { found.labels.tags.clone() };
+    if !replaces_tags && !tags.is_empty() {
+        call.permit_object(&found.bucket, reading(found.source.which), &found.source.key, (&found.meta, &found.labels))?;
+    }
     if bucket.meta.is_directory {
         if !tags.is_empty() {
             let what = "Objects of directory buckets do not have tags, and the source has some: send x-amz-tagging-directive: REPLACE";

@@ -9,7 +9,7 @@ use crate::s3::bucket::{BucketMeta, Versioning};
 use crate::s3::checksum::Algorithm;
 use crate::s3::encryption;
 use crate::s3::error::{Code, S3Error};
-use crate::s3::labels::{Labels, Tags};
+use crate::s3::labels::Tags;
 use crate::s3::listed::STORAGE_CLASSES;
 use crate::s3::meta::Meta;
 use crate::s3::request::Request;
@@ -60,7 +60,7 @@ impl Headers for Said<'_> {
 /// What a put, or the beginning of an upload, says of the object.
 ///
 /// # Errors
-/// `MetadataTooLarge`, `InvalidStorageClass`.
+/// `MetadataTooLarge`, `InvalidStorageClass`, `InvalidRedirectLocation`.
 pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
     let text = |name: &str| said.text(name).map(Box::from);
     let mut meta = Meta {
@@ -70,7 +70,7 @@ pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
         content_disposition: text("content-disposition"),
         cache_control: text("cache-control"),
         expires: text("expires"),
-        redirect: text("x-amz-website-redirect-location"),
+        redirect: redirect(said.text("x-amz-website-redirect-location"))?,
         storage_class: storage_class(said.text("x-amz-storage-class"))?,
         ..Meta::default()
     };
@@ -96,6 +96,15 @@ pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
             .field("MaxSizeAllowed", METADATA_MAX.to_string()));
     }
     Ok(meta)
+}
+
+/// Where a website's visitors are sent.
+fn redirect(to: Option<&str>) -> Result<Option<Box<str>>, S3Error> {
+    let is_place = |to: &str| ["/", "http://", "https://"].iter().any(|front| to.starts_with(front));
+    match to {
+        Some(to) if !is_place(to) => Err(Code::InvalidRedirectLocation.into()),
+        to => Ok(to.map(Box::from)),
+    }
 }
 
 /// The storage class, where it is not the usual one.
@@ -153,7 +162,7 @@ pub fn checksum_of<'a>(said: &Said<'a>) -> Result<Option<(Algorithm, Option<&'a 
 }
 
 /// The fields that say what an object version is.
-pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta: &Meta, labels: &Labels) -> Answer {
+pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta: &Meta) -> Answer {
     let fields = [
         ("cache-control", &meta.cache_control),
         ("content-disposition", &meta.content_disposition),
@@ -178,9 +187,6 @@ pub fn describe(mut answer: Answer, bucket: &BucketMeta, version: &Version, meta
     answer = encryption::tell(answer, meta.encryption.as_ref());
     for (name, value) in &meta.user {
         answer = answer.header(format!("x-amz-meta-{name}"), &**value);
-    }
-    if !labels.tags.is_empty() {
-        answer = answer.header("x-amz-tagging-count", labels.tags.len().to_string());
     }
     answer
 }

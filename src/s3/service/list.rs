@@ -101,18 +101,17 @@ pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
     if request.param("allow-unordered").is_some_and(|value| value == "true") && !asked.delimiter.is_empty() {
         return Err(S3Error::with(Code::InvalidArgument, "allow-unordered and a delimiter are not for one request"));
     }
+    let invalid = || S3Error::with(Code::InvalidArgument, "The continuation token provided is incorrect");
     let token = match request.param("continuation-token").filter(|token| is_v2 && !token.is_empty()) {
         None => None,
-        Some(token) => {
-            let invalid = || S3Error::with(Code::InvalidArgument, "The continuation token provided is incorrect");
-            Some(BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?)
-        }
+        Some(token) => Some(BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?),
     };
     let marker = request.param(if is_v2 { "start-after" } else { "marker" }).unwrap_or_default();
     let after = match token.as_deref() {
         Some([b'p', prefix @ ..]) => After::Prefix(prefix),
-        Some([_, name @ ..]) => After::Name(name),
-        Some([]) | None => after_marker(marker, &asked),
+        Some([b'n', name @ ..]) => After::Name(name),
+        Some(_) => return Err(invalid()),
+        None => after_marker(marker, &asked),
     };
     let query = Query {
         bucket: bucket.id,
@@ -266,7 +265,8 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
     };
     let mut found: Vec<Upload> = Vec::new();
     let mut prefixes: Vec<String> = Vec::new();
-    let mut next = None;
+    // Where the next page goes on: behind the last line of this one, which is an upload or a common prefix.
+    let (mut last, mut is_truncated) = (None, false);
     'pages: loop {
         let page = call.store().uploads(bucket.id, &behind.0, behind.1, PAGE as usize).await?;
         let Some(((_, name, id), _)) = page.last() else { break };
@@ -282,17 +282,23 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
                 continue;
             }
             if found.len() + prefixes.len() == asked.most as usize {
-                next = found.last().map(|last| (last.key.clone(), last.upload_id.clone()));
+                is_truncated = asked.most > 0;
                 break 'pages;
             }
             match rolled {
-                Some(prefix) => prefixes.push(prefix),
-                None => found.push(told(call, &bucket, (name, *id), upload.time_ms).await?),
+                Some(prefix) => {
+                    last = Some((prefix.clone(), String::new()));
+                    prefixes.push(prefix);
+                }
+                None => {
+                    let upload = told(call, &bucket, (name, *id), upload.time_ms).await?;
+                    last = Some((upload.key.clone(), upload.upload_id.clone()));
+                    found.push(upload);
+                }
             }
         }
     }
-    let is_truncated = next.is_some() && asked.most > 0;
-    let (next_key_marker, next_upload_id_marker) = next.unzip();
+    let (next_key_marker, next_upload_id_marker) = last.filter(|_| is_truncated).unzip();
     let listed = ListMultipartUploadsResult {
         bucket: bucket.name.to_string(),
         key_marker: key_marker.into(),

@@ -392,9 +392,8 @@ async fn join(
     let shown = checksum.shown(wanted.len() as u16);
     // Some clients leave the number of parts out.
     let plain = BASE64_STANDARD.encode(&checksum.value);
-    if call.request.text(algorithm.header()).is_some_and(|said| said != shown && said != plain) {
-        let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
-        return Err(S3Error::with(Code::BadDigest, what));
+    if let Some(said) = call.request.text(algorithm.header()).filter(|said| *said != shown && *said != plain) {
+        return Err(algorithm.mismatch(said));
     }
     if call.request.text("x-amz-checksum-type").and_then(Kind::parse).is_some_and(|said| said != kind) {
         return Err(S3Error::with(

@@ -94,9 +94,8 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     lengths.check(file.bytes)?;
     let (put, md5) = file.gather.finish().await?;
     let checksum = Checksum { algorithm, kind: Kind::FullObject, value: file.checksum.finish().into() };
-    if told.is_some_and(|told| told != checksum.shown(0)) {
-        let what = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
-        return Err(S3Error::with(Code::BadDigest, what));
+    if let Some(told) = told.filter(|told| *told != checksum.shown(0)) {
+        return Err(algorithm.mismatch(told));
     }
     meta.checksum = Some(checksum);
     // As it is now: it may have got versions, or a lock, while the form came.

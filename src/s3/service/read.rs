@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::headers::describe;
 use super::lifecycle::with_expiration;
 use super::version::{etag_of, parse_etag, version_id, which_of};
-use super::{Bucket, Call, lock, readable};
+use super::{Bucket, Call, lock, readable, tagging};
 use crate::s3::access::Action;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::bucket::{BucketMeta, Versioning};
@@ -78,7 +78,8 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
             Some((number, begins, length)) => (206, Some((number, begins..begins + length))),
             None => (200, None),
         };
-        let mut answer = describe(Answer::new(status), &bucket.meta, &version, &meta, &labels);
+        let mut answer = describe(Answer::new(status), &bucket.meta, &version, &meta);
+        answer = tagging::describe(call, &bucket, answer, (which, &meta, &labels))?;
         answer = lock::describe(call, &bucket, answer, (&meta, &labels))?;
         if bucket.lifecycle.is_some() && is_current(call, &bucket, which, &version).await? {
             answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
@@ -161,6 +162,7 @@ pub fn absent(request: &Request, which: Which, marker: Option<&Version>) -> S3Er
             .field("Method", request.head.method())
             .field("ResourceType", "DeleteMarker")
             .header("x-amz-delete-marker", "true")
+            .header("x-amz-version-id", version_id(marker))
             .header("allow", "DELETE")
             .header("last-modified", time::http(marker.time_ms)),
         (_, None) => {

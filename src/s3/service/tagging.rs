@@ -37,6 +37,28 @@ pub async fn found(call: &Call<'_>, bucket: &Bucket, which: Which, action: Actio
     }
 }
 
+/// Tells how many an object has, to who may read them.
+///
+/// # Errors
+/// What belongs to it cannot be read.
+pub fn describe(
+    call: &Call<'_>,
+    bucket: &Bucket,
+    answer: Answer,
+    (which, meta, labels): (Which, &Meta, &Labels),
+) -> Result<Answer, S3Error> {
+    let count = labels.tags.len();
+    if count == 0 || !call.may(bucket, reading(which), &call.request.key, (meta, labels))? {
+        return Ok(answer);
+    }
+    Ok(answer.header("x-amz-tagging-count", count.to_string()))
+}
+
+/// What reading the tags of such a version is.
+pub fn reading(which: Which) -> Action {
+    if which == Which::Newest { Action::GetObjectTagging } else { Action::GetObjectVersionTagging }
+}
+
 /// Changes the labels of the request's object, of the version that was found: those it has then, whoever changed them meanwhile.
 pub async fn change<F>(call: &Call<'_>, bucket: &Bucket, found: &Version, change: F) -> Result<(), S3Error>
 where
@@ -57,8 +79,7 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
     let bucket = call.bucket()?;
     let which = which_of(call.request.param("versionId"))?;
     let action = match (operation, which) {
-        (Operation::GetObjectTagging, Which::Newest) => Action::GetObjectTagging,
-        (Operation::GetObjectTagging, _) => Action::GetObjectVersionTagging,
+        (Operation::GetObjectTagging, which) => reading(which),
         (Operation::PutObjectTagging, Which::Newest) => Action::PutObjectTagging,
         (Operation::PutObjectTagging, _) => Action::PutObjectVersionTagging,
         (_, Which::Newest) => Action::DeleteObjectTagging,

@@ -7,7 +7,7 @@
 use super::checksums::{read_kinds, write_kinds};
 use super::owner::Owner;
 use super::reader::{Document, Element, Limits};
-use super::writer::Writer;
+use super::writer::{Writer, is_of_xml};
 use crate::s3::checksum::{Algorithm, Kind};
 use crate::s3::error::S3Error;
 
@@ -197,7 +197,9 @@ impl<T> Page<T> {
         let mut writer = Writer::new(form.root());
         writer.reserve(1024 + self.entries.len() * OBJECT_BYTES + self.common_prefixes.len() * 128);
         writer.text("Name", &self.bucket);
-        writer.name("Prefix", &self.prefix, self.is_encoded && form != Form::ObjectsV1);
+        // As clients expect it of the first version; but for what XML cannot hold.
+        let is_plain = form == Form::ObjectsV1 && self.prefix.chars().all(is_of_xml);
+        writer.name("Prefix", &self.prefix, self.is_encoded && !is_plain);
         writer
     }
 

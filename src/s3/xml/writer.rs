@@ -158,6 +158,11 @@ impl Writer {
     }
 }
 
+/// Whether XML 1.0 can have a character, as such or by reference.
+pub fn is_of_xml(character: char) -> bool {
+    !matches!(character, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}')
+}
+
 /// References to the control characters.
 const CONTROLS: [&str; 32] = [
     "&#x0;", "&#x1;", "&#x2;", "&#x3;", "&#x4;", "&#x5;", "&#x6;", "&#x7;", "&#x8;", "&#x9;", "&#xA;", "&#xB;", "&#xC;", "&#xD;", "&#xE;",
