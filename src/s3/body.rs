@@ -28,6 +28,8 @@ const PIECE: u32 = 256 << 10;
 const SLOWEST: Pace = Pace { bytes_per_second: 1 << 10, grace: Nanos::from_secs(30) };
 /// And while there is little memory.
 const SLOWEST_IF_SHORT: Pace = Pace { bytes_per_second: 64 << 10, grace: Nanos::from_secs(5) };
+/// How long to take what nobody wants of a body.
+const LEFT_OVER_TIME: Nanos = Nanos::from_secs(5);
 /// Says that the body may come (RFC 9110, section 15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -491,14 +493,18 @@ impl<'a> Body<'a> {
             return Err(Code::MaxMessageLengthExceeded.into());
         }
         self.begin(false, Algorithm::Crc64Nvme);
-        let mut document = Vec::new();
+        // While it comes it is in the slab's memory, of which slow clients are kept from taking much.
+        let (mut runs, mut bytes) = (Vec::new(), 0);
         while let Some(Piece { run, .. }) = self.next().await? {
-            if document.len() + run.len() as usize > most {
+            bytes += run.len() as usize;
+            if bytes > most {
                 return Err(Code::MaxMessageLengthExceeded.into());
             }
-            document.extend_from_slice(run.as_slice());
+            runs.push(run);
         }
         self.digested(None)?;
+        let mut document = Vec::with_capacity(bytes);
+        runs.iter().for_each(|run| document.extend_from_slice(run.as_slice()));
         Ok(document)
     }
 
@@ -507,11 +513,14 @@ impl<'a> Body<'a> {
         if self.decoder.is_none() {
             self.decoder = Decoder::new(self.framing, None).ok();
         }
+        // The answer waits for this, with what it holds.
+        let until = self.core.now().saturating_add(LEFT_OVER_TIME);
         loop {
             let (Some(decoder), Some(stream)) = (&mut self.decoder, &mut self.stream) else { return false };
             match decoder.wants() {
                 _ if self.is_broken => return false,
                 Wants::End => return true,
+                _ if self.core.now() >= until => return false,
                 // Who waits for a word and gets an answer may send it all the same, or not.
                 _ if self.awaits_word => return false,
                 wants => {

@@ -24,6 +24,8 @@ pub struct Request {
     pub is_by_host: bool,
     /// What its query says, decoded, in order.
     query: Vec<(Box<str>, Box<str>)>,
+    /// The query has its signature.
+    is_presigned: bool,
     /// The number it is known by in logs and answers.
     pub id: u64,
     /// When it came, milliseconds since 1970 (UTC).
@@ -49,6 +51,18 @@ pub struct Arrival {
     pub peer: IpAddr,
     /// Over which TLS, if over any.
     pub tls_version: Option<&'static str>,
+}
+
+/// What presigned URLs say in the place of fields at most.
+const FIELDS_IN_QUERY_MAX: usize = 64;
+
+/// Whether a parameter of a presigned URL stands for a field of the header: S3's own fields do, but for what the signature is made of, and
+/// for tokens of RDMA, which are for one request.
+fn is_field(name: &str) -> bool {
+    const OF_SIGNATURES: [&str; 9] =
+        ["algorithm", "content-sha256", "credential", "date", "expires", "s3session-token", "security-token", "signature", "signedheaders"];
+    let front = |front: &str, text: &str| text.get(..front.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(front));
+    front("x-amz-", name) && !front("x-amz-rdma", name) && !OF_SIGNATURES.iter().any(|one| name["x-amz-".len()..].eq_ignore_ascii_case(one))
 }
 
 impl Arrival {
@@ -89,7 +103,35 @@ impl Request {
         }
         let Arrival { id, now_ms, peer, tls_version } = arrival;
         let (kind, signer) = (Cell::default(), OnceCell::new());
-        Ok(Request { head, bucket, key, is_by_host, query, id, now_ms, peer, tls_version, kind, signer })
+        let is_presigned = query.iter().any(|(name, _): &(Box<str>, Box<str>)| matches!(&**name, "X-Amz-Signature" | "Signature"));
+        let request = Request { head, bucket, key, is_by_host, query, is_presigned, id, now_ms, peer, tls_version, kind, signer };
+        request.check_fields()?;
+        Ok(request)
+    }
+
+    /// What stands for fields of the header is said once.
+    fn check_fields(&self) -> Result<(), S3Error> {
+        for (at, (name, value)) in self.fields_in_query().enumerate() {
+            let is_said_again = self.fields_in_query().take(at).any(|(other, _)| other.eq_ignore_ascii_case(name));
+            let is_other_field = self.head.header(name).is_some_and(|field| field != value.as_bytes());
+            if at >= FIELDS_IN_QUERY_MAX || is_said_again || is_other_field || value.chars().any(char::is_control) {
+                let what = "A presigned URL says what is a field of the header once, and as the header says it.";
+                return Err(S3Error::with(Code::InvalidRequest, what).field("ArgumentName", name));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the query of a presigned URL says in the place of fields of the header.
+    fn fields_in_query(&self) -> impl Iterator<Item = (&str, &str)> {
+        let query = if self.is_presigned { &self.query[..] } else { &[] };
+        query.iter().map(|(name, value)| (&**name, &**value)).filter(|(name, _)| is_field(name))
+    }
+
+    /// The fields of the header, and what stands for such.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let in_query = self.fields_in_query().filter(|(name, _)| self.head.header(name).is_none());
+        self.head.headers().chain(in_query.map(|(name, value)| (name, value.as_bytes())))
     }
 
     /// Whether it came by TLS.
@@ -113,9 +155,10 @@ impl Request {
         self.query.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// A field of the header, where it is text.
+    /// A field of the header, or what stands for it, where it is text.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.head.text(name)
+        let in_query = || self.fields_in_query().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        self.head.text(name).or_else(in_query)
     }
 
     /// What the query says of a number, at most `most`; `usual` where it does not.

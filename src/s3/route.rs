@@ -138,7 +138,12 @@ fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
     }
     match method {
         "GET" if request.param("list-type") == Some("2") => Ok(Op::ListObjectsV2),
-        "GET" => Ok(Op::ListObjects),
+        "GET" => match request.param("list-type") {
+            None | Some("1" | "") => Ok(Op::ListObjects),
+            Some(other) => Err(S3Error::with(Code::InvalidArgument, "Invalid List Type Specified in Request")
+                .field("ArgumentName", "list-type")
+                .field("ArgumentValue", other)),
+        },
         "HEAD" => Ok(Op::HeadBucket),
         "PUT" => Ok(Op::CreateBucket),
         "DELETE" => Ok(Op::DeleteBucket),

@@ -223,9 +223,12 @@ def test_create_with_malformed_body(t):
 
 
 def test_head_of_another_users(t):
-    """A private bucket of somebody else answers 403."""
+    """A private bucket of somebody else answers 403; where it is is told all the same."""
     name = t.bucket()
     refused(403, "403", t.alt.head_bucket, Bucket=name)
+    field = "x-amz-bucket-region"
+    told = t.request("HEAD", f"/{name}", user=t.main_user).headers[field]
+    same(t.request("HEAD", f"/{name}", user=t.alt_user).headers.get(field), told, field)
     refused(403, "AccessDenied", t.alt.delete_bucket, Bucket=name)
     refused(403, "AccessDenied", t.alt.get_bucket_location, Bucket=name)
 

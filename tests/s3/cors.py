@@ -115,6 +115,20 @@ def test_star(t):
     same(asked(t, "GET", f"/{name}", "example.origin"), (200, "*", "GET"), "with Origin")
 
 
+def test_white_space(t):
+    """Space around the words of a document is none of them; names of fields are such."""
+    name = t.bucket()
+    t.put(name, "k", b"k", ACL="public-read")
+    body = "<CORSConfiguration><CORSRule>{}</CORSRule></CORSConfiguration>"
+    parts = "<AllowedOrigin>\n a\n</AllowedOrigin><AllowedMethod>GET</AllowedMethod><ExposeHeader>\n  {}\n</ExposeHeader>"
+    t.request("PUT", f"/{name}", {"cors": None}, body=body.format(parts.format("ETag")).encode(), user=t.main_user).expect(200)
+    got = t.request("GET", f"/{name}/k", headers={"Origin": "a"}).expect(200)
+    same((got.headers.get("access-control-expose-headers"), got.body), ("ETag", b"k"), "expose, body")
+    for bad in ("E\nTag", "E Tag", "\xe9"):
+        answer = t.request("PUT", f"/{name}", {"cors": None}, body=body.format(parts.format(bad)).encode(), user=t.main_user)
+        answer.expect(400, "InvalidRequest")
+
+
 def test_headers(t):
     """Headers asked for must be allowed, by name without case or by pattern; they are told again."""
     name = t.bucket()

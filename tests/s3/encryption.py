@@ -327,6 +327,12 @@ def test_buckets_that_encrypt(t):
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "tests"}, "BucketKeyEnabled": True}
     t.main.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})
     same(told(t.put(name, "k", b"k")), {**SSE_KMS, "BucketKeyEnabled": True}, "told with a key by name")
+    nameless = b"<KMSMasterKeyID/>"
+    body = b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>aws:kms</SSEAlgorithm>"
+    body += nameless + b"</ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>"
+    t.request("PUT", f"/{name}", {"encryption": None}, {"Content-MD5": md5(body)}, body, t.main_user).expect(200)
+    keys = {told(t.put(name, "k", b"k"))["SSEKMSKeyId"] for _ in range(3)}
+    same(len(keys), 1, "keys where the document names none")
     t.main.delete_bucket_encryption(Bucket=name)
     refused(404, "ServerSideEncryptionConfigurationNotFoundError", t.main.get_bucket_encryption, Bucket=name)
     same((told(t.put(name, "k", b"k")), told(t.main.head_object(Bucket=name, Key="c", **customer()))), ({}, told_of_customer()), "told")

@@ -236,6 +236,13 @@ def test_continuation_token_bad(t):
         answer.expect(400, "InvalidArgument")
 
 
+def test_list_types(t):
+    """There are two versions of the list."""
+    name = t.filled("bar")
+    t.request("GET", f"/{name}", {"list-type": "2"}, user=t.main_user).expect(200)
+    t.request("GET", f"/{name}", {"list-type": "3"}, user=t.main_user).expect(400, "InvalidArgument")
+
+
 def test_prefix_that_xml_cannot_hold(t):
     """A prefix of control characters is told so that the answer can be read."""
     name = t.filled("\x01a", "b")

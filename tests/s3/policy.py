@@ -5,6 +5,7 @@ import json
 from access import may
 from harness import check, etag, refused, same, status_of
 from multipart import start
+from post import BOUNDARY, form
 
 
 def statement(name, *actions, effect="Allow", principal=None, resources=None, **condition):
@@ -213,6 +214,63 @@ def test_condition_on_acl(t):
     same(may(t.alt.put_object, Bucket=name, Key="k"), True, "without a list")
     same(may(t.alt.put_object, Bucket=name, Key="k", ACL="private"), True, "private")
     same(may(t.alt.put_object, Bucket=name, Key="k", ACL="public-read"), False, "public-read")
+
+
+def test_conditions_on_forms(t):
+    """Of a form its fields count, and not the header that comes with it."""
+    name = t.bucket()
+    put(
+        t,
+        name,
+        statement(name, "s3:PutObject"),
+        statement(name, "s3:PutObject", effect="Deny", StringLike={"s3:x-amz-acl": "public*"}),
+        statement(name, "s3:PutObject", effect="Deny", StringNotEquals={"s3:x-amz-server-side-encryption": "AES256"}),
+    )
+    encrypted = {"x-amz-server-side-encryption": "AES256"}
+
+    def status(fields, headers):
+        head = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}", **headers}
+        return t.request("POST", f"/{name}", headers=head, body=form({"key": "k", **fields}.items())).status
+
+    same(status(encrypted, {}), 204, "encrypted")
+    same(status({**encrypted, "acl": "private"}, {"x-amz-acl": "public-read"}), 204, "a header says another list")
+    same(status({**encrypted, "acl": "public-read"}, {}), 403, "a public list")
+    same(status({**encrypted, "acl": "public-read"}, {"x-amz-acl": "private"}), 403, "a public list, and the header says another")
+    same(status({}, {}), 403, "in the clear")
+    same(status({}, encrypted), 403, "in the clear, and the header says another")
+
+
+def test_tags_of_a_copy(t):
+    """Tags that a copy is not to have do not make it what a policy wants."""
+    name, source = t.bucket(), t.bucket(t.alt)
+    t.alt.put_object(Bucket=source, Key="k", Body=b"x")
+    put(t, name, statement(name, "s3:PutObject", StringEquals={"s3:RequestObjectTag/security": "public"}))
+
+    def copied(**more):
+        return may(t.alt.copy_object, Bucket=name, Key="k", CopySource=f"{source}/k", Tagging="security=public", **more)
+
+    same(copied(), False, "with the tags of the source")
+    same(copied(TaggingDirective="REPLACE"), True, "with the tag")
+
+
+def test_condition_on_versions(t):
+    """s3:VersionId is that of the object which is read or deleted, wherever it is named."""
+    name, own = t.versioned(), t.bucket(t.alt)
+    secret, shown = (t.put(name, "k", body)["VersionId"] for body in (b"secret", b"shown"))
+    put(
+        t,
+        name,
+        statement(name, "s3:GetObjectVersion", StringEquals={"s3:VersionId": shown}),
+        statement(name, "s3:DeleteObjectVersion"),
+        statement(name, "s3:DeleteObjectVersion", effect="Deny", StringEquals={"s3:VersionId": secret}),
+    )
+    for version, expected in ((shown, 200), (secret, 403)):
+        headers = {"x-amz-copy-source": f"{name}/k?versionId={version}"}
+        for query in ({}, {"versionId": shown}):
+            same(t.request("PUT", f"/{own}/k", query, headers, user=t.alt_user).status, expected, f"copy of {version} with {query}")
+    found = t.alt.delete_objects(Bucket=name, Delete={"Objects": [{"Key": "k", "VersionId": one} for one in (secret, shown)]})
+    same([one["VersionId"] for one in found["Deleted"]], [shown], "Deleted")
+    same([(one["VersionId"], one["Code"]) for one in found["Errors"]], [(secret, "AccessDenied")], "Errors")
 
 
 def test_condition_on_grants(t):

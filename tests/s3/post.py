@@ -148,6 +148,24 @@ def test_success_status(t):
         same(post(t, name, {"key": "foo.txt", "success_action_status": given}).expect(status).body, b"", f"body of {given}")
 
 
+def test_fields_of_several_lines(t):
+    """What an object cannot be told with is refused; and a line in a place to go to is none of it."""
+    name = t.bucket(ACL="public-read-write")
+    for field, value in (("x-amz-meta-note", "a\r\nb"), ("x-amz-meta-a b", "c"), ("Content-Type", "text/plain\r\nx: y"), ("Cache-Control", "\x01")):
+        post(t, name, {"key": "k", field: value}).expect(400, "InvalidArgument")
+    same(t.request("HEAD", f"/{name}/k", user=t.main_user).status, 404, "status of what was refused")
+    fields = {"key": "k", "acl": "public-read", "any thing": "a\r\nb", "success_action_redirect": "http://x/\r\ny: z"}
+    post(t, name, fields).expect(204)
+    same(t.body(name, "k", t.anonymous), b"bar", "body")
+
+
+def test_key_with_space_around_it(t):
+    """A key is what the field says."""
+    name = t.bucket(ACL="public-read-write")
+    post(t, name, {"key": " k ", "acl": "public-read"}).expect(204)
+    same(t.body(name, " k ", t.anonymous), b"bar", "body")
+
+
 def test_redirect(t):
     """success_action_redirect: 303 to it, with bucket, key and tag; what is no URL is passed over."""
     name = t.bucket(ACL="public-read-write")

@@ -6,7 +6,7 @@ import hmac
 import time
 import urllib.parse
 
-from harness import REGION, amz_now, check, presigned, same
+from harness import REGION, Answer, amz_now, check, presigned, refused, same
 
 
 def host(t):
@@ -147,12 +147,88 @@ def test_content_type_signed(t):
     t.request("PUT", f"/{name}/k", query, {"Content-Type": "text/other"}).expect(403, "SignatureDoesNotMatch")
 
 
-def test_metadata_in_the_query(t):
-    """x-amz- parameters in the query are as headers: boto3 puts metadata there."""
+def test_fields_in_the_query(t):
+    """x-amz- parameters in the query are as headers: SDKs put metadata, lists of access and tags there."""
     name = t.bucket()
-    answer = url(t, "PUT", name, query={"x-amz-meta-foo": "bar", "x-amz-acl": "public-read"})
-    answer.expect(200)
-    check(t.main.head_object(Bucket=name, Key="k")["Metadata"] in ({"foo": "bar"}, {}), "Metadata")
+    url(t, "PUT", name, query={"x-amz-meta-foo": "bar", "x-amz-acl": "public-read", "x-amz-tagging": "a=b"}, body=b"x").expect(200)
+    same(t.main.head_object(Bucket=name, Key="k")["Metadata"], {"foo": "bar"}, "Metadata")
+    same(t.body(name, "k", t.anonymous), b"x", "body for everyone")
+    same(t.main.get_object_tagging(Bucket=name, Key="k")["TagSet"], [{"Key": "a", "Value": "b"}], "TagSet")
+    url(t, "PUT", name, "copy", query={"x-amz-copy-source": f"/{name}/k"}).expect(200)
+    same(t.body(name, "copy"), b"x", "the copy")
+    url(t, "PUT", name, "l", query={"x-amz-checksum-crc32": "AAAAAA=="}, body=b"x").expect(400, "BadDigest")
+    refused(404, "NoSuchKey", t.main.get_object, Bucket=name, Key="l")
+
+
+def test_fields_said_twice(t):
+    """What stands for a field is said once, in the query or in the header, or is the same in both."""
+    name, field = t.bucket(), "x-amz-acl"
+    for query in ({field: "private"}, {"X-Amz-Acl": "private"}):
+        signed = presigned(t.main_user, "PUT", f"/{name}/k", host(t), query=query, headers={field: "public-read"})
+        t.request("PUT", f"/{name}/k", signed, {field: "public-read"}).expect(400, "InvalidRequest")
+        signed = presigned(t.main_user, "PUT", f"/{name}/k", host(t), query=query, headers={field: "private"})
+        t.request("PUT", f"/{name}/k", signed, {field: "private"}).expect(200)
+    url(t, "PUT", name, query={field: "private", "X-Amz-Acl": "public-read"}).expect(400, "InvalidRequest")
+
+
+def test_fields_without_a_signature(t):
+    """Nobody's query says nothing of an object, nor does one beside a signature in the header."""
+    name = t.bucket(ACL="public-read-write")
+    query = {"x-amz-meta-foo": "bar"}
+    t.request("PUT", f"/{name}/k", query).expect(200)
+    t.request("PUT", f"/{name}/l", query, user=t.main_user).expect(200)
+    for key in ("k", "l"):
+        same(t.anonymous.head_object(Bucket=name, Key=key)["Metadata"] if key == "k" else t.main.head_object(Bucket=name, Key=key)["Metadata"], {}, key)
+
+
+def by_v2(t, method, name, signed="", more="", headers=None, body=b""):
+    """A request by a URL that version 2 has signed: `signed` is the query that it covers, its fields among it, and `more` what somebody added."""
+    expires = int(time.time()) + 100
+    parameters = urllib.parse.parse_qsl(signed, keep_blank_values=True)
+    fields = "".join(f"{field}:{value}\n" for field, value in sorted(parameters) if field.startswith("x-amz-"))
+    resource = "&".join(f"{field}={value}" if value else field for field, value in sorted(parameters) if not field.startswith("x-amz-"))
+    text = f"{method}\n\n\n{expires}\n{fields}/{name}" + (f"?{resource}" if resource else "")
+    mark = base64.b64encode(hmac.new(t.main_user.secret.encode(), text.encode(), hashlib.sha1).digest())
+    own = urllib.parse.urlencode({"AWSAccessKeyId": t.main_user.key, "Expires": expires, "Signature": mark})
+    connection = t.world.connection()
+    try:
+        connection.putrequest(method, f"/{name}?" + "&".join(part for part in (more, signed, own) if part), skip_host=True)
+        for field, value in {"Host": host(t), "Content-Length": str(len(body)), **(headers or {})}.items():
+            connection.putheader(field, value)
+        connection.endheaders(body)
+        return Answer(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def test_added_to_version_2(t):
+    """What is added to a URL that version 2 has signed does not pass, however it is written."""
+    name = t.versioned()
+    version = t.put(name, "k", b"x")["VersionId"]
+    path = f"{name}/k"
+    by_v2(t, "GET", path).expect(200)
+    by_v2(t, "GET", path, f"versionId={version}").expect(200)
+    for method, added in (
+        ("GET", "acl"),
+        ("GET", "%61cl"),
+        ("GET", f"%76ersionId={version}"),
+        ("DELETE", f"%76ersionId={version}"),
+        ("GET", "response-content-type=text/html"),
+        ("GET", "response%2Dcontent-type=text/html"),
+        ("PUT", "x-amz-acl=public-read"),
+        ("PUT", "%78-amz-acl=public-read"),
+        ("PUT", "x-amz-meta-a=b"),
+        ("PUT", "renameObject"),
+    ):
+        by_v2(t, method, path, more=added).expect(403, "SignatureDoesNotMatch")
+    for added in ("session", "%70olicy", "versioning", "%76ersions"):
+        by_v2(t, "GET", name, more=added).expect(403, "SignatureDoesNotMatch")
+    by_v2(t, "PUT", path, "x-amz-acl=private", headers={"x-amz-acl": "public-read"}).expect(400, "InvalidRequest")
+    by_v2(t, "PUT", path, "x-amz-acl=private", more="x-amz-acl=public-read").expect(400, "InvalidRequest")
+    by_v2(t, "PUT", path, "x-amz-acl=public-read&x-amz-meta-a=b", body=b"y").expect(200)
+    same(t.body(name, "k", t.anonymous), b"y", "body for everyone")
+    same(t.main.head_object(Bucket=name, Key="k")["Metadata"], {"a": "b"}, "Metadata")
+    same(t.body(name, "k", VersionId=version), b"x", "the version before")
 
 
 def test_both_kinds(t):

@@ -2,7 +2,7 @@
 """Slow clients: those that say a byte a second, and those that take nothing of what they asked for. Others are served all the while, and each of the slow
 ones is sent away.
 
-    slow.py [--heads N] [--bodies N] [--readers N]
+    slow.py [--heads N] [--bodies N] [--unwanted N] [--readers N]
 
 The server is that of the environment, as for suite.py. Bodies take all memory that the server has for them, if there are enough of them.
 """
@@ -73,7 +73,7 @@ def put_head(t, name, number):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for kind, count in (("heads", 200), ("bodies", 300), ("readers", 50)):
+    for kind, count in (("heads", 200), ("bodies", 300), ("unwanted", 50), ("readers", 50)):
         parser.add_argument(f"--{kind}", type=int, default=count, metavar="N")
     chosen = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -84,6 +84,9 @@ def main():
     get = f"GET /{name}/large HTTP/1.1\r\nHost: {t.world.host}\r\n\r\n".encode()
     slow = [Slow(t.world, "head", b"GET / HTTP/1.1\r\nHost: h\r\nX-a: ", b"b") for _ in range(chosen.heads)]
     slow += [Slow(t.world, "body", put_head(t, name, number), b"s") for number in range(chosen.bodies)]
+    # Of these nobody wants the bodies.
+    unwanted = f"GET /{name}/none HTTP/1.1\r\nHost: {t.world.host}\r\nContent-Length: 200000\r\n\r\n".encode()
+    slow += [Slow(t.world, "unwanted", unwanted, b"u") for _ in range(chosen.unwanted)]
     slow += [Slow(t.world, "reader", get) for _ in range(chosen.readers)]
     poll = select.poll()
     by_fd = {one.socket.fileno(): one for one in slow if one.kind != "reader"}
@@ -107,7 +110,7 @@ def main():
         check(t.body(name, f"quick{served % 4}") == body, "an object that was put among slow clients")
         longest_s = max(longest_s, time.monotonic() - asked)
         served += 1
-    for kind in ("head", "body"):
+    for kind in ("head", "body", "unwanted"):
         of_kind = [one for one in slow if one.kind == kind]
         left = sum(one.ended_s is None for one in of_kind)
         check(left == 0, f"{left} of {len(of_kind)} slow clients ({kind}) are still there after {ENDS_S} s")

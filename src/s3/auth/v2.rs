@@ -9,14 +9,13 @@ use hmac::{Hmac, Mac as _};
 use sha1::Sha1;
 use subtle::ConstantTimeEq as _;
 
-use super::{
-    Context, How, NO_V2, Request, SIGNED_HEADERS_MAX, SKEW_MAX_MS, Secret, Service, Verified, bad_authorization, is_amz, mismatch, time,
-};
+use super::{Context, How, NO_V2, Request, SKEW_MAX_MS, Secret, Service, Verified, bad_authorization, is_amz, mismatch, time};
 use crate::s3::error::{Code, S3Error};
 use crate::wire::http::uri;
 
 /// The parameters that are signed by their names alone, whatever their values: those of the page and those S3 has added since.
 const NAMED: &[&str] = &[
+    "abac",
     "accelerate",
     "acl",
     "analytics",
@@ -31,6 +30,8 @@ const NAMED: &[&str] = &[
     "location",
     "logging",
     "metadataConfiguration",
+    "metadataInventoryTable",
+    "metadataJournalTable",
     "metadataTable",
     "metrics",
     "notification",
@@ -39,11 +40,13 @@ const NAMED: &[&str] = &[
     "policy",
     "policyStatus",
     "publicAccessBlock",
+    "renameObject",
     "replication",
     "requestPayment",
     "restore",
     "retention",
     "select",
+    "session",
     "tagging",
     "torrent",
     "uploads",
@@ -77,10 +80,11 @@ pub(super) fn is_right(expected: &str, signature: &str) -> bool {
     expected.as_bytes().ct_eq(signature.as_bytes()).into()
 }
 
-/// The parameters of a presigned URL, which may stand for headers; not those that would make lines of their own.
-fn as_headers<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> {
+/// The parameters of a presigned URL, which may stand for headers; not those that would make lines of their own. By their names as they are
+/// read: one that is sent encoded would be heeded without being signed.
+fn as_headers<'a>(request: &Request<'a>) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
     let query = if request.has_parameter("Signature") { request.query } else { "" };
-    let pairs = uri::pairs(query).filter_map(|pair| Some((pair.raw_name, pair.value().ok()?)));
+    let pairs = uri::pairs(query).filter_map(|pair| Some((pair.name().ok()?, pair.value().ok()?)));
     pairs.filter(|(_, value)| !value.contains('\n'))
 }
 
@@ -98,7 +102,7 @@ fn write_amz_headers(request: &Request<'_>, out: &mut Vec<u8>) {
             None => lines.push((name, value.to_vec())),
         }
     }
-    for (name, value) in as_headers(request).filter(|(name, _)| is_amz(name)).take(SIGNED_HEADERS_MAX) {
+    for (name, value) in as_headers(request).filter(|(name, _)| is_amz(name)) {
         let name = name.to_ascii_lowercase();
         lines.retain(|(line, _)| *line != name);
         lines.push((name, value.into_owned().into_bytes()));
@@ -118,13 +122,14 @@ fn write_resource(request: &Request<'_>, bucket: Option<&str>, slash: &str, out:
     out.extend_from_slice(request.path.as_bytes());
     out.extend_from_slice(slash.as_bytes());
     let is_signed = |name: &str| NAMED.contains(&name) || VALUED.contains(&name);
-    let mut signed: Vec<_> = uri::pairs(request.query).filter(|pair| is_signed(pair.raw_name)).collect();
-    signed.sort_by_key(|pair| pair.raw_name);
-    signed.dedup_by_key(|pair| pair.raw_name);
-    for (at, pair) in signed.into_iter().enumerate() {
+    let named = uri::pairs(request.query).filter_map(|pair| Some((pair.name().ok()?, pair)));
+    let mut signed: Vec<_> = named.filter(|(name, _)| is_signed(name)).collect();
+    signed.sort_by(|(one, _), (other, _)| one.cmp(other));
+    signed.dedup_by(|(one, _), (other, _)| one == other);
+    for (at, (name, pair)) in signed.into_iter().enumerate() {
         out.push(if at == 0 { b'?' } else { b'&' });
-        out.extend_from_slice(pair.raw_name.as_bytes());
-        if VALUED.contains(&pair.raw_name) {
+        out.extend_from_slice(name.as_bytes());
+        if VALUED.contains(&&*name) {
             out.push(b'=');
             out.extend_from_slice(pair.value().unwrap_or_default().as_bytes());
         }
@@ -135,7 +140,7 @@ fn write_resource(request: &Request<'_>, bucket: Option<&str>, slash: &str, out:
 pub(super) fn string_to_sign(request: &Request<'_>, bucket: Option<&str>, date: &str, slash: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let standard = |name| {
-        let parameter = || as_headers(request).find(|(parameter, _)| *parameter == name);
+        let parameter = || as_headers(request).find(|(parameter, _)| parameter == name);
         request.header(name).map(<[u8]>::to_vec).or_else(|| Some(parameter()?.1.into_owned().into_bytes())).unwrap_or_default()
     };
     for line in [request.method.as_bytes(), &standard("content-md5"), &standard("content-type"), date.as_bytes()] {

@@ -168,7 +168,7 @@ impl Asked {
     pub fn by_bucket(default: &ServerSideEncryptionConfiguration) -> Option<Asked> {
         match default.algorithm? {
             SseAlgorithm::Kms => Some(Asked::Named {
-                key: default.kms_key_id.as_deref().map(Box::from),
+                key: default.kms_key_id.as_deref().filter(|key| !key.is_empty()).map(Box::from),
                 context: None,
                 has_bucket_key: default.is_bucket_key_enabled == Some(true),
             }),

@@ -24,7 +24,7 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
     let action = if which == Which::Newest { Action::GetObjectAttributes } else { Action::GetObjectVersionAttributes };
     let brought = call.customer_key_alone(&OWN)?;
     let mut asked: Vec<&str> = Vec::new();
-    for (name, value) in request.head.headers() {
+    for (name, value) in request.fields() {
         if name.eq_ignore_ascii_case("x-amz-object-attributes") {
             let value = std::str::from_utf8(value).unwrap_or_default();
             asked.extend(value.split(',').map(str::trim).filter(|name| !name.is_empty()));

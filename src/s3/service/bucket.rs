@@ -20,6 +20,9 @@ const ETAGS: &str = "x-basin-etag";
 /// Buckets in a page of a list, where the client does not say: S3's.
 const PAGE: u32 = 10_000;
 
+/// Where a bucket's region is told.
+const REGION_FIELD: &str = "x-amz-bucket-region";
+
 /// What a location constraint has no word for.
 const FIRST_REGION: &str = "us-east-1";
 
@@ -141,8 +144,10 @@ fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl, (etags, is_locked): (Opt
 /// HeadBucket.
 pub fn head(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
-    call.permit(&bucket, Action::ListBucket)?;
-    let mut answer = Answer::new(200).header("x-amz-bucket-region", region(call, &bucket)).header(ETAGS, bucket.meta.etags.name());
+    let region = region(call, &bucket);
+    // Clients look for a bucket's region by this, also where they may not look into the bucket.
+    call.permit(&bucket, Action::ListBucket).map_err(|error| error.header(REGION_FIELD, region.clone()))?;
+    let mut answer = Answer::new(200).header(REGION_FIELD, region).header(ETAGS, bucket.meta.etags.name());
     if let Some(zone) = zone_of(&bucket.name) {
         let kind = if bucket.meta.is_local { LocationType::LocalZone } else { LocationType::AvailabilityZone };
         answer = answer.header("x-amz-bucket-location-type", kind.name()).header("x-amz-bucket-location-name", zone);

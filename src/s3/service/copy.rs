@@ -39,6 +39,8 @@ pub struct Source {
     pub key: String,
     /// The version.
     pub which: Which,
+    /// The same as it was named.
+    pub version: Option<String>,
 }
 
 impl Source {
@@ -60,7 +62,7 @@ impl Source {
         if bucket.is_empty() || key.is_empty() {
             return Err(invalid());
         }
-        Ok(Source { bucket: bucket.into(), key: key.into(), which: which_of(version)? })
+        Ok(Source { bucket: bucket.into(), key: key.into(), which: which_of(version)?, version: version.map(str::to_owned) })
     }
 }
 
@@ -79,6 +81,7 @@ struct Found {
 async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
     let request = call.request;
     let source = Source::parse(request.text("x-amz-copy-source").unwrap_or_default())?;
+    call.judge_version(source.version.as_deref());
     let brought = call.customer_key(&SOURCE)?;
     let bucket = call.source_bucket(&source.bucket)?;
     let action = if source.which == Which::Newest { Action::GetObject } else { Action::GetObjectVersion };
@@ -144,12 +147,13 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     let new_tags = tags_of(request.text("x-amz-tagging"))?;
-    call.permit_put(&bucket, &new_tags).await?;
+    let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
+    // Tags that the copy will not have are not what it is asked for.
+    call.permit_put(&bucket, if replaces_tags { &new_tags } else { &[] }).await?;
     let said = Said::of(request);
     // What holds the source does not hold the copy.
     let lock = call.lock_asked(&bucket, &request.key, &said)?;
     let replaces_meta = replaces(request.text("x-amz-metadata-directive"), "x-amz-metadata-directive")?;
-    let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
     let encryption_asked = call.encryption_asked(&bucket, &said)?;
     let is_encryption_asked = Asked::read(&said)?.is_some();
     let mut found = find(call).await?;

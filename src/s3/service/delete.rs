@@ -38,6 +38,7 @@ pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answ
 
 async fn one(call: &Call<'_>, bucket: &Bucket, object: &ObjectIdentifier) -> Result<Deleted, S3Error> {
     let which = which_of(object.version_id.as_deref())?;
+    call.judge_version(object.version_id.as_deref());
     let action = if which == Which::Newest { Action::DeleteObject } else { Action::DeleteObjectVersion };
     call.permit_key(bucket, action, &object.key, (&[], &[]))?;
     let expect = match (object.modified_ms, object.size) {

@@ -16,11 +16,25 @@ use crate::s3::request::Request;
 use crate::s3::time;
 use crate::s3::xml::tagging::{self, OBJECT_TAGS_MAX, Tag};
 use crate::store::index::Version;
+use crate::wire::http::is_field;
 
 /// Bytes of user metadata, names and values together: S3's bound.
 const METADATA_MAX: usize = 2048;
 /// What an object is where nobody said.
 pub const CONTENT_TYPE: &str = "binary/octet-stream";
+
+/// What begins a field of the user's own.
+const USER: &str = "x-amz-meta-";
+/// The fields of S3's and HTTP's that are told with an object.
+const TOLD: [&str; 7] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+    "x-amz-website-redirect-location",
+];
 
 /// What is said of an object: by the header of a request, or by the fields of a form.
 pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);
@@ -28,7 +42,7 @@ pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);
 impl<'a> Said<'a> {
     /// By the header of a request.
     pub fn of(request: &'a Request) -> Said<'a> {
-        Said(request.head.headers().collect())
+        Said(request.fields().collect())
     }
 
     /// By these fields.
@@ -38,6 +52,24 @@ impl<'a> Said<'a> {
 
     fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.0.iter().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    /// That what an object is told to have can be told with it.
+    fn check(&self) -> Result<(), S3Error> {
+        let is_told =
+            |name: &str| TOLD.iter().any(|told| told.eq_ignore_ascii_case(name)) || strip_prefix_ignoring_case(name, USER).is_some();
+        match self.0.iter().find(|(name, value)| is_told(name) && !is_field(name, value)) {
+            Some((name, _)) => {
+                Err(S3Error::with(Code::InvalidArgument, "A field of an object's header is one line, and its name one word.")
+                    .field("ArgumentName", *name))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The value of a field as it is, with any space around it.
+    pub fn exact(&self, name: &str) -> Option<&'a str> {
+        self.header(name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
     /// Whether there is a field whose name begins so.
@@ -60,8 +92,9 @@ impl Headers for Said<'_> {
 /// What a put, or the beginning of an upload, says of the object.
 ///
 /// # Errors
-/// `MetadataTooLarge`, `InvalidStorageClass`, `InvalidRedirectLocation`.
+/// `MetadataTooLarge`, `InvalidStorageClass`, `InvalidRedirectLocation`; `InvalidArgument` of a form's field that no header can have.
 pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
+    said.check()?;
     let text = |name: &str| said.text(name).map(Box::from);
     let mut meta = Meta {
         content_type: said.text("content-type").filter(|value| !value.is_empty()).map(Box::from),
@@ -76,7 +109,7 @@ pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
     };
     let mut bytes = 0;
     for &(name, value) in &said.0 {
-        let Some(name) = strip_prefix_ignoring_case(name, "x-amz-meta-") else { continue };
+        let Some(name) = strip_prefix_ignoring_case(name, USER) else { continue };
         // What is not UTF-8 is taken as Latin-1, and given back as that.
         let value = match std::str::from_utf8(value) {
             Ok(text) => Cow::Borrowed(text),

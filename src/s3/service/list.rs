@@ -291,7 +291,12 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
                     prefixes.push(prefix);
                 }
                 None => {
-                    let upload = told(call, &bucket, (name, *id), upload.time_ms).await?;
+                    let upload = match told(call, &bucket, (name, *id), upload.time_ms).await {
+                        Ok(upload) => upload,
+                        // It has ended since.
+                        Err(error) if error.code == Code::NoSuchUpload => continue,
+                        Err(error) => return Err(error),
+                    };
                     last = Some((upload.key.clone(), upload.upload_id.clone()));
                     found.push(upload);
                 }

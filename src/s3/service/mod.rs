@@ -143,6 +143,10 @@ pub struct Call<'a> {
     pub verified: Verified,
     /// The session it came in, of a directory bucket.
     pub session: Option<Session>,
+    /// The fields of the form that it is.
+    form: Vec<(String, String)>,
+    /// The version that policies are asked about, where it is not the one that the query names: perhaps none.
+    version: RefCell<Option<Option<Box<str>>>>,
 }
 
 impl Service {
@@ -274,7 +278,7 @@ impl Service {
             operation => operation,
         };
         request.kind.set(Kind::Operation(operation));
-        let call = Call { service: self, request, user, verified, session };
+        let call = Call { service: self, request, user, verified, session, form: Vec::new(), version: RefCell::default() };
         directory::admit(&call, operation)?;
         Ok((call, operation))
     }
@@ -398,7 +402,9 @@ impl<'a> Call<'a> {
         }
         let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
         note_signer(self.request, &verified);
-        Ok((Call { service: self.service, request: self.request, user, verified, session: None }, lengths))
+        let form = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let version = RefCell::default();
+        Ok((Call { service: self.service, request: self.request, user, verified, session: None, form, version }, lengths))
     }
 
     /// The store.

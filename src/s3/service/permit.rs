@@ -2,7 +2,7 @@
 
 use super::{Bucket, Call, lock, readable};
 use crate::s3::access::decide::{self, Denied, Target, decide, may_know_absent};
-use crate::s3::access::key::{AuthType, Context, Instead, Requester, Tags};
+use crate::s3::access::key::{AuthType, Context, Headers, Instead, Requester, Tags};
 use crate::s3::access::requested::Requested;
 use crate::s3::access::users::{User, Users};
 use crate::s3::access::{Acl, AclRef, Action, CanonicalId, Of};
@@ -13,6 +13,7 @@ use crate::s3::fields::Unreadable;
 use crate::s3::labels::Labels;
 use crate::s3::lock::Lock;
 use crate::s3::meta::Meta;
+use crate::s3::request::Request;
 use crate::s3::session::Mode;
 use crate::s3::time;
 use crate::s3::xml::Name;
@@ -37,7 +38,25 @@ pub fn acl_of(owner: CanonicalId, kept: Option<&[u8]>) -> Result<AclRef<'_>, S3E
     }
 }
 
+/// What a form says in the place of the header of the request that it came with, of which nothing is signed.
+struct FormFields<'a>(&'a [(String, String)], &'a Request);
+
+impl Headers for FormFields<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        if !name.starts_with("x-amz-") {
+            return self.1.get(name);
+        }
+        let is_it = |field: &str| field.eq_ignore_ascii_case(name) || name == "x-amz-acl" && field.eq_ignore_ascii_case("acl");
+        self.0.iter().find(|(field, _)| is_it(field)).map(|(_, value)| value.trim())
+    }
+}
+
 impl<'a> Call<'a> {
+    /// Policies are asked about this version from here on, or about none: what the query names is of something else.
+    pub fn judge_version(&self, version: Option<&str>) {
+        *self.version.borrow_mut() = Some(version.map(Box::from));
+    }
+
     /// The users of the server.
     pub fn users(&self) -> &'a Users {
         self.service().users()
@@ -99,19 +118,22 @@ impl<'a> Call<'a> {
             How::QueryV2 => (Some(AuthType::Query), Some("AWS")),
             How::Post => (Some(AuthType::Post), Some("AWS4-HMAC-SHA256")),
         };
+        let by_form = FormFields(&self.form, request);
+        let said: &dyn Headers = if self.form.is_empty() { request } else { &by_form };
+        let judged = self.version.borrow();
         let context = Context {
             now_ms: request.now_ms,
             source_ip: Some(request.peer),
             is_secure: request.is_secure(),
             tls_version: request.tls_version,
-            headers: &Instead(request, instead),
+            headers: &Instead(said, instead),
             auth,
             signature_version: version,
             signature_age_ms: auth.map(|_| request.now_ms.saturating_sub(self.verified.signed_ms)),
             prefix,
             delimiter: request.param("delimiter"),
             max_keys: request.param("max-keys"),
-            version_id: request.param("versionId"),
+            version_id: judged.as_ref().map_or_else(|| request.param("versionId"), Option::as_deref),
             copy_source: copied.as_deref(),
             location: None,
             session_mode: mode.map(Mode::name),

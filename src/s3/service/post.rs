@@ -3,6 +3,7 @@
 use super::Call;
 use super::headers::{CONTENT_TYPE, Said, check_tags, checksum_of, meta_of};
 use super::lifecycle::with_expiration;
+use super::put::PUT_MAX;
 use super::version::{etag_of, version_id};
 use crate::mem::Run;
 use crate::s3::access::Action;
@@ -24,7 +25,7 @@ use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tagging};
 use crate::store::draft::Piece;
 use crate::store::engine::Attributes;
 use crate::wire::http::form::{BadForm, Form, Part};
-use crate::wire::http::uri;
+use crate::wire::http::{is_field, uri};
 
 /// PostObject.
 pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
@@ -52,7 +53,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let named: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let (call, lengths) = call.by_form(&named)?;
     let said = Said::by(named.iter().map(|(name, value)| (*name, value.as_bytes())));
-    let key = said.text("key").filter(|key| !key.is_empty());
+    let key = said.exact("key").filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| S3Error::new(Code::UserKeyMustBeSpecified))?;
     if key.len() > KEY_MAX {
         return Err(Code::KeyTooLongError.into());
@@ -112,7 +113,8 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let etag = etag_of(&version);
     let encoded: String = uri::encode_path(key.as_bytes()).collect();
     let location = format!("{}/{}/{encoded}", request.origin(), bucket.name);
-    let redirect = said.text("success_action_redirect").or_else(|| said.text("redirect")).filter(|url| url.starts_with("http"));
+    let redirect = said.text("success_action_redirect").or_else(|| said.text("redirect"));
+    let redirect = redirect.filter(|url| url.starts_with("http") && is_field("location", url.as_bytes()));
     let mut answer = match (redirect, said.text("success_action_status")) {
         (Some(url), _) => {
             let joint = if url.contains('?') { '&' } else { '?' };
@@ -185,6 +187,9 @@ impl File<'_> {
         }
         if self.bytes > lengths.most {
             lengths.check(self.bytes)?;
+        }
+        if self.bytes > PUT_MAX {
+            return Err(Code::EntityTooLarge.into());
         }
         Ok(())
     }

@@ -84,7 +84,7 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
         if bucket.lifecycle.is_some() && is_current(call, &bucket, which, &version).await? {
             answer = with_expiration(answer, &bucket, &request.key, &version, &labels);
         }
-        let range = match (&part, request.text("range").and_then(parse_range)) {
+        let range = match (&part, range_asked(request, &version)) {
             (Some((_, range)), _) => Some(range.clone()),
             (None, Some(range)) => Some(range.of(version.size).ok_or_else(|| unsatisfiable(request, version.size))?),
             (None, None) => None,
@@ -143,7 +143,7 @@ fn wanted(request: &Request, version: &Version) -> Option<Range<u64>> {
     if request.param("partNumber").is_some() {
         return None;
     }
-    match request.text("range").and_then(parse_range) {
+    match range_asked(request, version) {
         Some(range) => range.of(version.size),
         None => Some(0..version.size),
     }
@@ -195,6 +195,16 @@ fn judge(request: &Request, bucket: &BucketMeta, version: &Version) -> Result<Op
         answer = answer.header("x-amz-version-id", version_id(version));
     }
     Ok(Some(answer))
+}
+
+/// The range that is asked for: none where it is one of another version (RFC 9110, section 13.1.5).
+fn range_asked(request: &Request, version: &Version) -> Option<Asked> {
+    let range = request.text("range").and_then(parse_range)?;
+    let is_of_it = request.text("if-range").is_none_or(|said| match time::parse_http(said, request.now_ms) {
+        Some(ms) => ms / 1000 == version.time_ms / 1000,
+        None => said == etag_of(version),
+    });
+    is_of_it.then_some(range)
 }
 
 /// Whether a list of ETags names that of a version.

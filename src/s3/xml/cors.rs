@@ -4,6 +4,7 @@ use super::reader::{Document, Element, Limits, malformed};
 use super::writer::Writer;
 use super::{Name, names};
 use crate::s3::error::{Code, S3Error};
+use crate::wire::http::is_field;
 
 /// Rules at most (API_PutBucketCors).
 pub const RULES_MAX: usize = 100;
@@ -55,7 +56,9 @@ pub struct CorsConfiguration {
 impl CorsRule {
     fn read(element: Element<'_>) -> Result<CorsRule, S3Error> {
         element.only(&["ID", "AllowedHeader", "AllowedMethod", "AllowedOrigin", "ExposeHeader", "MaxAgeSeconds"])?;
-        let strings = |name| element.all(name).map(Element::string).collect::<Result<Vec<_>, _>>();
+        // White space around a word is of the document's form.
+        let string = |element: Element<'_>| Ok::<_, S3Error>(element.string()?.trim().to_owned());
+        let strings = |name| element.all(name).map(string).collect::<Result<Vec<_>, _>>();
         let rule = CorsRule {
             id: element.get_string("ID")?,
             allowed_headers: strings("AllowedHeader")?,
@@ -80,6 +83,9 @@ impl CorsRule {
         }
         if let Some(value) = self.expose_headers.iter().find(|value| value.contains('*')) {
             return refused(format!("ExposeHeader \"{value}\" contains wildcard. We currently do not support wildcard for ExposeHeader."));
+        }
+        if let Some(value) = self.expose_headers.iter().find(|value| !is_field(value, b"")) {
+            return refused(format!("ExposeHeader \"{value}\" is no name of a header field."));
         }
         match &self.id {
             Some(id) if id.chars().count() > ID_CHARS_MAX => {

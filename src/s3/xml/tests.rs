@@ -24,7 +24,7 @@ use super::reader::{Document, Limits};
 use super::session::CreateSessionResult;
 use super::settings;
 use super::tagging::{BUCKET_TAGS_MAX, Tag, Tagging};
-use super::writer::{HEADER, Writer};
+use super::writer::{HEADER, Writer, is_of_xml};
 use crate::s3::checksum::{Algorithm, Kind};
 use crate::s3::error::{Code, S3Error};
 
@@ -287,7 +287,10 @@ proptest! {
 
     #[test]
     fn lists(page in page(object()), marker in text(), next in option::of(text()), token in option::of(text())) {
-        let list = ListBucketResult { page: page.clone(), marker, next_marker: next.clone() };
+        let mut first = page.clone();
+        // Which is told encoded, though others are not: nothing says so.
+        first.prefix.retain(is_of_xml);
+        let list = ListBucketResult { page: first, marker, next_marker: next.clone() };
         prop_assert_eq!(ListBucketResult::parse(list.to_xml().as_bytes()), Ok(list));
         let list = ListBucketV2Result { page, continuation_token: token, next_continuation_token: next.clone(), start_after: next };
         prop_assert_eq!(ListBucketV2Result::parse(list.to_xml().as_bytes()), Ok(list));
@@ -453,7 +456,7 @@ proptest! {
     }
 
     #[test]
-    fn cors_rules(rules in vec((option::of(text()), vec("[^*]{0,8}\\*?", 0..3), vec("[^*]{0,8}", 0..3), option::of(any::<u32>())), 1..4)) {
+    fn cors_rules(rules in vec((option::of(text()), vec("([^*\\s]{1,8})?\\*?", 0..3), vec("[!#a-zA-Z0-9-]{1,8}", 0..3), option::of(any::<u32>())), 1..4)) {
         let rules = rules.into_iter().map(|(id, allowed_headers, expose_headers, max_age_seconds)| CorsRule {
             id, allowed_headers, allowed_methods: vec![Method::Get, Method::Delete], allowed_origins: vec!["*".into()], expose_headers,
             max_age_seconds,

@@ -79,6 +79,11 @@ fn is_field_value(value: &[u8]) -> bool {
     value.iter().fold(true, |is_good, &byte| is_good & (byte == b'\t' || (byte >= b' ' && byte != 0x7f)))
 }
 
+/// Whether a header can have such a field.
+pub fn is_field(name: &str, value: &[u8]) -> bool {
+    !name.is_empty() && name.bytes().all(is_token) && is_field_value(value)
+}
+
 /// Without the space and tabs around it (RFC 9110, section 5.6.3).
 fn trim(bytes: &[u8]) -> &[u8] {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');

@@ -1,6 +1,6 @@
 //! The head of an answer, written into a buffer that its connection keeps: nothing is allocated once that has grown.
 
-use super::{is_field_value, is_token};
+use super::is_field;
 
 /// A name or a value that may not stand in a head: with a CR and LF in it, it would be more than one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ impl<'a> Respond<'a> {
     /// Adds a field.
     pub fn header(&mut self, name: &str, value: impl AsRef<[u8]>) -> &mut Self {
         let value = value.as_ref();
-        if name.is_empty() || !name.bytes().all(is_token) || !is_field_value(value) {
+        if !is_field(name, value) {
             self.is_refused = true;
             return self;
         }
