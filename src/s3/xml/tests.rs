@@ -456,7 +456,9 @@ proptest! {
     }
 
     #[test]
-    fn cors_rules(rules in vec((option::of(text()), vec("([^*\\s]{1,8})?\\*?", 0..3), vec("[!#a-zA-Z0-9-]{1,8}", 0..3), option::of(any::<u32>())), 1..4)) {
+    fn cors_rules(
+        rules in vec((option::of(text()), vec("([^*\\s]{1,8})?\\*?", 0..3), vec("[!#a-z0-9-]{1,8}", 0..3), option::of(any::<u32>())), 1..4),
+    ) {
         let rules = rules.into_iter().map(|(id, allowed_headers, expose_headers, max_age_seconds)| CorsRule {
             id, allowed_headers, allowed_methods: vec![Method::Get, Method::Delete], allowed_origins: vec!["*".into()], expose_headers,
             max_age_seconds,
