@@ -299,6 +299,29 @@ def test_metrics_are_served_beside_requests(world):
             raise harness.Failure("metrics are told though they are off")
 
 
+def test_slow_at_the_metrics(world):
+    """Who says a byte now and then where the metrics are keeps no place there for long."""
+    with Server(world, "slow") as server, contextlib.ExitStack() as slow:
+        connections = [slow.enter_context(socket.create_connection(("127.0.0.1", server.metrics_port), 5)) for _ in range(16)]
+        begun = time.monotonic()
+        for connection in connections:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nX-a: ")
+            connection.setblocking(False)
+        while connections:
+            check(time.monotonic() - begun < 40, f"{len(connections)} slow connections are still there")
+            time.sleep(0.5)
+            for connection in list(connections):
+                try:
+                    connection.sendall(b"b")
+                    if not connection.recv(1):
+                        connections.remove(connection)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    connections.remove(connection)
+        same(server.request("GET", "/metrics", server.metrics_port)[0], 200, "status")
+
+
 def test_health_and_a_bucket_of_that_name(world):
     """Nobody signs for it; a bucket named health is there for everyone who signs, or asks for it with a slash."""
     with Server(world, "health") as server:

@@ -22,6 +22,8 @@ const CONNECTIONS: usize = 16;
 const PAUSE: Nanos = Nanos::from_millis(50);
 /// How long a connection may have no request. Prometheus asks every minute or more often.
 const IDLE: Nanos = Nanos::from_secs(120);
+/// How long a head may take from its first byte.
+const HEAD_TIME: Nanos = Nanos::from_secs(20);
 /// How long the cores may take to say what they know.
 const PATIENCE: Nanos = Nanos::from_secs(5);
 
@@ -87,13 +89,20 @@ impl Drop for Open {
 
 async fn requests(watched: &Watched, mut stream: Stream) -> Result<()> {
     loop {
+        // A head that has begun is there in time, however slowly it comes.
+        let mut until = None;
         let head = loop {
+            let now = watched.core.now();
+            let patience = match stream.pending().is_empty() {
+                true => IDLE,
+                false => until.get_or_insert(now.saturating_add(HEAD_TIME)).since(now),
+            };
             match Head::parse(stream.pending()) {
                 Ok(Some((head, used))) => {
                     stream.consume(used);
                     break head;
                 }
-                Ok(None) if stream.more_within(IDLE).await? > 0 => {}
+                Ok(None) if patience > Nanos::ZERO && stream.more_within(patience).await? > 0 => {}
                 Ok(None) => return Ok(()),
                 Err(bad) => {
                     answer(&mut stream, Told::text(bad.status(), &bad.to_string()), (false, false)).await?;
