@@ -103,7 +103,10 @@ impl Request {
         }
         let Arrival { id, now_ms, peer, tls_version } = arrival;
         let (kind, signer) = (Cell::default(), OnceCell::new());
-        let is_presigned = query.iter().any(|(name, _): &(Box<str>, Box<str>)| matches!(&**name, "X-Amz-Signature" | "Signature"));
+        // A signature in the header need not cover the query.
+        let is_signed_there = head.header("authorization").is_some_and(|value| !value.is_empty());
+        let is_of_url = |(name, _): &(Box<str>, Box<str>)| matches!(&**name, "X-Amz-Signature" | "Signature");
+        let is_presigned = !is_signed_there && query.iter().any(is_of_url);
         let request = Request { head, bucket, key, is_by_host, query, is_presigned, id, now_ms, peer, tls_version, kind, signer };
         request.check_fields()?;
         Ok(request)
@@ -242,7 +245,11 @@ mod tests {
     use super::*;
 
     fn request(line: &str, host: &str) -> Result<Request, S3Error> {
-        let bytes = format!("GET {line} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        request_with(line, host, "")
+    }
+
+    fn request_with(line: &str, host: &str, fields: &str) -> Result<Request, S3Error> {
+        let bytes = format!("GET {line} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
         let (head, _) = Head::parse(bytes.as_bytes()).unwrap().unwrap();
         let arrival = Arrival { id: 1, now_ms: 0, peer: IpAddr::from([127, 0, 0, 1]), tls_version: None };
         Request::new(head, &["s3.example.com".into()], arrival)
@@ -272,6 +279,40 @@ mod tests {
         assert_eq!((request.param("prefix"), request.param("versioning"), request.param("none")), (Some("a/b c"), Some(""), None));
         assert_eq!((request.number("max-keys", 7, 1000).unwrap(), request.number("e", 7, 1000).unwrap()), (1000, 7));
         assert!(request.number("prefix", 7, 9).is_err());
+    }
+
+    /// Only the query of a presigned URL stands for the header: it is what the signature covers.
+    #[test]
+    fn fields_in_the_query_of_a_presigned_url() {
+        let acl = |query: &str, fields: &str| {
+            let request = request_with(&format!("/b/k?{query}"), "h", fields)?;
+            assert_eq!(
+                request.fields().filter(|(name, _)| *name != "Host" && *name != "Authorization").count(),
+                usize::from(request.text("x-amz-acl").is_some())
+            );
+            Ok::<_, S3Error>(request.text("x-amz-acl").map(str::to_owned))
+        };
+        let (is, not) = (Ok(Some("private".to_owned())), Ok(None));
+        assert_eq!(acl("Signature=s&x-amz-acl=private", ""), is);
+        assert_eq!(acl("X-Amz-Signature=s&X-Amz-ACL=private", ""), is);
+        assert_eq!(acl("x-amz-acl=private", ""), not, "without a signature");
+        assert_eq!(
+            acl("X-Amz-Signature=s&x-amz-acl=private", "Authorization: AWS a:b\r\n"),
+            not,
+            "signed in the header, which need not cover the query"
+        );
+        assert_eq!(acl("X-Amz-Signature=s&X-Amz-Date=d&X-Amz-Expires=1&x-amz-rdma-token=t", ""), not, "of signatures, and of RDMA");
+        assert_eq!(acl("Signature=s&x-amz-acl=private", "x-amz-acl: private\r\n"), is, "said the same in both");
+        let refused = |query: &str, fields: &str| acl(query, fields).err().map(|error| error.code);
+        for (query, fields) in [
+            ("Signature=s&x-amz-acl=private", "x-amz-acl: public-read\r\n"),
+            ("Signature=s&x-amz-acl=private&x-amz-acl=private", ""),
+            ("Signature=s&x-amz-acl=private&X-Amz-Acl=public-read", ""),
+            ("Signature=s&x-amz-meta-a=b%0Ac", ""),
+            (&format!("Signature=s{}", (0..=FIELDS_IN_QUERY_MAX).map(|at| format!("&x-amz-meta-{at}=a")).collect::<String>()), ""),
+        ] {
+            assert_eq!(refused(query, fields), Some(Code::InvalidRequest), "{query} {fields}");
+        }
     }
 
     #[test]
