@@ -18,7 +18,7 @@ use crate::mem::{Parcel, Run};
 use crate::wire::store::entry::Entry;
 use crate::wire::store::item::{Item, Place, What};
 use crate::wire::store::segment::{self, Header, Kind};
-use crate::wire::store::superblock::{Checkpoint, Superblock};
+use crate::wire::store::superblock::{Checkpoint, Durability as Promise, Superblock};
 use crate::wire::store::{DATA_MAX, checksums};
 
 /// The log behind a checkpoint may grow to this part of all segments before there is another, and to [`LOG_MIN`] of them at least.
@@ -231,10 +231,25 @@ impl Engine {
         Ok(Sheet { parcel: run.detach(), bytes, count, next })
     }
 
+    /// Makes stable what was answered out of the device's cache, where that is the store's promise: before something is written that takes
+    /// its place.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub(super) async fn settle(&self) -> Outcome<()> {
+        let env = &self.inner.env;
+        if env.superblock.durability == Promise::DeviceCache {
+            env.disk.flush().await.map_err(|failed| env.disk.explain("flushing the store:", Lba(0), failed))?;
+        }
+        Ok(())
+    }
+
     async fn put_in_force(&self, checkpoint: Checkpoint) -> Outcome<()> {
         let inner = &self.inner;
         let before = inner.superblock.get();
         let superblock = Superblock { number: before.number + 1, checkpoint: Some(checkpoint), ..before };
+        // It stands for the log that it is of.
+        self.settle().await?;
         write_superblock(&inner.env.disk, &inner.env.slab, &superblock).await?;
         inner.superblock.set(superblock);
         Ok(())
@@ -294,6 +309,33 @@ mod tests {
                 stores[0].clone().close().await.unwrap();
                 stores.iter().for_each(|store| store.engine().inner.crew.clear());
             }
+        };
+        core.run(run).unwrap();
+    }
+
+    /// Where commits are answered out of the device's cache, what takes the place of others waits until those are stable.
+    #[test]
+    fn what_takes_the_place_of_others_waits_for_them() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), durability: Promise::DeviceCache, ..FormatConfig::default() };
+            format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
+            let unstable = || world.disk.sim().expect("it is simulated").borrow().unstable_blocks();
+            let (engine, bucket) = (store.engine(), store.create_bucket(b"bucket", b"", 1).await.unwrap());
+            let segment = put_apart(engine, bucket, b"one").await;
+            put_apart(engine, bucket, b"two").await;
+            assert!(unstable() > 0, "what is answered out of the cache is in it");
+            engine.compact_this(segment).await;
+            assert_eq!(unstable(), 0, "of what was copied out of a segment that was freed");
+            put_apart(engine, bucket, b"three").await;
+            assert!(unstable() > 0);
+            engine.checkpoint_now().await.unwrap();
+            assert_eq!(unstable(), 0, "of what was there when a checkpoint came in force");
+            put_apart(engine, bucket, b"four").await;
+            store.close().await.unwrap();
+            assert_eq!(unstable(), 0, "of what was there at the end");
         };
         core.run(run).unwrap();
     }

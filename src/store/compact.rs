@@ -308,6 +308,8 @@ impl Engine {
         // With its generation, or the next opening would give that again.
         let generation = env.segments.generation(segment);
         let header = Header { segment, kind: Kind::Free, generation, epoch: env.superblock.epoch, salt: 0 };
+        // What was copied out of it is stable before it is gone.
+        self.settle().await?;
         write_header(&env.disk, &env.slab, &env.superblock, &header).await?;
         self.inner.log.count(segment::BYTES.into());
         self.discard(segment).await;

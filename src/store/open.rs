@@ -332,6 +332,7 @@ impl Store {
             return Err(failure.into());
         }
         // Without room for a checkpoint the log is read at the next opening.
+        self.engine.settle().await?;
         let (env, superblock) = (&self.engine.inner.env, self.superblock());
         let closed = Superblock { number: superblock.number + 1, state: State::Closed, ..superblock };
         write_superblock(&env.disk, &env.slab, &closed).await

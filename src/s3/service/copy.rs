@@ -23,6 +23,7 @@ use crate::s3::encryption::{self, nonce_of_part};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::gather::Gather;
 use crate::s3::labels::Labels;
+use crate::s3::lock::Lock;
 use crate::s3::meta::{Checksum, Meta};
 use crate::s3::time;
 use crate::s3::xml::multipart::CopyResult;
@@ -223,6 +224,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
         Some(got) => {
             meta.checksum = kept.clone();
             meta.tell(&mut attributes);
+            as_now(call, &lock, &mut attributes, &mut labels)?;
             let copied = got.copy_to(bucket.id, name, attributes.clone()).await;
             copied.map_err(|failure| refused(failure, expect))?
         }
@@ -237,11 +239,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
             meta.checksum = Some(checksum.clone());
             meta.tell(&mut attributes);
             attributes.etag = md5;
-            // As it is now: it may have got versions, or a lock, while the bytes were read.
-            let bucket = call.bucket()?;
-            attributes.is_version = bucket.meta.versioning == Versioning::Enabled;
-            labels.lock = lock.or_default(bucket.lock.as_ref(), request.now_ms);
-            attributes.tags = labels.to_bytes();
+            as_now(call, &lock, &mut attributes, &mut labels)?;
             (put.finish(attributes).await.map_err(|failure| refused(failure, expect))?, Some(checksum))
         }
     };
@@ -260,6 +258,15 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     }
     answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
+}
+
+/// Puts into the bucket as it is now: it may have got versions, or a lock, while the source was looked up and read.
+fn as_now(call: &Call<'_>, lock: &Lock, attributes: &mut Attributes, labels: &mut Labels) -> Result<(), S3Error> {
+    let bucket = call.bucket()?;
+    attributes.is_version = bucket.meta.versioning == Versioning::Enabled;
+    labels.lock = lock.or_default(bucket.lock.as_ref(), call.request.now_ms);
+    attributes.tags = labels.to_bytes();
+    Ok(())
 }
 
 /// The bytes of what is copied: those of the version that was looked at.

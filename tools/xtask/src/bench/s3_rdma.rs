@@ -197,7 +197,13 @@ const CASES: [Case; 13] = [
             Bound::Processor(2, 5, 0.3),
         ],
     ),
-    case("put-4k", "put", 4096, ALL, &[Bound::Times(2, 5, None)]),
+    case(
+        "put-4k",
+        "put",
+        4096,
+        ALL,
+        &[Bound::Times(2, 5, None), Bound::Processor(2, 5, 0.3), Bound::Copies(5, How::Look), Bound::Copies(5, How::Sleep)],
+    ),
     Case {
         in_memory: true,
         ..case("put-4k-memory", "put", 4096, ALL, &[Bound::TimesBesideDisk(2, 5, 10.0), Bound::StoreAlone(5), Bound::Processor(2, 5, 0.3)])
