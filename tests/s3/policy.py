@@ -236,6 +236,7 @@ def test_conditions_on_forms(t):
     same(status({**encrypted, "acl": "private"}, {"x-amz-acl": "public-read"}), 204, "a header says another list")
     same(status({**encrypted, "acl": "public-read"}, {}), 403, "a public list")
     same(status({**encrypted, "acl": "public-read"}, {"x-amz-acl": "private"}), 403, "a public list, and the header says another")
+    same(status({"x-amz-acl": "private", **encrypted, "acl": "public-read"}, {}), 403, "a public list behind another field for it")
     same(status({}, {}), 403, "in the clear")
     same(status({}, encrypted), 403, "in the clear, and the header says another")
 

@@ -46,8 +46,9 @@ impl Headers for FormFields<'_> {
         if !name.starts_with("x-amz-") {
             return self.1.get(name);
         }
-        let is_it = |field: &str| field.eq_ignore_ascii_case(name) || name == "x-amz-acl" && field.eq_ignore_ascii_case("acl");
-        self.0.iter().find(|(field, _)| is_it(field)).map(|(_, value)| value.trim())
+        let said = |name: &str| self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
+        // As the put reads them: of two fields for the list the form's own counts.
+        said("acl").filter(|_| name == "x-amz-acl").or_else(|| said(name))
     }
 }
 
