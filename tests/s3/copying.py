@@ -172,6 +172,22 @@ def test_versions(t):
     same(t.body(name, "k"), b"0", "body of a version put back")
 
 
+def test_versions_of_what_is_large(t):
+    """What is copied without its bytes being read becomes a version, with its tags and what the bucket holds new versions by."""
+    name, body = t.bucket(ObjectLockEnabledForBucket=True), pattern(3 * MIB)
+    rule = {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}}
+    configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
+    t.main.put_object_lock_configuration(Bucket=name, ObjectLockConfiguration=configuration)
+    t.put(name, "a", body, Tagging="k=v")
+    # Onto the same name: others are elsewhere in the store, and their bytes are read.
+    versions = {copy(t, f"{name}/a", name, "a", MetadataDirective="REPLACE").get("VersionId", "null") for _ in range(2)}
+    check(len(versions) == 2 and "null" not in versions, f"versions {versions}")
+    for version in versions:
+        same(t.body(name, "a", VersionId=version), body, "body")
+        same(t.main.get_object_tagging(Bucket=name, Key="a", VersionId=version)["TagSet"], [{"Key": "k", "Value": "v"}], "TagSet")
+        same(t.main.get_object_retention(Bucket=name, Key="a", VersionId=version)["Retention"]["Mode"], "GOVERNANCE", "retention")
+
+
 def test_delete_marker_as_source(t):
     """A delete marker cannot be copied."""
     name = t.versioned()

@@ -200,11 +200,8 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     };
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     let whole = 0..found.version.size;
-    let (mut attributes, mut labels) = (
-        Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() },
-        Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) },
-    );
-    attributes.tags = labels.to_bytes();
+    let mut attributes = Attributes { expect, time_ms: request.now_ms, ..Attributes::default() };
+    let mut labels = Labels { tags, acl, ..Labels::default() };
     let store = call.store();
     let mut got = get(call, &mut found, whole).await?;
     let kept = found.meta.checksum.clone();
@@ -253,7 +250,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     if found.bucket.meta.versioning != Versioning::Never {
         answer = answer.header("x-amz-copy-source-version-id", version_id(&found.version));
     }
-    if bucket.meta.versioning == Versioning::Enabled {
+    if !version.is_null {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
     answer = encryption::tell(answer, meta.encryption.as_ref());
