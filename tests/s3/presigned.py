@@ -177,8 +177,8 @@ def test_fields_without_a_signature(t):
     query = {"x-amz-meta-foo": "bar"}
     t.request("PUT", f"/{name}/k", query).expect(200)
     t.request("PUT", f"/{name}/l", query, user=t.main_user).expect(200)
-    for key in ("k", "l"):
-        same(t.anonymous.head_object(Bucket=name, Key=key)["Metadata"] if key == "k" else t.main.head_object(Bucket=name, Key=key)["Metadata"], {}, key)
+    for client, key in ((t.anonymous, "k"), (t.main, "l")):
+        same(client.head_object(Bucket=name, Key=key)["Metadata"], {}, key)
 
 
 def by_v2(t, method, name, signed="", more="", headers=None, body=b""):
