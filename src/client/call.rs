@@ -157,6 +157,46 @@ pub(super) fn parse_crc(text: &str) -> Option<u64> {
     Some(u64::from_be_bytes(BASE64_STANDARD.decode(text).ok()?.try_into().ok()?))
 }
 
+/// Why there is no answer over RDMA.
+struct Unanswered {
+    error: Error,
+    /// Whether the server may have the request.
+    was_sent: bool,
+}
+
+impl Unanswered {
+    fn sent(error: Error) -> Unanswered {
+        Unanswered { error, was_sent: true }
+    }
+}
+
+/// What comes after an answer over RDMA. Each but the first has the request go over HTTP; the session goes on after the first two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// It is the answer.
+    Done,
+    /// HTTP may do it: for the second time, if so.
+    Http { is_repeated: bool },
+    /// The session has expired, and nothing was done.
+    Expired,
+    /// The server stops, and nothing was done.
+    Stops,
+}
+
+impl Next {
+    fn after(call: &Call<'_>, reply: &Reply) -> Next {
+        match reply.status {
+            400 if is_coded(reply, "ExpiredToken") => Next::Expired,
+            503 if is_coded(reply, "ServiceUnavailable") => Next::Stops,
+            // It does not fit, which HTTP has no bound for; or the server is busy, and HTTP waits.
+            413 | 503 => Next::Http { is_repeated: false },
+            500 if call.method == Method::Put && is_coded(reply, "RDMATransferFailed") => Next::Http { is_repeated: false },
+            500.. if !call.is_once => Next::Http { is_repeated: true },
+            _ => Next::Done,
+        }
+    }
+}
+
 /// Why there is no answer over HTTP.
 enum Trouble {
     /// Nothing was sent.
@@ -183,26 +223,29 @@ impl Client {
                     lane.heed(call.bucket, reply.field(BUCKET));
                 }
                 match answered {
-                    // It does not fit: HTTP has no such bound.
-                    Ok(reply) if reply.status == 413 => {}
-                    Ok(reply) if reply.status == 400 && is_coded(&reply, "ExpiredToken") => seat.expired(),
-                    Ok(reply) if matches!(reply.status, 500..) => lane.failed(&seat, &format!("status {}", reply.status)),
-                    Ok(reply) => {
-                        seat.worked();
-                        let mut stats = self.inner.stats.borrow_mut();
-                        stats.by_rdma += 1;
-                        stats.wire = Some(session.route());
-                        drop(stats);
-                        return self.judge(call, &session.route(), reply).map_err(|failure| failure.repeated(is_repeated));
-                    }
-                    Err(error) => {
-                        lane.failed(&seat, &format!("{error:#}"));
+                    Ok(reply) => match Next::after(call, &reply) {
+                        Next::Done => {
+                            seat.worked();
+                            let mut stats = self.inner.stats.borrow_mut();
+                            stats.by_rdma += 1;
+                            stats.wire = Some(session.route());
+                            drop(stats);
+                            return self.judge(call, &session.route(), reply).map_err(|failure| failure.repeated(is_repeated));
+                        }
+                        Next::Http { is_repeated: again } => is_repeated |= again,
+                        Next::Expired => seat.expired(&session),
+                        Next::Stops => lane.stops(&seat, &session),
+                    },
+                    Err(Unanswered { error, was_sent }) => {
+                        if was_sent || session.is_over() {
+                            lane.failed(&seat, &session, &format!("{error:#}"));
+                        }
                         self.inner.stats.borrow_mut().fallbacks += 1;
                         // Without its memory it cannot be done again either.
-                        if call.is_once || load.runs().len() != rooms.len() {
+                        if call.is_once && was_sent || load.runs().len() != rooms.len() {
                             return Err(Failure::lost(&call.shown(), &error));
                         }
-                        is_repeated = true;
+                        is_repeated |= was_sent;
                     }
                 }
             }
@@ -212,32 +255,40 @@ impl Client {
             }
             let pool = &self.inner.pools[self.inner.favourite.get()];
             let mut wait = backoff.next(&mut self.inner.rng.borrow_mut());
-            let failure = match self.by_http(pool, call, &mut load).await {
+            let failure = match self.by_http(pool, call, &mut load, &mut is_repeated).await {
                 Ok(reply) => {
                     self.inner.stats.borrow_mut().by_http += 1;
                     if !is_passing(&reply) || (call.is_once && reply.status != 503) {
                         return self.judge(call, pool.host(), reply).map_err(|failure| failure.repeated(is_repeated));
                     }
+                    is_repeated |= reply.status != 503;
                     let asked = reply.field("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
                     wait = wait.max(Nanos::from_secs(asked.min(RETRY_AFTER_MOST)));
                     Failure::answered(&call.shown(), pool.host(), reply.status, &reply.document)
                 }
                 Err(Trouble::Final(failure)) => return Err(failure),
                 Err(Trouble::Lost(error)) if call.is_once => return Err(Failure::lost(&call.shown(), &error)),
-                Err(Trouble::Lost(error) | Trouble::Unsent(error)) => {
-                    self.inner.favourite.set((self.inner.favourite.get() + 1) % self.inner.pools.len());
-                    Failure::lost(&call.shown(), &error)
+                Err(Trouble::Lost(error)) => {
+                    is_repeated = true;
+                    self.look_elsewhere(&call.shown(), &error)
                 }
+                Err(Trouble::Unsent(error)) => self.look_elsewhere(&call.shown(), &error),
             };
             if tries >= self.inner.options.tries {
                 return Err(failure);
             }
             tracing::debug!("{failure:#}; it is sent again in {} ms", wait.0 / 1_000_000);
-            is_repeated = true;
             self.inner.stats.borrow_mut().retries += 1;
             self.inner.core.sleep(wait).await;
         }
         unreachable!("a request is sent until it is answered, or often enough")
+    }
+
+    /// The next request goes to the next server.
+    fn look_elsewhere(&self, what: &str, error: &Error) -> Failure {
+        let inner = &self.inner;
+        inner.favourite.set((inner.favourite.get() + 1) % inner.pools.len());
+        Failure::lost(what, error)
     }
 
     /// Whether an answer says that it was done.
@@ -290,7 +341,7 @@ impl Client {
         Some(Lent { body, into })
     }
 
-    async fn by_rdma(&self, session: &Native, call: &Call<'_>, load: &mut Load<'_>, lent: Lent) -> Result<Reply, Error> {
+    async fn by_rdma(&self, session: &Native, call: &Call<'_>, load: &mut Load<'_>, lent: Lent) -> Result<Reply, Unanswered> {
         let mut target = call.path();
         if !call.query.is_empty() {
             target.push('?');
@@ -303,7 +354,7 @@ impl Client {
         // A task of its own: who asks may go, and a device still has the memory.
         let asking =
             self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, into }).await });
-        let asked = asking.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
+        let asked = asking.await.map_err(|panicked| Unanswered::sent(Error::new(ErrorKind::Failed, panicked.to_string())))?;
         let mut give_back = |sent: Vec<Run>, into: Vec<Run>| match load {
             Load::Runs(runs) => **runs = sent,
             Load::Into(runs) => **runs = into,
@@ -311,9 +362,9 @@ impl Client {
         };
         let mut answered = match asked {
             Ok(answered) => answered,
-            Err(Undone { error, sent, into }) => {
+            Err(Undone { error, was_sent, sent, into }) => {
                 give_back(sent, into);
-                return Err(error);
+                return Err(Unanswered { error, was_sent });
             }
         };
         let (status, bytes, sent) = (answered.status, answered.bytes, std::mem::take(&mut answered.sent));
@@ -335,7 +386,8 @@ impl Client {
                 }
                 if !left.is_empty() {
                     give_back(sent, into);
-                    return Err(Error::new(ErrorKind::Protocol, "an answer in a message that is longer than its window"));
+                    let what = "an answer in a message that is longer than its window";
+                    return Err(Unanswered::sent(Error::new(ErrorKind::Protocol, what)));
                 }
                 (Vec::new(), into)
             }
@@ -351,11 +403,13 @@ impl Client {
         Ok(Reply { status, fields, document, bytes, way: Way::Rdma(wire), check: Check::Verified })
     }
 
-    async fn by_http(&self, pool: &Pool, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Trouble> {
+    /// Says of a request that was sent twice here that it is repeated.
+    async fn by_http(&self, pool: &Pool, call: &Call<'_>, load: &mut Load<'_>, is_repeated: &mut bool) -> Result<Reply, Trouble> {
         let (http, was_used) = pool.take().await.map_err(Trouble::Unsent)?;
         match self.exchange(http, pool, call, load).await {
             // The server may have closed it while nobody looked, and with it all that were left alone as long.
             Err(Trouble::Lost(_)) if was_used && !call.is_once => {
+                *is_repeated = true;
                 pool.forget();
                 let (http, _) = pool.take().await.map_err(Trouble::Unsent)?;
                 self.exchange(http, pool, call, load).await
@@ -448,4 +502,39 @@ fn is_coded(reply: &Reply, code: &str) -> bool {
     }
     let wanted = format!("<Code>{code}</Code>");
     reply.document.windows(wanted.len()).any(|window| window == wanted.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_done_is_not_asked_for_again_if_it_may_be_done_once() {
+        let (again, first) = (Next::Http { is_repeated: true }, Next::Http { is_repeated: false });
+        for (method, status, code, next, next_of_once) in [
+            (Method::Put, 200, "", Next::Done, Next::Done),
+            (Method::Put, 412, "PreconditionFailed", Next::Done, Next::Done),
+            (Method::Put, 400, "BadDigest", Next::Done, Next::Done),
+            (Method::Put, 400, "ExpiredToken", Next::Expired, Next::Expired),
+            (Method::Put, 413, "EntityTooLarge", first, first),
+            (Method::Put, 503, "SlowDown", first, first),
+            (Method::Put, 503, "ServiceUnavailable", Next::Stops, Next::Stops),
+            (Method::Put, 500, "InternalError", again, Next::Done),
+            (Method::Put, 507, "InsufficientStorage", again, Next::Done),
+            // Nothing of a put is stored then. Of what else was done, only the answer did not arrive.
+            (Method::Put, 500, "RDMATransferFailed", first, first),
+            (Method::Post, 500, "RDMATransferFailed", again, Next::Done),
+        ] {
+            let told = [format!("<Error><Code>{code}</Code></Error>").into_bytes(), Vec::new()];
+            for (is_once, wanted) in [(false, next), (true, next_of_once)] {
+                let call = Call { is_once, ..Call::new(method, "bucket", "key") };
+                // In the document, or where there is none in a field.
+                for (document, fields) in told.iter().zip([vec![], vec![(CODE_FIELD.to_owned(), code.to_owned())]]) {
+                    let (document, way) = (document.clone(), Way::Http);
+                    let reply = Reply { status, fields, document, bytes: 0, way, check: Check::NotTold };
+                    assert_eq!(Next::after(&call, &reply), wanted, "{status} {code}, once: {is_once}");
+                }
+            }
+        }
+    }
 }

@@ -99,7 +99,7 @@ impl Lane {
         let session = seat.session.borrow().clone()?;
         if session.is_over() {
             // The server ended it while nothing was asked.
-            self.failed(seat, "the server ended the session");
+            self.failed(seat, &session, "the server ended the session");
             return None;
         }
         Some(session)
@@ -139,10 +139,10 @@ impl Lane {
                     seat.session.replace(Some(session));
                 } else {
                     session.close();
-                    self.failed(seat, &format!("the server has no RDMA on core {}", seat.core));
+                    self.rest(seat, &format!("the server has no RDMA on core {}", seat.core));
                 }
             }
-            Err(error) => self.failed(seat, &format!("{error:#}")),
+            Err(error) => self.rest(seat, &format!("{error:#}")),
         }
     }
 
@@ -157,9 +157,24 @@ impl Lane {
         (seats.len()..cores).for_each(|core| seats.push(Seat::new(core as u32)));
     }
 
-    /// A request failed: the session is not used again, and RDMA with that core rests.
-    pub fn failed(&self, seat: &Seat, why: &str) {
-        seat.close();
+    /// A request failed: its session is not used again, and RDMA with that core rests. Of several that fail with a session the first
+    /// says so, and no longer rest comes of the others.
+    pub fn failed(&self, seat: &Seat, session: &Native, why: &str) {
+        session.close();
+        if seat.lose(session) {
+            self.rest(seat, why);
+        }
+    }
+
+    /// The server stops: what is under way ends as ever, and RDMA with that core rests.
+    pub fn stops(&self, seat: &Seat, session: &Native) {
+        session.retire();
+        if seat.lose(session) {
+            self.rest(seat, "the server stops");
+        }
+    }
+
+    fn rest(&self, seat: &Seat, why: &str) {
         let rest = seat.rest.borrow_mut().next(&mut self.ground.core.rng());
         seat.again.set(self.ground.core.now().saturating_add(rest));
         tracing::debug!(endpoint = %self.endpoint, core = seat.core, rest_ms = rest.0 / 1_000_000, "RDMA rests: {why}");
@@ -197,10 +212,17 @@ impl Seat {
         }
     }
 
-    /// The session has expired, as sessions do: a new one may be made at once.
-    pub fn expired(&self) {
-        self.close();
-        self.again.set(Nanos::ZERO);
+    /// Has a session no longer; whether it had this one.
+    fn lose(&self, session: &Native) -> bool {
+        self.session.borrow_mut().take_if(|held| held.is(session)).is_some()
+    }
+
+    /// The session has expired, as sessions do: what is under way ends as ever, and a new one may be made at once.
+    pub fn expired(&self, session: &Native) {
+        session.retire();
+        if self.lose(session) {
+            self.again.set(Nanos::ZERO);
+        }
     }
 
     /// A request was answered.

@@ -1,8 +1,8 @@
 //! Servers that go and come, RDMA that is cut, and what proxies do.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use basin::client::object::PutOptions;
 use basin::client::{Check, Client, Options, Way, run};
 
 use super::proxy::{Evil, Proxy};
-use super::{PART, QUICK, Server, both, curl_gets, curl_puts, get, options, pattern, put, server};
+use super::{PART, QUICK, Server, both, curl_gets, curl_puts, free_address, get, options, pattern, put, server};
 
 #[test]
 fn bytes_that_are_changed_on_their_way_are_never_taken_for_right() {
@@ -76,7 +76,8 @@ fn connections_that_are_cut_in_a_body_are_made_again() {
     assert!(stats.unwrap().by_http >= 6);
 }
 
-/// A server that gives these answers, one to each request, the last to all others. Requests have no body.
+/// A server that gives these answers, one to each request, the last to all others; to one that is empty the connection ends. Requests
+/// have no body.
 fn scripted(answers: &'static [&'static str]) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -89,13 +90,53 @@ fn scripted(answers: &'static [&'static str]) -> String {
                 if answers.peek().is_none() {
                     answers = std::slice::from_ref(answer).iter().peekable();
                 }
-                if stream.write_all(answer.as_bytes()).is_err() {
+                if answer.is_empty() || stream.write_all(answer.as_bytes()).is_err() {
                     break;
                 }
             }
         }
     });
     format!("http://{address}")
+}
+
+/// A bucket that is not there any more when a request is sent again was removed the first time; one that never was is not.
+#[test]
+fn a_removal_that_is_sent_again_says_so() {
+    const DONE: &str = "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 3\r\n\r\nabc";
+    const GONE: &str = "HTTP/1.1 404 Not Found\r\nx-amz-error-code: NoSuchBucket\r\ncontent-length: 41\r\n\r\n\
+        <Error><Code>NoSuchBucket</Code></Error>\n";
+    // A connection that was used ends without an answer, a new one does, and none does.
+    for (answers, is_removed) in [(&[DONE, "", GONE][..], true), (&["", GONE], true), (&[DONE, GONE], false), (&[GONE], false)] {
+        run(options(&[scripted(answers)]), async move |client: Client| {
+            if answers[0] == DONE {
+                client.get_into("bucket", "key", None, &mut client.allocate(10).await?).await?;
+            }
+            let removed = client.delete_bucket("bucket").await;
+            assert_eq!(removed.is_ok(), is_removed, "{answers:?} {removed:?}");
+            Ok(())
+        })
+        .unwrap();
+    }
+    // Nobody listens at first: nothing was sent.
+    let address = free_address();
+    run(options(&[format!("http://{address}")]), async move |client: Client| {
+        client.core().clone().spawn(async move { drop(std::thread::spawn(move || later(address, GONE))) });
+        let failure = client.delete_bucket("bucket").await.unwrap_err();
+        assert!(failure.code() == Some("NoSuchBucket") && client.stats().retries > 0, "{failure}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Listens after a while, and gives everybody this answer.
+fn later(address: SocketAddr, answer: &str) {
+    std::thread::sleep(Duration::from_millis(300));
+    let listener = TcpListener::bind(address).unwrap();
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(answer.as_bytes());
+    }
 }
 
 #[test]
@@ -295,6 +336,98 @@ async fn work(client: &Client, until: &AtomicBool) -> u64 {
         client.core().sleep(Nanos::from_millis(60)).await;
     }
     done
+}
+
+/// Each of many requests fails with the session, which is one failure.
+#[test]
+fn many_requests_that_fail_with_one_session_are_one_failure() {
+    let server = Rc::new(RefCell::new(Server::start_at(1, "1G", "soft", &[QUICK])));
+    let options = Options { tries: 20, ..options(&both(&server.borrow())) };
+    run(options, async move |client: Client| {
+        client.create_bucket("many").await?;
+        put(&client, "many", "one", &pattern(1 << 20, 1)).await;
+        let killed = Rc::new(Cell::new(false));
+        let tasks: Vec<_> = (0..16)
+            .map(|_| {
+                let (client, killed) = (client.clone(), killed.clone());
+                client.core().clone().spawn(async move {
+                    let mut buffer = client.allocate(1 << 20).await.unwrap();
+                    while !killed.get() {
+                        client.get_into("many", "one", None, &mut buffer).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let ending = server.clone();
+        after(&client, 100, move || {
+            ending.borrow_mut().restart("KILL");
+            killed.set(true);
+        });
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert!(client.stats().fallbacks >= 8, "{:?}", client.stats());
+        // A rest for each of them would be a quarter of a minute at least.
+        let begun = client.core().now();
+        rdma_is_back(&client, "many", "one").await;
+        let waited = client.core().now().since(begun);
+        assert!(waited < Nanos::from_secs(10), "{waited:?}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// What a store answers to one request is no fault of the session.
+#[test]
+fn a_store_that_is_full_leaves_the_session_as_it_is() {
+    let server = Server::start_at(1, "256M", "soft", &[QUICK]);
+    run(Options { tries: 1, ..options(&both(&server)) }, async |client: Client| {
+        client.create_bucket("full").await?;
+        let mut buffer = client.allocate(8 << 20).await?;
+        let mut stored = 0;
+        let failure = loop {
+            match client.put_from("full", &format!("{stored}"), &mut buffer, &PutOptions::default()).await {
+                Ok(put) => assert!(matches!(put.way, Way::Rdma(_)), "{:?}", client.rdma_troubles()),
+                Err(failure) => break failure,
+            }
+            stored += 1;
+            assert!(stored < 40, "more than fits");
+        };
+        assert!(failure.status() == Some(507) && stored > 0, "{failure}");
+        let got = client.get_into("full", "0", None, &mut buffer).await?;
+        assert!(matches!(got.way, Way::Rdma(_)), "{:?}", client.rdma_troubles());
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Sessions that last a second, and requests that take longer: each is answered by the way that it has gone.
+#[test]
+fn requests_under_way_outlive_their_session() {
+    let server = Server::start_at(1, "1G", "soft", &[QUICK, ("BASIN_RDMA_SESSION_SECONDS", "1")]);
+    run(options(&both(&server)), async |client: Client| {
+        client.create_bucket("short").await?;
+        put(&client, "short", "one", &pattern(1 << 20, 1)).await;
+        let until = client.core().now().saturating_add(Nanos::from_secs(5));
+        let tasks: Vec<_> = (0..12)
+            .map(|_| {
+                let client = client.clone();
+                client.core().clone().spawn(async move {
+                    let mut buffer = client.allocate(1 << 20).await.unwrap();
+                    while client.core().now() < until {
+                        client.get_into("short", "one", None, &mut buffer).await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let stats = client.stats();
+        assert!(stats.fallbacks == 0 && stats.by_http > 1 && stats.by_rdma > stats.by_http, "{stats:?} {:?}", client.rdma_troubles());
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

@@ -163,3 +163,6 @@ def test_null_among_others(t):
     page = t.main.list_object_versions(Bucket=name, MaxKeys=1)
     rest = t.main.list_object_versions(Bucket=name, KeyMarker="k", VersionIdMarker=page["NextVersionIdMarker"])
     same([entry[1] for entry in entries(rest)], [first], "versions behind null")
+    t.main.delete_object(Bucket=name, Key="k", VersionId="null")
+    rest = t.main.list_object_versions(Bucket=name, KeyMarker="k", VersionIdMarker="null")
+    same([entry[1] for entry in entries(rest)], [first], "versions behind a null that was removed meanwhile")

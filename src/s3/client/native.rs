@@ -6,12 +6,10 @@
 //! Who waits for an answer takes messages himself, and deals the answers in them to others, too: of those who wait one leads, whom the next
 //! message wakes. The session's own task leads where nobody waits, and does what has time: it posts receives, and finds who waits too long.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -19,6 +17,8 @@ use std::task::{Context, Poll};
 use arrayvec::ArrayVec;
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
+pub use super::answered::{Answered, Came};
+use super::answered::{Parsed, Told};
 use super::http::{Ask as HttpAsk, Http};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
@@ -86,6 +86,8 @@ struct Inner {
     /// When that looks next for who waits too long.
     next_look: Cell<Nanos>,
     is_over: Cell<bool>,
+    /// Whether it ends with the last request that is under way.
+    is_retired: Cell<bool>,
     patience: Cell<Nanos>,
     /// What the server did, or said, that ended it.
     why: RefCell<Option<String>>,
@@ -122,45 +124,6 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// An answer in the message it came with.
-struct Told {
-    message: Shared,
-    parsed: Parsed,
-}
-
-/// Where the body of an answer is.
-enum Placed {
-    None,
-    Message(Range<usize>),
-    Window,
-}
-
-/// An answer, apart from the message that it is in.
-struct Parsed {
-    status: u16,
-    bytes: u64,
-    crc: u64,
-    fields: Range<usize>,
-    body: Placed,
-}
-
-impl Parsed {
-    fn new(message: &[u8], answer: &Answer<'_>) -> Parsed {
-        let base = message.as_ptr() as usize;
-        let place = |bytes: &[u8]| {
-            let from = bytes.as_ptr() as usize - base;
-            from..from + bytes.len()
-        };
-        let body = match answer.body {
-            Body::None => Placed::None,
-            Body::Inline(bytes) => Placed::Message(place(bytes)),
-            Body::Granted => Placed::Window,
-        };
-        let Answer { status, bytes, crc, .. } = *answer;
-        Parsed { status, bytes, crc, fields: place(answer.fields), body }
-    }
-}
-
 /// A request.
 pub struct Ask<'a> {
     /// What it does.
@@ -176,72 +139,17 @@ pub struct Ask<'a> {
     pub into: Vec<Run>,
 }
 
-/// An answer.
-pub struct Answered {
-    /// HTTP's status.
-    pub status: u16,
-    /// Bytes of the body, or what they would be.
-    pub bytes: u64,
-    /// The message it came in, and where in that its fields and its body are.
-    message: Shared,
-    fields: Range<usize>,
-    inline: Range<usize>,
-    /// The body, compared with its checksum.
-    pub body: Came,
-    /// The runs that were sent.
-    pub sent: Vec<Run>,
-}
-
-/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown.
+/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown, if it was sent.
 #[derive(Debug)]
 pub struct Undone {
     /// Why.
     pub error: Error,
+    /// Whether the server may have it.
+    pub was_sent: bool,
     /// The runs that were to be sent.
     pub sent: Vec<Run>,
     /// The runs that were to take the answer. What is in them has no meaning.
     pub into: Vec<Run>,
-}
-
-/// The body of an answer.
-pub enum Came {
-    /// None; runs that were to take one come back.
-    None(Vec<Run>),
-    /// In the message: [`Answered::bytes`]. Runs that were to take one come back.
-    Message(Vec<Run>),
-    /// In the runs, whose views it is, one behind the other; those that it did not reach are viewed as empty.
-    Runs(Vec<Run>),
-}
-
-impl Answered {
-    /// The value of the first field of that name, where it is text.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        let lines = self.message.as_slice()[self.fields.clone()].split(|&byte| byte == b'\n');
-        let mut values =
-            lines.filter_map(|line| line.split_at_checked(name.len()).filter(|(one, _)| one.eq_ignore_ascii_case(name.as_bytes())));
-        let value = values.find_map(|(_, rest)| rest.strip_prefix(b":"))?;
-        std::str::from_utf8(value).ok().map(str::trim)
-    }
-
-    /// Lines of HTTP.
-    pub fn fields(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.message.as_slice()[self.fields.clone()])
-    }
-
-    /// The body's bytes.
-    ///
-    /// # Panics
-    /// Where it came into several runs.
-    pub fn bytes(&self) -> &[u8] {
-        match &self.body {
-            Came::None(_) => &[],
-            Came::Message(_) => &self.message.as_slice()[self.inline.clone()],
-            Came::Runs(runs) => match &runs[..] {
-                [run] => run.as_slice(),
-                runs => panic!("an answer in {} runs has its bytes there", runs.len()),
-            },
-        }
-    }
 }
 
 impl Native {
@@ -307,6 +215,7 @@ impl Native {
             chores: Signal::new(ground.core.ops()),
             next_look: Cell::new(Nanos::MAX),
             is_over: Cell::new(false),
+            is_retired: Cell::new(false),
             patience: Cell::new(PATIENCE),
             why: RefCell::default(),
         };
@@ -358,11 +267,11 @@ impl Native {
     pub async fn try_ask(&self, ask: Ask<'_>) -> Result<Answered, Undone> {
         let inner = &self.inner;
         if let Err(error) = inner.fits(&ask) {
-            return Err(Undone { error, sent: ask.body, into: ask.into });
+            return Err(Undone { error, was_sent: false, sent: ask.body, into: ask.into });
         }
         let slot = loop {
             if let Err(error) = inner.check() {
-                return Err(Undone { error, sent: ask.body, into: ask.into });
+                return Err(Undone { error, was_sent: false, sent: ask.body, into: ask.into });
             }
             let free = inner.free.borrow_mut().pop();
             match free {
@@ -373,7 +282,10 @@ impl Native {
         let answered = inner.exchange(slot, ask).await;
         // A slot whose answer may still come is not used again; after such a failure the session is over.
         match &answered {
-            Ok(_) => inner.free.borrow_mut().push(slot),
+            Ok(_) | Err(Undone { was_sent: false, .. }) => {
+                inner.free.borrow_mut().push(slot);
+                inner.end_if_retired();
+            }
             Err(_) => inner.end(),
         }
         answered
@@ -382,6 +294,17 @@ impl Native {
     /// Ends the session.
     pub fn close(&self) {
         self.inner.end();
+    }
+
+    /// Ends the session once no request is under way.
+    pub fn retire(&self) {
+        self.inner.is_retired.set(true);
+        self.inner.end_if_retired();
+    }
+
+    /// Whether the two are clones.
+    pub fn is(&self, other: &Native) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Whether the session has ended.
@@ -413,6 +336,13 @@ impl Inner {
     fn over(&self) -> Error {
         let why = self.why.borrow().clone().or_else(|| self.qp.why_down()).unwrap_or_else(|| "it was closed".to_owned());
         Error::new(ErrorKind::Unavailable, format!("the RDMA session is over: {why}")).remedy("connect anew, or go on over HTTP")
+    }
+
+    /// Ends the session if it is only there for what is under way, and nothing is.
+    fn end_if_retired(&self) {
+        if self.is_retired.get() && self.free.borrow().len() == self.slots.len() {
+            self.end();
+        }
     }
 
     /// Nothing more is sent, and who waits is told.
@@ -587,6 +517,7 @@ impl Inner {
                 request.list = &list;
             }
         }
+        let mut was_sent = false;
         let came = match is_open {
             Ok(()) => {
                 request.body = match &body[..] {
@@ -595,7 +526,10 @@ impl Inner {
                     _ => Body::None,
                 };
                 match self.send(&request).await {
-                    Ok(()) => self.wait(index, request.window.bytes).await,
+                    Ok(()) => {
+                        was_sent = true;
+                        self.wait(index, request.window.bytes).await
+                    }
                     Err(error) => Err(error),
                 }
             }
@@ -611,8 +545,8 @@ impl Inner {
         }
         slot.opened.replace(opened);
         match came {
-            Ok(told) => read_answer(told, into, has_room.then_some(&sums), body),
-            Err(error) => Err(Undone { error, sent: body, into }),
+            Ok(told) => told.compare(into, has_room.then_some(&sums), body),
+            Err(error) => Err(Undone { error, was_sent, sent: body, into }),
         }
     }
 
@@ -735,59 +669,4 @@ pub fn crc_of(runs: &[Run]) -> u64 {
             digest.finalize()
         }
     }
-}
-
-/// The CRC64NVME of runs that were written to, where the device may have summed each.
-fn crc_of_written(runs: &[Run], sums: &[Option<Written>]) -> u64 {
-    let parts = runs.iter().zip(sums).filter(|(run, _)| !run.is_empty()).map(|(run, sum)| match sum {
-        Some(written) if written.bytes == run.len() => (written.crc64nvme, run.len()),
-        _ => (crc64(run.as_slice()), run.len()),
-    });
-    let joined = parts.reduce(|(before, _), (crc, bytes)| (crc_fast::checksum_combine(Crc64Nvme, before, crc, bytes.into()), bytes));
-    joined.map_or(0, |(crc, _)| crc)
-}
-
-/// What an answer brought. `read` is where it may be, if the server could write there: there are sums then.
-fn read_answer(told: Told, mut read: Vec<Run>, sums: Option<&[Option<Written>]>, sent: Vec<Run>) -> Result<Answered, Undone> {
-    let Told { message, parsed: Parsed { status, bytes, crc, fields, body } } = told;
-    let mut inline = 0..0;
-    let (body, checked) = match body {
-        Placed::None => (Came::None(read), Ok(())),
-        Placed::Message(place) => {
-            let found = crc64(&message.as_slice()[place.clone()]);
-            inline = place;
-            (Came::Message(read), check_crc(bytes, crc, found))
-        }
-        Placed::Window => match sums {
-            Some(sums) if bytes <= bytes_of(&read) => {
-                let mut left = bytes;
-                for run in &mut read {
-                    run.set_len(left.min(run.len().into()) as u32);
-                    left -= u64::from(run.len());
-                }
-                let found = crc_of_written(&read, sums);
-                (Came::Runs(read), check_crc(bytes, crc, found))
-            }
-            _ => {
-                let error = Error::new(ErrorKind::Protocol, "the S3 server says that it wrote to a window that it does not have");
-                (Came::None(read), Err(error))
-            }
-        },
-    };
-    match checked {
-        Ok(()) => Ok(Answered { status, bytes, message, fields, inline, body, sent }),
-        Err(error) => {
-            let (Came::None(into) | Came::Message(into) | Came::Runs(into)) = body;
-            Err(Undone { error, sent, into })
-        }
-    }
-}
-
-/// Compares what came with what was sent.
-fn check_crc(bytes: u64, crc: u64, found: u64) -> Result<()> {
-    if found == crc {
-        return Ok(());
-    }
-    let what = format!("{bytes} bytes came with the CRC64NVME {found:016x}, and {crc:016x} were sent");
-    Err(Error::new(ErrorKind::Failed, what).remedy("get them again; if it goes on, look at the memory of both ends"))
 }

@@ -203,7 +203,8 @@ pub async fn versions(call: &Call<'_>) -> Result<Answer, S3Error> {
             // The null version has a place of its own among the others.
             _ => match call.store().version(bucket.id, key.as_bytes(), Which::Null).await? {
                 Some(null) => Behind::Version(key.as_bytes(), null.sequence),
-                None => Behind::Name(key.as_bytes()),
+                // It was removed since, and with it its place: those of this name come again, so that none is left out.
+                None => Behind::Version(key.as_bytes(), u64::MAX),
             },
         },
     };
