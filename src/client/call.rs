@@ -10,12 +10,12 @@ use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 use super::backoff::Backoff;
 use super::failure::Failure;
 use super::lane::{Lane, Seat};
 use super::pool::Pool;
+use super::sum::Sum;
 use super::{Check, Client, RUN_BYTES, Way};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos};
@@ -32,6 +32,8 @@ pub const CRC64NVME: &str = "x-amz-checksum-crc64nvme";
 /// The first wait before a request is sent again, and the longest.
 const WAIT: Nanos = Nanos::from_millis(50);
 const WAIT_MOST: Nanos = Nanos::from_secs(5);
+/// How much longer than [`Options::patience`](super::Options) a server may take for each MiB that it moves.
+const OF_A_MIB: Nanos = Nanos::from_millis(250);
 /// The longest that a server may ask to be left alone.
 const RETRY_AFTER_MOST: u64 = 60;
 
@@ -45,13 +47,15 @@ pub(super) struct Call<'a> {
     pub fields: Vec<(Cow<'static, str>, String)>,
     /// Whether it may be done once only, as far as anybody can tell.
     pub is_once: bool,
-    /// Whether its answer may be longer than a message.
+    /// Whether its answer may be longer than a message, or takes longer than a session waits: it goes over HTTP.
     pub is_long: bool,
+    /// Bytes that the server moves for it by itself.
+    pub server_moves: u64,
 }
 
 impl<'a> Call<'a> {
     pub(super) fn new(method: Method, bucket: &'a str, key: &'a str) -> Call<'a> {
-        Call { method, bucket, key, query: String::new(), fields: Vec::new(), is_once: false, is_long: false }
+        Call { method, bucket, key, query: String::new(), fields: Vec::new(), is_once: false, is_long: false, server_moves: 0 }
     }
 
     pub(super) fn field(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Call<'a> {
@@ -139,12 +143,14 @@ impl Reply {
         self.field("etag").unwrap_or_default().to_owned()
     }
 
-    /// The CRC64NVME of the whole object, if the server told one.
-    pub(super) fn crc(&self) -> Option<u64> {
-        if self.field("x-amz-checksum-type").is_some_and(|kind| kind != "FULL_OBJECT") {
-            return None;
-        }
-        parse_crc(self.field(CRC64NVME)?)
+    /// A checksum of the whole object, if the server told one.
+    pub(super) fn sum(&self) -> Option<Sum> {
+        Sum::told(|name| self.field(name))
+    }
+
+    /// The status, and the code in a field.
+    pub(super) fn said(&self) -> (u16, Option<&str>) {
+        (self.status, self.field(CODE_FIELD))
     }
 }
 
@@ -203,6 +209,8 @@ enum Trouble {
     Unsent(Error),
     /// Whether it arrived is not known.
     Lost(Error),
+    /// What came is not what the server told of.
+    Damaged(Error),
     /// It would not go better a second time.
     Final(Failure),
 }
@@ -213,6 +221,8 @@ impl Client {
         call.check()?;
         let mut backoff = Backoff::new(WAIT, WAIT_MOST);
         let mut is_repeated = false;
+        // A server that was there and refuses connections is most often started anew.
+        let (mut is_coming_back, mut unsent_since) = (false, None);
         let rooms: Vec<u32> = load.runs().iter().map(Run::len).collect();
         for tries in 1.. {
             if let Some((lane, seat, session)) = self.lane(call, &load)
@@ -226,6 +236,7 @@ impl Client {
                     Ok(reply) => match Next::after(call, &reply) {
                         Next::Done => {
                             seat.worked();
+                            self.inner.was_answered.set(true);
                             let mut stats = self.inner.stats.borrow_mut();
                             stats.by_rdma += 1;
                             stats.wire = Some(session.route());
@@ -257,6 +268,8 @@ impl Client {
             let mut wait = backoff.next(&mut self.inner.rng.borrow_mut());
             let failure = match self.by_http(pool, call, &mut load, &mut is_repeated).await {
                 Ok(reply) => {
+                    self.inner.was_answered.set(true);
+                    (is_coming_back, unsent_since) = (false, None);
                     self.inner.stats.borrow_mut().by_http += 1;
                     if !is_passing(&reply) || (call.is_once && reply.status != 503) {
                         return self.judge(call, pool.host(), reply).map_err(|failure| failure.repeated(is_repeated));
@@ -264,17 +277,27 @@ impl Client {
                     is_repeated |= reply.status != 503;
                     let asked = reply.field("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
                     wait = wait.max(Nanos::from_secs(asked.min(RETRY_AFTER_MOST)));
-                    Failure::answered(&call.shown(), pool.host(), reply.status, &reply.document)
+                    Failure::answered(&call.shown(), pool.host(), reply.said(), &reply.document)
                 }
                 Err(Trouble::Final(failure)) => return Err(failure),
                 Err(Trouble::Lost(error)) if call.is_once => return Err(Failure::lost(&call.shown(), &error)),
+                Err(Trouble::Damaged(error)) => {
+                    self.look_elsewhere();
+                    Failure::unknown(&error)
+                }
                 Err(Trouble::Lost(error)) => {
                     is_repeated = true;
-                    self.look_elsewhere(&call.shown(), &error)
+                    self.look_elsewhere();
+                    Failure::lost(&call.shown(), &error)
                 }
-                Err(Trouble::Unsent(error)) => self.look_elsewhere(&call.shown(), &error),
+                Err(Trouble::Unsent(error)) => {
+                    self.look_elsewhere();
+                    let since = *unsent_since.get_or_insert(self.inner.core.now());
+                    is_coming_back = self.inner.was_answered.get() && self.inner.core.now().since(since) < self.inner.options.patience;
+                    Failure::lost(&call.shown(), &error)
+                }
             };
-            if tries >= self.inner.options.tries {
+            if self.inner.options.tries == 1 || (tries >= self.inner.options.tries && !is_coming_back) {
                 return Err(failure);
             }
             tracing::debug!("{failure:#}; it is sent again in {} ms", wait.0 / 1_000_000);
@@ -285,10 +308,9 @@ impl Client {
     }
 
     /// The next request goes to the next server.
-    fn look_elsewhere(&self, what: &str, error: &Error) -> Failure {
+    fn look_elsewhere(&self) {
         let inner = &self.inner;
         inner.favourite.set((inner.favourite.get() + 1) % inner.pools.len());
-        Failure::lost(what, error)
     }
 
     /// Whether an answer says that it was done.
@@ -296,7 +318,7 @@ impl Client {
         match reply.status {
             200..300 => Ok(reply),
             status => {
-                let failure = Failure::answered(&call.shown(), host, status, &reply.document);
+                let failure = Failure::answered(&call.shown(), host, reply.said(), &reply.document);
                 // Somebody has to look whether it was done.
                 if call.is_once && matches!(status, 500 | 502 | 504) {
                     Err(Failure::lost(&call.shown(), failure.error()))
@@ -405,13 +427,16 @@ impl Client {
 
     /// Says of a request that was sent twice here that it is repeated.
     async fn by_http(&self, pool: &Pool, call: &Call<'_>, load: &mut Load<'_>, is_repeated: &mut bool) -> Result<Reply, Trouble> {
-        let (http, was_used) = pool.take().await.map_err(Trouble::Unsent)?;
+        let (mut http, was_used) = pool.take().await.map_err(Trouble::Unsent)?;
+        let patience = self.inner.options.patience.saturating_add(Nanos(OF_A_MIB.0.saturating_mul(call.server_moves >> 20)));
+        http.set_patience(patience);
         match self.exchange(http, pool, call, load).await {
             // The server may have closed it while nobody looked, and with it all that were left alone as long.
             Err(Trouble::Lost(_)) if was_used && !call.is_once => {
                 *is_repeated = true;
                 pool.forget();
-                let (http, _) = pool.take().await.map_err(Trouble::Unsent)?;
+                let (mut http, _) = pool.take().await.map_err(Trouble::Unsent)?;
+                http.set_patience(patience);
                 self.exchange(http, pool, call, load).await
             }
             result => result,
@@ -437,24 +462,22 @@ impl Client {
                     let what = format!("{}: {} bytes, and the buffer has {room}", call.shown(), reply.bytes);
                     return Err(Trouble::Final(too_long(what)));
                 }
-                let (mut left, mut digest, mut lengths) = (reply.bytes, crc_fast::Digest::new(Crc64Nvme), Vec::new());
-                let told = reply.crc().filter(|_| status == 200);
+                let (mut left, mut lengths) = (reply.bytes, Vec::new());
+                let told = reply.sum().filter(|_| status == 200);
+                let mut running = told.as_ref().map(Sum::start);
                 for run in runs.iter_mut() {
                     let (mut at, length) = (0, left.min(run.len().into()) as u32);
                     while at < length {
                         at += http.receive(run, at, length - at, &self.inner.ledger).await.map_err(lost)?;
                     }
-                    if told.is_some() {
-                        digest.update(&run.as_slice()[..length as usize]);
+                    if let Some(running) = &mut running {
+                        running.update(&run.as_slice()[..length as usize]);
                     }
                     left -= u64::from(length);
                     lengths.push(length);
                 }
-                if let Some(told) = told {
-                    let found = digest.finalize();
-                    if found != told {
-                        return Err(Trouble::Lost(damaged(reply.bytes, found, told)));
-                    }
+                if let Some((told, running)) = told.zip(running) {
+                    told.compare(&call.shown(), reply.bytes, running).map_err(Trouble::Damaged)?;
                     reply.check = Check::Verified;
                 }
                 // Not before: an attempt that failed has as much room the next time.
@@ -478,12 +501,6 @@ impl Client {
 /// That an object is longer than its buffer.
 pub(super) fn too_long(what: String) -> Failure {
     Failure::coded("TooLong", Error::new(ErrorKind::Usage, what).remedy("get a range of it, or use a larger buffer or a stream"))
-}
-
-/// That bytes came which are not those that the server told of.
-pub(super) fn damaged(bytes: u64, found: u64, told: u64) -> Error {
-    let what = format!("{bytes} bytes came with the checksum (CRC64NVME) {found:016x}, and the server told {told:016x}");
-    Error::new(ErrorKind::Protocol, what).remedy("get them again; if it goes on, look at what is between here and the server")
 }
 
 /// Whether it may go better in a moment.

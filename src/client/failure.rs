@@ -20,12 +20,14 @@ pub struct Failure {
 
 impl Failure {
     /// What the server answered instead of what was asked for.
-    pub(super) fn answered(what: &str, host: &str, status: u16, document: &[u8]) -> Failure {
+    ///
+    /// `told` is the code that a field has: an answer to HEAD has no document.
+    pub(super) fn answered(what: &str, host: &str, (status, told): (u16, Option<&str>), document: &[u8]) -> Failure {
         let read = ErrorDocument::parse(document).ok();
         let (code, message) = match read {
             Some(read) => (read.code, read.message),
-            // HEAD has no body; the code is what the status means there.
-            None => (of_status(status).to_owned(), String::new()),
+            // Servers of others have no such field; the code is what the status means there.
+            None => (told.unwrap_or(of_status(status)).to_owned(), String::new()),
         };
         let kind = if status == 503 { ErrorKind::Busy } else { ErrorKind::Failed };
         let shown = [code.as_str(), message.trim_end_matches('.')].map(str::to_owned).into_iter().filter(|part| !part.is_empty());
@@ -44,6 +46,11 @@ impl Failure {
             told = told.remedy(remedy);
         }
         Failure { error: told, status: None, code: None, is_unknown: true, is_repeated: false }
+    }
+
+    /// The same where the error says what was asked for.
+    pub(super) fn unknown(error: &Error) -> Failure {
+        Failure { error: error.clone(), status: None, code: None, is_unknown: true, is_repeated: false }
     }
 
     /// A failure with a code of our own.
@@ -162,15 +169,17 @@ mod tests {
     #[test]
     fn failures_name_object_and_remedy() {
         let body = b"<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist.</Message></Error>";
-        let failure = Failure::answered("GET s3://b/a/key", "host:1", 404, body);
+        let failure = Failure::answered("GET s3://b/a/key", "host:1", (404, None), body);
         let text =
             "GET s3://b/a/key at host:1: 404 NoSuchBucket: The specified bucket does not exist\n  to mend it: make it: basin mb s3://b";
         assert_eq!(failure.to_string(), text);
         assert!(failure.is_not_found() && failure.code() == Some("NoSuchBucket") && !failure.is_unknown());
         // HEAD's has no body, and a proxy's is no document.
-        let failure = Failure::answered("HEAD s3://b/k", "host:1", 404, b"");
+        let failure = Failure::answered("HEAD s3://b/k", "host:1", (404, None), b"");
         assert!(failure.to_string().starts_with("HEAD s3://b/k at host:1: 404 NotFound\n"), "{failure}");
-        assert!(Failure::answered("GET s3://b/k", "host:1", 502, b"<html>").to_string().ends_with("502 "));
+        let failure = Failure::answered("HEAD s3://b/k", "host:1", (403, Some("RequestTimeTooSkewed")), b"");
+        assert!(failure.to_string().ends_with("403 RequestTimeTooSkewed\n  to mend it: set the clock of this machine"), "{failure}");
+        assert!(Failure::answered("GET s3://b/k", "host:1", (502, None), b"<html>").to_string().ends_with("502 "));
         let error = Error::from_errno("connecting to 1.2.3.4:5", libc::ECONNREFUSED).remedy("start it");
         let failure = Failure::lost("GET s3://b/k", &error);
         assert!(failure.is_unknown() && failure.status().is_none());

@@ -5,15 +5,14 @@
 
 use std::collections::VecDeque;
 
-use crc_fast::CrcAlgorithm::Crc64Nvme;
-
-use super::call::damaged;
 use super::object::{Got, Head};
+use super::sum::Sum;
 use super::{Buffer, Check, Client, Failure, RUN_BYTES};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Span;
 use crate::reactor::Task;
+use crate::s3::checksum::Running;
 
 /// Bytes of a piece.
 const PIECE: u64 = RUN_BYTES as u64;
@@ -29,7 +28,8 @@ pub struct Download {
     /// Where the next piece begins that is not given out yet.
     given: u64,
     under_way: VecDeque<Task<Result<(Buffer, Got), Failure>>>,
-    crc: crc_fast::Digest,
+    /// The checksum of what was given out, where the server has told that of the object.
+    running: Option<Running>,
     /// Whether each piece was compared with a checksum of its own.
     each_verified: bool,
     is_over: bool,
@@ -42,15 +42,16 @@ impl Client {
     /// It is not there, or nobody could say.
     pub async fn get(&self, bucket: &str, key: &str) -> Result<Download, Failure> {
         let head = self.head(bucket, key).await?;
+        let running = head.sum.as_ref().map(Sum::start);
         Ok(Download {
             client: self.clone(),
             bucket: bucket.to_owned(),
             key: key.to_owned(),
             head,
+            running,
             asked: 0,
             given: 0,
             under_way: VecDeque::new(),
-            crc: crc_fast::Digest::new(Crc64Nvme),
             each_verified: true,
             is_over: false,
         })
@@ -101,14 +102,14 @@ impl Download {
             return Err(overwritten(&self.bucket, &self.key));
         }
         self.each_verified &= got.check == Check::Verified;
-        self.crc.update(buffer.as_slice());
+        if let Some(running) = &mut self.running {
+            running.update(buffer.as_slice());
+        }
         if self.given + wanted == size
-            && let Some(told) = self.head.crc
+            && let Some((told, running)) = self.head.sum.as_ref().zip(self.running.take())
         {
-            let found = self.crc.finalize();
-            if found != told {
-                return Err(Failure::lost(&format!("GET s3://{}/{}", self.bucket, self.key), &damaged(size, found, told)));
-            }
+            let what = format!("GET s3://{}/{}", self.bucket, self.key);
+            told.compare(&what, size, running).map_err(|error| Failure::unknown(&error))?;
         }
         self.given += wanted;
         Ok(Some(buffer))
@@ -117,7 +118,7 @@ impl Download {
     /// What is known of the bytes, once all of them were given out.
     pub fn check(&self) -> Check {
         let is_whole = self.given == self.head.size;
-        let is_told = self.head.crc.is_some() || (self.each_verified && self.head.size > 0);
+        let is_told = self.head.sum.is_some() || (self.each_verified && self.head.size > 0);
         if is_whole && is_told { Check::Verified } else { Check::NotTold }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::call::{damaged, too_long};
+use super::call::too_long;
 use super::get::overwritten;
 use super::object::{Got, Put, PutOptions};
 use super::put::PARTS_MAX;
@@ -15,7 +15,7 @@ use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Run;
 use crate::reactor::Task;
-use crate::s3::client::native::{bytes_of, crc_of};
+use crate::s3::client::native::bytes_of;
 use crate::wire::s3::frame::WINDOWS_MAX;
 
 /// Ranges under way at a time.
@@ -57,11 +57,11 @@ impl Client {
             ranges.get(runs, windows, head.size).await
         };
         let whole = wanted == head.size;
-        let outcome = outcome.and_then(|got| match head.crc.filter(|_| whole && got.check == Check::NotTold) {
-            Some(told) => match crc_of(runs) {
-                found if found == told => Ok(Got { check: Check::Verified, ..got }),
-                found => Err(Failure::lost(&format!("GET s3://{bucket}/{key}"), &damaged(wanted, found, told))),
-            },
+        let outcome = outcome.and_then(|got| match head.sum.filter(|_| whole && got.check == Check::NotTold) {
+            Some(told) => {
+                told.compare_runs(&format!("GET s3://{bucket}/{key}"), wanted, runs)?;
+                Ok(Got { check: Check::Verified, ..got })
+            }
             None => Ok(got),
         });
         behind.iter_mut().for_each(|run| run.set_len(0));

@@ -17,11 +17,14 @@
 //! | [`long`] | buffers that are longer than one request of RDMA takes |
 //! | [`get`] | an object as a stream of pieces |
 //! | [`put`] | an object whose bytes come one after the other, in parts where it is long |
+//! | `budget` | memory for the parts of uploads |
+//! | `sum` | the checksum that a server tells of an object |
 //! | [`bucket`] | buckets, lists, deletion of many |
 //! | [`tool`] | `basin cp`, `ls`, `cat`, `rm`, `stat`, `mb`, `rb` |
 
 pub mod backoff;
 pub mod bucket;
+mod budget;
 pub mod call;
 mod devices;
 pub mod failure;
@@ -32,6 +35,7 @@ pub mod object;
 pub mod options;
 pub mod pool;
 pub mod put;
+mod sum;
 pub mod tool;
 
 use std::cell::{Cell, RefCell};
@@ -45,6 +49,7 @@ use crate::s3::auth::Secret;
 use crate::s3::auth::sign::Signer;
 use crate::s3::client::native::Ground;
 
+use budget::Budget;
 use devices::Devices;
 pub use failure::Failure;
 use lane::Lane;
@@ -124,6 +129,10 @@ struct Inner {
     favourite: Cell<usize>,
     rng: RefCell<Rng>,
     stats: RefCell<Stats>,
+    /// Whether a server has answered anything yet.
+    was_answered: Cell<bool>,
+    /// What uploads may have in parts.
+    parts: Rc<Budget>,
 }
 
 /// Registered memory in one piece. What is in it after a request that failed has no meaning. Dropped, it goes back to its client.
@@ -214,6 +223,7 @@ impl Client {
             lanes.push(Lane::new(&endpoint, address, ground, &signer, most, options.rdma_patience));
         }
         let pools = pool::all(core, &slab, &options)?;
+        let parts = Budget::new(options.memory_bytes / 4 * 3);
         let client = Client {
             inner: Rc::new(Inner {
                 core: core.clone(),
@@ -226,6 +236,8 @@ impl Client {
                 favourite: Cell::new(0),
                 rng: RefCell::new(rng),
                 stats: RefCell::default(),
+                was_answered: Cell::new(false),
+                parts,
             }),
         };
         for lane in &client.inner.lanes {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::call::{CRC64NVME, Call, Load, parse_crc, shown_crc};
+use super::sum::Sum;
 use super::{Buffer, Check, Client, Failure, Way};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
@@ -59,6 +60,8 @@ pub struct Head {
     pub encryption: Option<Encryption>,
     /// The CRC64NVME of all its bytes, if the server has one.
     pub crc: Option<u64>,
+    /// That, or another checksum of all its bytes.
+    pub(super) sum: Option<Sum>,
     /// How it was asked.
     pub way: Way,
 }
@@ -112,6 +115,8 @@ pub struct PutOptions {
     pub if_match: Option<String>,
 }
 
+/// The longest object that the server is asked by RDMA to copy.
+const COPIED_BY_RDMA_MAX: u64 = 16 << 20;
 /// What stands in front of the names of metadata.
 const META: &str = "x-amz-meta-";
 
@@ -277,7 +282,8 @@ impl Client {
                 "AES256" => Encryption::Server,
                 _ => Encryption::Named(reply.field(ENCRYPTION_KEY).map(str::to_owned)),
             }),
-            crc: reply.crc(),
+            crc: reply.sum().and_then(|sum| sum.crc64nvme()),
+            sum: reply.sum(),
             way: reply.way,
         })
     }
@@ -300,10 +306,31 @@ impl Client {
         if let Some(encryption) = encryption {
             encryption.describe(&mut call);
         }
-        let reply = self.call(&call, Load::None).await?;
-        // The head of the answer comes before the copy is done.
+        // The longer it is, the longer the server takes, and a second request would not end the first.
+        let head = self.head(from.0, from.1).await?;
+        call.server_moves = head.size;
+        call.is_long = head.size > COPIED_BY_RDMA_MAX;
+        call.is_once = true;
+        let mut is_second = false;
+        let reply = loop {
+            let failure = match self.call(&call, Load::None).await {
+                Ok(reply) => break reply,
+                Err(failure) if failure.is_unknown() => failure,
+                Err(failure) => return Err(failure),
+            };
+            if let Some(crc) = head.crc
+                && let Some(put) = self.was_put(to.0, to.1, head.size, crc).await?
+            {
+                return Ok(put);
+            }
+            if is_second {
+                return Err(failure);
+            }
+            is_second = true;
+        };
+        // Servers of others send the head of the answer before the copy is done.
         if ErrorDocument::parse(&reply.document).is_ok() {
-            return Err(Failure::answered(&call.shown(), "the server", 500, &reply.document));
+            return Err(Failure::answered(&call.shown(), "the server", (500, None), &reply.document));
         }
         let copied = CopyResult::parse(&reply.document)
             .map_err(|_| Error::new(ErrorKind::Protocol, format!("{}: an answer that is no CopyObjectResult", call.shown())))?;

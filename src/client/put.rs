@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
+use super::budget::Granted;
 use super::call::{CRC64NVME, Call, Load, shown_crc};
 use super::object::{Put, PutOptions};
 use super::{Check, Client, Failure, RUN_BYTES, Way};
@@ -43,6 +44,10 @@ pub struct Upload {
     runs: Vec<Run>,
     /// Bytes in the last of them.
     filled: u32,
+    /// What the part that is filled may have.
+    granted: Option<Granted>,
+    /// Bytes that are still to come, as somebody has said.
+    hint: Option<u64>,
     /// The upload in parts, once it has begun.
     id: Option<String>,
     under_way: VecDeque<Task<Sent>>,
@@ -71,7 +76,9 @@ impl Client {
             let what = format!("PUT s3://{bucket}/{key}: parts of {part} bytes, and the client has {memory} bytes of memory");
             return Err(Error::new(ErrorKind::Usage, what).remedy("give the client more: Options::memory_bytes, or --memory").into());
         }
-        Ok(self.upload_in((part / u64::from(RUN_BYTES)) as usize, bucket, key, options))
+        let mut upload = self.upload_in((part / u64::from(RUN_BYTES)) as usize, bucket, key, options);
+        upload.hint = size_hint;
+        Ok(upload)
     }
 
     /// Puts what is in these runs in parts of so many of them. They come back, though not in order.
@@ -110,6 +117,8 @@ impl Client {
             part_runs,
             runs: Vec::new(),
             filled: 0,
+            granted: None,
+            hint: None,
             id: None,
             under_way: VecDeque::new(),
             parts: Vec::new(),
@@ -132,7 +141,13 @@ impl Upload {
             if self.runs.len() == self.part_runs {
                 self.send_part().await?;
             }
-            self.runs.push(self.client.lease(|slab| slab.run(RUN_BYTES)).await?);
+            if self.granted.is_none() {
+                let part = self.part_runs as u64 * u64::from(RUN_BYTES);
+                let left = self.hint.map_or(part, |hint| hint.saturating_sub(self.bytes).next_multiple_of(RUN_BYTES.into()));
+                self.granted = Some(self.client.inner.parts.take(part.min(left.max(RUN_BYTES.into()))).await);
+            }
+            let what = |error| Failure::lost(&format!("PUT s3://{}/{}", self.bucket, self.key), &error);
+            self.runs.push(self.client.lease(|slab| slab.run(RUN_BYTES)).await.map_err(what)?);
             self.filled = 0;
         }
         let last = self.runs.last_mut().expect("a run was added");
@@ -190,7 +205,9 @@ impl Upload {
                 self.runs.push(self.client.lease(|slab| slab.run(0)).await?);
             }
             let mut runs = std::mem::take(&mut self.runs);
-            return self.client.put_runs(&self.bucket, &self.key, &mut runs, &self.options).await;
+            let put = self.client.put_runs(&self.bucket, &self.key, &mut runs, &self.options).await;
+            self.granted = None;
+            return put;
         }
         self.send_part().await?;
         self.complete_parts().await
@@ -224,7 +241,7 @@ impl Upload {
                     }
                     // The head of the answer comes before it is done.
                     Err(_) if ErrorDocument::parse(&reply.document).is_ok() => {
-                        return Err(Failure::answered(&call.shown(), "the server", 500, &reply.document));
+                        return Err(Failure::answered(&call.shown(), "the server", (500, None), &reply.document));
                     }
                     Err(_) => Failure::lost(&call.shown(), &Error::new(ErrorKind::Protocol, "an answer that says nothing")),
                 },
@@ -281,6 +298,7 @@ impl Upload {
         self.bytes += bytes;
         self.begun += 1;
         let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);
+        let (granted, is_wanted_back) = (self.granted.take(), self.back.is_some());
         self.under_way.push_back(self.client.inner.core.spawn(async move {
             let mut call = Call::new(Method::Put, &bucket, &key).field(CRC64NVME, shown_crc(crc));
             call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
@@ -288,6 +306,10 @@ impl Upload {
                 let etag = reply.etag().trim_matches('"').to_owned();
                 (CompletedPart { number, etag, checksums: Checksums(vec![(Algorithm::Crc64Nvme, shown_crc(crc))]) }, reply.way)
             });
+            if !is_wanted_back {
+                runs.clear();
+            }
+            drop(granted);
             (part, runs)
         }));
         Ok(())

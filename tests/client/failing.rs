@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use basin::base::Nanos;
 use basin::client::object::PutOptions;
 use basin::client::{Check, Client, Options, Way, run};
+use basin::s3::checksum::Algorithm;
 
 use super::proxy::{Evil, Proxy};
 use super::{PART, QUICK, Server, both, curl_gets, curl_puts, free_address, get, options, pattern, put, server};
@@ -23,6 +26,15 @@ fn bytes_that_are_changed_on_their_way_are_never_taken_for_right() {
     let content = pattern(3 << 20, 1);
     curl_puts(&server, "/evil/long", &content);
     curl_puts(&server, "/evil/short", &content[..100_000]);
+    // What others put has whatever checksum they like.
+    for algorithm in Algorithm::ALL {
+        let told = format!("{}: {}", algorithm.header(), BASE64_STANDARD.encode(algorithm.of(&content)));
+        let path = format!("/evil/{}", algorithm.name());
+        let file = server.place.path().join("content");
+        std::fs::write(&file, &content).unwrap();
+        let output = super::curl(&server, &["-T", file.to_str().unwrap(), "-H", &told], &path);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
     let proxy = Proxy::begin(server.address, Evil::FlipAnswer(50_000));
     let of_proxy = Options { tries: 3, ..options(&[proxy.endpoint()]) };
     run(of_proxy.clone(), async |client: Client| {
@@ -40,6 +52,19 @@ fn bytes_that_are_changed_on_their_way_are_never_taken_for_right() {
         assert!(failure.to_string().contains("GET s3://evil/long: 3145728 bytes came with the checksum"), "{failure}");
         assert_eq!(download.check(), Check::NotTold, "not all of it was given out");
         assert!(download.next().await?.is_none(), "nothing more comes");
+        let mut whole = client.allocate(4 << 20).await?;
+        for name in Algorithm::ALL.map(Algorithm::name) {
+            let mut download = client.get("evil", name).await?;
+            let failure = loop {
+                match download.next().await {
+                    Ok(piece) => assert!(piece.is_some(), "what was changed was taken for right: {name}"),
+                    Err(failure) => break failure,
+                }
+            };
+            assert!(failure.to_string().contains(&format!("came with the checksum ({name})")), "{failure}");
+            let failure = client.get_into("evil", name, None, &mut whole).await.unwrap_err();
+            assert!(failure.to_string().contains(&format!("came with the checksum ({name})")), "{failure}");
+        }
         Ok(())
     })
     .unwrap();

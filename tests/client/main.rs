@@ -5,6 +5,7 @@
 mod server;
 
 mod failing;
+mod patience;
 mod proxy;
 mod tool;
 

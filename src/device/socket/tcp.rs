@@ -1,8 +1,10 @@
 //! Listening, connecting, and messages on a byte stream: lines, and frames behind a 32-bit length.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -118,7 +120,9 @@ impl TcpListener {
 /// the stream in the middle of a message.
 pub struct TcpStream {
     uring: Uring,
-    socket: std::net::TcpStream,
+    socket: Rc<std::net::TcpStream>,
+    /// Bytes that were written.
+    written: Rc<Cell<u64>>,
     peer: SocketAddr,
     /// What has come and was not yet asked for.
     pending: Vec<u8>,
@@ -138,7 +142,14 @@ impl TcpStream {
         socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))?;
         // An IPv4 peer of an IPv6 listener is shown as what it is.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        Ok(TcpStream { uring: uring.clone(), socket: socket.into(), peer, pending: Vec::new(), ended: false })
+        Ok(TcpStream {
+            uring: uring.clone(),
+            socket: Rc::new(socket.into()),
+            written: Rc::default(),
+            peer,
+            pending: Vec::new(),
+            ended: false,
+        })
     }
 
     /// Connects to `address`. Bound in time by the kernel's own patience, about two minutes; wrap it in `Core::timeout`.
@@ -184,7 +195,13 @@ impl TcpStream {
     /// # Errors
     /// The peer has sent more than was asked for; it is told nothing more.
     pub fn detach(self) -> Result<std::net::TcpStream> {
-        if self.pending.is_empty() { Ok(self.socket) } else { Err(self.protocol("something before it was asked")) }
+        if !self.pending.is_empty() {
+            return Err(self.protocol("something before it was asked"));
+        }
+        // Somebody may still look at what was sent.
+        Rc::try_unwrap(self.socket)
+            .or_else(|shared| shared.try_clone())
+            .map_err(|error| Error::io("a second descriptor of a socket", &error))
     }
 
     /// The other end.
@@ -254,8 +271,11 @@ impl TcpStream {
     /// The connection is gone.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            match self.socket.write(bytes) {
-                Ok(sent) => bytes = &bytes[sent..],
+            match (&*self.socket).write(bytes) {
+                Ok(sent) => {
+                    bytes = &bytes[sent..];
+                    self.written.update(|written| written + sent as u64);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready(&self.uring, self.socket.as_raw_fd(), libc::POLLOUT).await?
@@ -319,7 +339,7 @@ impl TcpStream {
             // Always by way of the ring, so that a peer that never stops writing does not keep the core for itself.
             ready(&self.uring, self.socket.as_raw_fd(), libc::POLLIN).await?;
             self.pending.resize(have + most, 0);
-            let got = self.socket.read(&mut self.pending[have..]);
+            let got = (&*self.socket).read(&mut self.pending[have..]);
             self.pending.truncate(have + *got.as_ref().unwrap_or(&0));
             if let Some(count) = self.got(got)? {
                 return Ok(count);
@@ -337,7 +357,7 @@ impl TcpStream {
 
     /// Writes what the socket takes at once. For last words, which nobody waits for: what was not taken is lost.
     pub fn write_at_once(&self, bytes: &[u8]) {
-        let _ = (&self.socket).write(bytes);
+        let _ = (&*self.socket).write(bytes);
     }
 
     /// Receives up to `most` bytes into the run's view from `at` on, and says how many: none at the end of the stream. What has come
@@ -357,7 +377,7 @@ impl TcpStream {
             return Ok(count as u32);
         }
         loop {
-            let got = self.socket.read(room);
+            let got = (&*self.socket).read(room);
             if let Some(count) = self.got(got)? {
                 return Ok(count as u32);
             }
@@ -390,8 +410,9 @@ impl TcpStream {
             let mut table: ArrayVec<IoSlice, PIECES_AT_ONCE> = ArrayVec::new();
             table.push(IoSlice::new(&pieces[piece][at..]));
             table.extend(pieces[piece + 1..].iter().take(PIECES_AT_ONCE - 1).map(|piece| IoSlice::new(piece)));
-            match self.socket.write_vectored(&table) {
+            match (&*self.socket).write_vectored(&table) {
                 Ok(mut sent) => {
+                    self.written.update(|written| written + sent as u64);
                     while piece < pieces.len() && sent >= pieces[piece].len() - at {
                         sent -= pieces[piece].len() - at;
                         (piece, at) = (piece + 1, 0);
@@ -419,6 +440,11 @@ impl TcpStream {
         Ok(())
     }
 
+    /// What was sent, to look at while something is done with the stream.
+    pub fn sent(&self) -> Sent {
+        Sent { socket: self.socket.clone(), written: self.written.clone() }
+    }
+
     /// Whether a read found that the peer has closed its side, or the connection broken.
     pub fn has_ended(&self) -> bool {
         self.ended
@@ -430,6 +456,27 @@ impl TcpStream {
 
     fn protocol(&self, what: impl std::fmt::Display) -> Error {
         Error::new(ErrorKind::Protocol, format!("{} sent {what}", self.peer))
+    }
+}
+
+/// What a stream has sent.
+pub struct Sent {
+    socket: Rc<std::net::TcpStream>,
+    written: Rc<Cell<u64>>,
+}
+
+impl Sent {
+    /// Bytes that the kernel has taken.
+    pub fn written(&self) -> u64 {
+        self.written.get()
+    }
+
+    /// Bytes that the peer's kernel has acknowledged.
+    pub fn arrived(&self) -> u64 {
+        let mut left: libc::c_int = 0;
+        // SAFETY: the call writes one int (tcp(7), SIOCOUTQ), which lives until it returns.
+        let rc = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut left) };
+        if rc == 0 { self.written.get().saturating_sub(left.max(0) as u64) } else { 0 }
     }
 }
 

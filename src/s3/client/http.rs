@@ -1,6 +1,7 @@
 //! A connection to a server of S3.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 
 use sha2::{Digest as _, Sha256};
@@ -9,6 +10,7 @@ use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
+use crate::device::socket::tcp::Sent;
 use crate::mem::{Ledger, Run};
 use crate::reactor::Core;
 use crate::s3::auth;
@@ -29,6 +31,8 @@ pub struct Http {
     patience: Nanos,
     /// A request went only in part.
     is_torn: bool,
+    /// Bytes that the server is known to have.
+    heard: u64,
 }
 
 /// How its bytes go.
@@ -67,7 +71,7 @@ impl Http {
     /// As for [`Http::connect`].
     pub async fn connect_as(core: &Core, address: SocketAddr, host: String, patience: Nanos) -> Result<Http> {
         let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
-        Ok(Http { core: core.clone(), way: Way::Plain(tcp), host, patience, is_torn: false })
+        Ok(Http { core: core.clone(), way: Way::Plain(tcp), host, patience, is_torn: false, heard: 0 })
     }
 
     /// The same behind TLS; `trust` says whom to believe.
@@ -78,7 +82,12 @@ impl Http {
         let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
         let mut stream = ClientStream::to(core, trust, tcp, &host)?;
         core.timeout(patience, stream.handshake()).await.map_err(Error::from)??;
-        Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience, is_torn: false })
+        Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience, is_torn: false, heard: 0 })
+    }
+
+    /// How long the server may be silent from now on.
+    pub fn set_patience(&mut self, patience: Nanos) {
+        self.patience = patience;
     }
 
     /// This end's address: what the server sees, if nothing is between.
@@ -132,11 +141,21 @@ impl Http {
         }
         head.push_str("\r\n");
         let all: Vec<&[u8]> = [head.as_bytes(), ask.body].into_iter().chain(pieces.iter().copied()).collect();
+        let (patience, heard) = (self.patience, &mut self.heard);
+        // The request before was answered.
         let written = match &mut self.way {
-            Way::Plain(tcp) => self.core.timeout(self.patience, tcp.write_pieces(&all)).await,
-            Way::Tls(tls) => self.core.timeout(self.patience, tls.write(&all)).await,
+            Way::Plain(tcp) => {
+                let sent = tcp.sent();
+                *heard = sent.written();
+                while_it_goes(&self.core, patience, &sent, heard, tcp.write_pieces(&all)).await
+            }
+            Way::Tls(tls) => {
+                let sent = tls.tcp().sent();
+                *heard = sent.written();
+                while_it_goes(&self.core, patience, &sent, heard, tls.write(&all)).await
+            }
         };
-        match written.map_err(Error::from)? {
+        match written? {
             Ok(()) => self.head(ask.method == "HEAD").await,
             // Who refuses a request may do so before all of it has come: what it says is worth more than that it left.
             Err(error) => {
@@ -225,11 +244,18 @@ impl Http {
     }
 
     async fn more(&mut self) -> Result<()> {
+        let (patience, heard) = (self.patience, &mut self.heard);
         let more = match &mut self.way {
-            Way::Plain(tcp) => self.core.timeout(self.patience, tcp.more()).await,
-            Way::Tls(tls) => self.core.timeout(self.patience, tls.more()).await,
+            Way::Plain(tcp) => {
+                let sent = tcp.sent();
+                while_it_goes(&self.core, patience, &sent, heard, tcp.more()).await
+            }
+            Way::Tls(tls) => {
+                let sent = tls.tcp().sent();
+                while_it_goes(&self.core, patience, &sent, heard, tls.more()).await
+            }
         };
-        match more.map_err(Error::from)?? {
+        match more?? {
             0 => Err(self.protocol("nothing more in the middle of an answer")),
             _ => Ok(()),
         }
@@ -237,5 +263,19 @@ impl Http {
 
     fn protocol(&self, what: &str) -> Error {
         Error::new(ErrorKind::Protocol, format!("the S3 server {} sent {what}", self.host))
+    }
+}
+
+/// Waits as long as what was sent goes on to arrive, and so long in silence. `heard` is what had arrived.
+async fn while_it_goes<T>(core: &Core, patience: Nanos, sent: &Sent, heard: &mut u64, doing: impl Future<Output = T>) -> Result<T> {
+    let mut doing = pin!(doing);
+    loop {
+        match core.timeout(patience, doing.as_mut()).await {
+            Ok(done) => return Ok(done),
+            Err(elapsed) => match sent.arrived() {
+                arrived if arrived > *heard => *heard = arrived,
+                _ => return Err(elapsed.into()),
+            },
+        }
     }
 }
