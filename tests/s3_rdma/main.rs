@@ -17,6 +17,7 @@ mod killed;
 mod lists;
 mod raw;
 mod receives;
+mod rooms;
 mod waits;
 
 use std::future::Future;
