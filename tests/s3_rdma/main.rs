@@ -15,6 +15,7 @@ mod guesses;
 mod hidden;
 mod killed;
 mod lists;
+mod memory;
 mod raw;
 mod receives;
 mod rooms;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
@@ -22,11 +22,11 @@ use super::connect::Terms;
 use super::fields::{Label, labelled, lines, put_fields, put_label};
 use super::known::{Candidate, Kept};
 use super::session::{Rdma, Session, Use};
-use super::transfer::{Pull, Push, Writes, lease};
+use super::transfer::{MEMORY_LOOK, Pull, Push, Writes, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
 use crate::device::Op;
-use crate::device::rdma::Remote;
+use crate::device::rdma::{QpState, Remote};
 use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
@@ -201,13 +201,30 @@ impl Native {
             if !self.open.borrow().is_empty() && !self.answers.owes.replace(true) {
                 continue;
             }
-            let next = lease(self.rdma.core(), self.rdma.slab(), self.terms.receive).await.map_err(|error| error.to_string())?;
+            let Some(next) = self.room_for_next().await else { return Ok(()) };
             if self.post(next).is_err() {
                 return Ok(());
             }
             self.answers.prepare();
         }
         Ok(())
+    }
+
+    /// Memory for the next receive, as soon as there is some: nothing once the session is over. What the session has comes back meanwhile
+    /// as its answers arrive. However long that takes, the client has done nothing wrong.
+    async fn room_for_next(&self) -> Option<Run> {
+        while self.session.qp.state() == QpState::Connected {
+            if let Ok(run) = self.rdma.slab().run(self.terms.receive) {
+                return Some(run);
+            }
+            let mut looks_again = pin!(self.rdma.core().sleep(MEMORY_LOOK));
+            poll_fn(|context| {
+                self.answers.poll(context);
+                looks_again.as_mut().poll(context)
+            })
+            .await;
+        }
+        None
     }
 
     /// Posts the receive that is owed, once everything has an answer. Without memory it is owed on.
