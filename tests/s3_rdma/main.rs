@@ -15,8 +15,10 @@ mod guesses;
 mod hidden;
 mod killed;
 mod lists;
+mod memory;
 mod raw;
 mod receives;
+mod rooms;
 mod waits;
 
 use std::future::Future;

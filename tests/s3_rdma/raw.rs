@@ -18,10 +18,15 @@ pub async fn connect(ground: &Ground, front: &mut Http) -> Qp {
 
 /// The same, of a queue pair like this.
 pub async fn connect_as(ground: &Ground, front: &mut Http, config: &QpConfig) -> Qp {
+    connect_for(ground, front, config, "1;receive=8192;depth=4").await
+}
+
+/// The same, for these terms.
+pub async fn connect_for(ground: &Ground, front: &mut Http, config: &QpConfig, terms: &str) -> Qp {
     let qp = ground.hca.create_qp(config).unwrap();
     let local = qp.local();
     let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
-    let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, "1;receive=8192;depth=4")];
+    let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, terms)];
     let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
     let (answer, _) = front.ask(&signer("main"), ask).await.unwrap();
     assert!(answer.text(NATIVE).unwrap().ends_with(";windows=16"));

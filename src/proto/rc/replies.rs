@@ -19,6 +19,8 @@ pub(super) struct Replies {
     /// READs with responses to send.
     unsent: u32,
     reply: Reply,
+    /// While a NAK waits to go out: the PSN behind the last packet that was dropped meanwhile.
+    beyond: Psn,
     /// When an acknowledgement goes out at the latest.
     reply_due: Nanos,
     /// Acknowledgements asked for since the last one went out.
@@ -95,6 +97,7 @@ impl Replies {
             count: 0,
             unsent: 0,
             reply: Reply::None,
+            beyond: Psn::new(0),
             reply_due: Nanos::ZERO,
             asked: 0,
             msn: 0,
@@ -115,19 +118,33 @@ impl Replies {
         self.msn = self.msn.wrapping_add(1) & Psn::MASK;
     }
 
-    /// The expected packet was executed.
+    /// The expected packet was executed; `epsn` is the PSN expected now. Whether a NAK for that one is due already: the gap closed before
+    /// anyone heard of it, but what had come behind it was dropped, and only a NAK has that sent again before a timer does.
     #[inline]
-    pub(super) fn executed(&mut self, now: Nanos, path: &Path, packet: &Repr) {
-        if matches!(self.reply, Reply::NakSequence | Reply::NakRnr) {
-            // The gap closed before anyone heard of it.
+    pub(super) fn executed(&mut self, now: Nanos, path: &Path, packet: &Repr, epsn: Psn) -> bool {
+        // An acknowledgement may have been due when the NAK took its place.
+        let mut asks = packet.ack_request;
+        if self.nak_waits() {
+            if self.beyond.since(epsn) > 0 {
+                self.reply = Reply::NakSequence;
+                return true;
+            }
             self.reply = Reply::None;
+            asks = true;
         }
         if matches!(packet.opcode, Opcode::RcReadRequest | Opcode::RcCompareSwap | Opcode::RcFetchAdd) {
             // Its answer acknowledges what came before.
             self.reply = Reply::None;
-        } else if packet.ack_request {
+        } else if asks {
             self.acknowledge(now, path);
         }
+        false
+    }
+
+    /// A NAK that the requester can act upon waits to go out.
+    #[inline]
+    fn nak_waits(&self) -> bool {
+        matches!(self.reply, Reply::NakSequence | Reply::NakRnr)
     }
 
     /// An acknowledgement is due, soon.
@@ -150,11 +167,24 @@ impl Replies {
         }
     }
 
-    pub(super) fn nak_sequence(&mut self) {
-        self.reply = Reply::NakSequence;
+    /// The packet with this PSN was dropped, because it is not its turn. `is_told`: of that gap a NAK is due, or went out.
+    pub(super) fn dropped(&mut self, psn: Psn, is_told: bool) {
+        let beyond = psn.advance(1);
+        if self.nak_waits() {
+            if beyond.since(self.beyond) > 0 {
+                self.beyond = beyond;
+            }
+        } else if !is_told {
+            self.reply = Reply::NakSequence;
+            self.beyond = beyond;
+        }
     }
 
-    pub(super) fn nak_rnr(&mut self) {
+    /// The packet with this PSN found no receive.
+    pub(super) fn nak_rnr(&mut self, psn: Psn) {
+        if !self.nak_waits() {
+            self.beyond = psn;
+        }
         self.reply = Reply::NakRnr;
     }
 

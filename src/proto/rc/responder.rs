@@ -18,7 +18,7 @@ pub(super) struct Responder {
     /// The expected PSN.
     epsn: Psn,
     message: Message,
-    /// A NAK went out for `epsn`: what comes behind it needs none.
+    /// A NAK for `epsn` is due or went out: what comes behind it needs none.
     nak_sent: bool,
     replies: Replies,
 }
@@ -137,10 +137,8 @@ impl Responder {
         let ahead = packet.psn.since(self.epsn);
         if ahead > 0 {
             counters.gaps += 1;
-            if !self.nak_sent {
-                self.nak_sent = true;
-                self.replies.nak_sequence();
-            }
+            self.replies.dropped(packet.psn, self.nak_sent);
+            self.nak_sent = true;
             return Ok(());
         }
         if ahead < 0 {
@@ -167,14 +165,13 @@ impl Responder {
         match executed {
             Ok(packets) => {
                 self.epsn = self.epsn.advance(packets);
-                self.nak_sent = false;
-                self.replies.executed(now, path, packet);
+                self.nak_sent = self.replies.executed(now, path, packet, self.epsn);
                 Ok(())
             }
             Err(Refuse::NoReceive) => {
                 // What follows in flight meets a gap, and needs no NAK of its own.
                 self.nak_sent = true;
-                self.replies.nak_rnr();
+                self.replies.nak_rnr(self.epsn);
                 Ok(())
             }
             Err(Refuse::Nak(nak)) => {

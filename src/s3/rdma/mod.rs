@@ -12,6 +12,7 @@
 //! | [`errand`] | what one core does for another of all this |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
+//! | [`fields`] | fields of their answers, as lines |
 //! | [`answers`] | answers of a session on their way |
 //! | [`outbox`] | frames on their way into messages |
 //! | [`refused`] | what is told of clients that do what they may not |
@@ -30,6 +31,7 @@ mod bounce;
 pub mod connect;
 pub mod device;
 pub mod errand;
+mod fields;
 pub mod hipobj;
 pub mod known;
 pub mod native;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
@@ -18,14 +18,15 @@ use hashbrown::HashSet;
 
 use super::alike::{self, Puts};
 use super::answers::Answers;
-use super::connect::{BUCKET, Terms};
+use super::connect::Terms;
+use super::fields::{Label, labelled, lines, put_fields, put_label};
 use super::known::{Candidate, Kept};
 use super::session::{Rdma, Session, Use};
-use super::transfer::{Pull, Push, Writes, lease};
+use super::transfer::{MEMORY_LOOK, Pull, Push, Writes, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
 use crate::device::Op;
-use crate::device::rdma::Remote;
+use crate::device::rdma::{QpState, Remote};
 use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
@@ -36,11 +37,10 @@ use crate::s3::http::connection::{Busy, Shared as Front};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::request::{Arrival, Request};
 use crate::s3::route::Operation;
-use crate::s3::service::{Sender, Service, told};
+use crate::s3::service::{Sender, Service, TOO_LONG, told};
 use crate::store::handle::Get;
 use crate::store::recover::core_of;
 use crate::wire::http::head::Head;
-use crate::wire::http::respond::Respond;
 use crate::wire::s3::frame::{self, ANSWER_BYTES, Method};
 use crate::wire::store::shard;
 
@@ -68,6 +68,8 @@ const DOCUMENT_MAX: u64 = 1 << 20;
 const PIECES_AT_ONCE: usize = 4;
 /// Bytes that the fields of a put's answer take, about.
 const FIELDS_ROOM: usize = 256;
+/// What is kept for the fields of an answer whose length has to be foreseen: one part of so many of a message.
+const FIELDS_PART: usize = 4;
 /// How long the last message of a session may take.
 const FAREWELL: Nanos = Nanos::from_millis(200);
 
@@ -199,13 +201,30 @@ impl Native {
             if !self.open.borrow().is_empty() && !self.answers.owes.replace(true) {
                 continue;
             }
-            let next = lease(self.rdma.core(), self.rdma.slab(), self.terms.receive).await.map_err(|error| error.to_string())?;
+            let Some(next) = self.room_for_next().await else { return Ok(()) };
             if self.post(next).is_err() {
                 return Ok(());
             }
             self.answers.prepare();
         }
         Ok(())
+    }
+
+    /// Memory for the next receive, as soon as there is some: nothing once the session is over. What the session has comes back meanwhile
+    /// as its answers arrive. However long that takes, the client has done nothing wrong.
+    async fn room_for_next(&self) -> Option<Run> {
+        while self.session.qp.state() == QpState::Connected {
+            if let Ok(run) = self.rdma.slab().run(self.terms.receive) {
+                return Some(run);
+            }
+            let mut looks_again = pin!(self.rdma.core().sleep(MEMORY_LOOK));
+            poll_fn(|context| {
+                self.answers.poll(context);
+                looks_again.as_mut().poll(context)
+            })
+            .await;
+        }
+        None
     }
 
     /// Posts the receive that is owed, once everything has an answer. Without memory it is owed on.
@@ -506,7 +525,8 @@ impl Exchange {
         let user = service.users().by_access_key(self.session.signer());
         let alike = user.and_then(|user| Puts::candidate(service, user, &request, asked));
         let candidate = user.and_then(|user| Candidate::new(service, user, &request, asked));
-        let answer = Box::pin(service.answer(&request, Sender::Session(self.session.signer()), &mut body)).await;
+        let sender = Sender::Message(self.session.signer(), self.room(self.receive as usize / FIELDS_PART));
+        let answer = Box::pin(service.answer(&request, sender, &mut body)).await;
         body.end().await;
         if self.session.qp.fault().is_some() {
             return Err(Code::RdmaTransferFailed.into());
@@ -659,6 +679,10 @@ impl Exchange {
         if bytes <= self.room(fields.len()) {
             return Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Document(document) });
         }
+        if asked.method != Method::Get && !(400..500).contains(&answer.status) {
+            // It was done, or may have been: that is not what the other status says.
+            return Ok(broken());
+        }
         if asked.method != Method::Get || bytes > asked.window.bytes || bytes > DOCUMENT_MAX {
             return Ok(too_long(bytes));
         }
@@ -709,7 +733,7 @@ impl Exchange {
 
 /// What does not fit, and what would be needed.
 fn too_long(bytes: u64) -> Reply<'static> {
-    Reply { status: 413, fields: Vec::new(), bytes, crc: 0, body: ReplyBody::None }
+    Reply { status: TOO_LONG, fields: Vec::new(), bytes, crc: 0, body: ReplyBody::None }
 }
 
 /// An error of a request that cannot be read.
@@ -723,53 +747,7 @@ fn told_of(error: &S3Error, path: &str, id: &str) -> Answer {
     Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
 
-/// What a client put years ago may be no field any more.
+/// What a client put years ago may be no field any more, and what was foreseen to fit may not.
 fn broken() -> Reply<'static> {
     Reply { status: 500, fields: Vec::new(), bytes: 0, crc: 0, body: ReplyBody::None }
-}
-
-/// What an answer tells beside what was found.
-#[derive(Clone, Copy)]
-struct Label {
-    /// The number of the request.
-    id: u64,
-    /// That of the bucket, for a client that has asked another core than the name's.
-    bucket: Option<u32>,
-}
-
-/// Lines of an answer's fields, and those of its label.
-fn labelled(lines: &[u8], label: Label) -> Vec<u8> {
-    let mut fields = Vec::with_capacity(lines.len() + 96);
-    put_fields(&mut fields, lines, label);
-    fields
-}
-
-fn put_fields(fields: &mut Vec<u8>, lines: &[u8], label: Label) {
-    fields.extend_from_slice(lines);
-    put_label(fields, label);
-}
-
-fn put_label(fields: &mut Vec<u8>, Label { id, bucket }: Label) {
-    if let Some(bucket) = bucket {
-        fields.extend_from_slice(format!("{BUCKET}: {bucket}\r\n").as_bytes());
-    }
-    let mut line = *b"x-amz-request-id: ________________\r\n";
-    let digits: [u8; 16] = std::array::from_fn(|digit| b"0123456789ABCDEF"[(id >> (60 - 4 * digit) & 15) as usize]);
-    line[18..34].copy_from_slice(&digits);
-    fields.extend_from_slice(&line);
-}
-
-/// Fields as lines; nothing where one may not be in a line, or they are too many for a frame.
-fn lines(headers: &[(std::borrow::Cow<'static, str>, String)]) -> Option<Vec<u8>> {
-    let mut head = Vec::with_capacity(512);
-    let mut respond = Respond::new(&mut head, 200);
-    for (name, value) in headers {
-        respond.header(name, value);
-    }
-    respond.finish().ok().filter(|()| head.len() <= usize::from(u16::MAX))?;
-    // Without the first line, and the empty one that ends a head.
-    let begins = head.windows(2).position(|pair| pair == b"\r\n")? + 2;
-    head.truncate(head.len() - 2);
-    head.drain(..begins);
-    Some(head)
 }

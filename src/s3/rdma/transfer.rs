@@ -23,9 +23,10 @@ pub const AHEAD: usize = 4;
 const PIECE: u32 = 256 << 10;
 /// How long one may take. The transport itself gives up on a peer that is silent much sooner.
 const PATIENCE: Nanos = Nanos::from_secs(30);
-/// How long to wait for memory that others have, and how often to look.
+/// How long to wait for memory that others have.
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
-const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
+/// How often to look for it.
+pub const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
 /// How often to look whether a send queue has room.
 const QUEUE_LOOK: Nanos = Nanos::from_micros(20);
 

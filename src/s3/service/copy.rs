@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::directory::check_object;
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::with_expiration;
-use super::multipart::{told, upload_meta};
+use super::multipart::{longest_told, told, upload_meta};
 use super::put::{PUT_MAX, part_of, refused};
 use super::read::names;
 use super::tagging::reading;
-use super::version::{etag_of, expect_of, part_etag, version_id, which_of};
+use super::version::{etag_of, expect_of, part_etag, shown_etag, version_id, which_of};
 use super::{Bucket, Call, readable};
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
@@ -203,6 +203,9 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let mut attributes = Attributes { expect, time_ms: request.now_ms, ..Attributes::default() };
     let mut labels = Labels { tags, acl, ..Labels::default() };
     let store = call.store();
+    if let Some(refused) = call.too_long(answer_bytes_max) {
+        return Ok(refused);
+    }
     let mut got = get(call, &mut found, whole).await?;
     let kept = found.meta.checksum.clone();
     let keeps_checksum = kept.as_ref().is_some_and(|kept| algorithm.is_none_or(|asked| asked == kept.algorithm));
@@ -255,6 +258,12 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     }
     answer = encryption::tell(answer, meta.encryption.as_ref());
     Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
+}
+
+/// Bytes of the longest answer of a copy.
+fn answer_bytes_max() -> usize {
+    let etag = shown_etag(&[0; 16], 10_000).trim_matches('"').into();
+    CopyResult { etag, modified_ms: 0, checksums: longest_told(), checksum_kind: Some(Kind::FullObject) }.to_object_xml().len()
 }
 
 /// Puts into the bucket as it is now: it may have got versions, or a lock, while the source was looked up and read.
@@ -312,6 +321,9 @@ pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
     };
     if range.end - range.start > PUT_MAX {
         return Err(Code::EntityTooLarge.into());
+    }
+    if let Some(refused) = call.too_long(answer_bytes_max) {
+        return Ok(refused);
     }
     let mut got = get(call, &mut found, range).await?;
     let put = Writing::new(call.store().put_part(bucket.id, request.key.as_bytes(), upload, number)?, cipher);

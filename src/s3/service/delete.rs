@@ -15,6 +15,9 @@ pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answ
     call.bucket()?;
     let document = body.document(LIMITS.bytes).await?;
     let asked = Delete::parse(&document)?;
+    if let Some(refused) = call.too_long(|| asked.answer_bytes_max()) {
+        return Ok(refused);
+    }
     let mut result = DeleteResult::default();
     for object in asked.objects {
         // As it is now: it may have got versions, or a lock, since the first of them.
@@ -33,7 +36,13 @@ pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answ
             }),
         }
     }
-    Ok(Answer::xml(result.to_xml()))
+    let mut told = result.to_xml();
+    if call.room.is_some_and(|room| told.len() as u64 > room) {
+        // Programs go by the codes.
+        result.errors.iter_mut().for_each(|error| error.message.clear());
+        told = result.to_xml();
+    }
+    Ok(Answer::xml(told))
 }
 
 async fn one(call: &Call<'_>, bucket: &Bucket, object: &ObjectIdentifier) -> Result<Deleted, S3Error> {

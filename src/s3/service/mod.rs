@@ -80,6 +80,9 @@ const RDMA: [&str; 3] = [rdma::connect::TOKEN, rdma::connect::ENDPOINT, rdma::co
 /// Buckets that are remembered as they were read; any more are read anew.
 const BUCKETS_REMEMBERED: usize = 1024;
 
+/// The status of an answer that does not fit, of a request that nothing was done of.
+pub const TOO_LONG: u16 = 413;
+
 /// What S3 is on this core. Clones are the same.
 #[derive(Clone)]
 pub struct Service {
@@ -130,6 +133,8 @@ pub enum Sender<'a> {
     SignedBy(&'a str),
     /// It came by a session that this access key has connected.
     Session(&'a str),
+    /// The same, and a document of the answer has at most so many bytes of room.
+    Message(&'a str, u64),
 }
 
 /// A request that is being answered.
@@ -147,6 +152,8 @@ pub struct Call<'a> {
     form: Vec<(String, String)>,
     /// The version that policies are asked about, where it is not the one that the query names: perhaps none.
     version: RefCell<Option<Option<Box<str>>>>,
+    /// Bytes of a document that its sender takes, where there is a bound.
+    room: Option<u64>,
 }
 
 impl Service {
@@ -257,7 +264,7 @@ impl Service {
         request.kind.set(operation.as_ref().map_or(Kind::Unknown, |&operation| Kind::Operation(operation)));
         let mut verified = match sender {
             Sender::Signed | Sender::SignedBy(_) => self.verified(request)?,
-            Sender::Session(access_key) => Verified::by_session(access_key, request.now_ms),
+            Sender::Session(access_key) | Sender::Message(access_key, _) => Verified::by_session(access_key, request.now_ms),
         };
         let session = match &verified.token {
             Some(token) => Some(self.inner.seal.open(token.text()).ok_or(Code::InvalidToken)?),
@@ -278,7 +285,8 @@ impl Service {
             operation => operation,
         };
         request.kind.set(Kind::Operation(operation));
-        let call = Call { service: self, request, user, verified, session, form: Vec::new(), version: RefCell::default() };
+        let room = if let Sender::Message(_, room) = sender { Some(room) } else { None };
+        let call = Call { service: self, request, user, verified, session, form: Vec::new(), version: RefCell::default(), room };
         directory::admit(&call, operation)?;
         Ok((call, operation))
     }
@@ -403,8 +411,16 @@ impl<'a> Call<'a> {
         let user = verified.access_key.as_deref().and_then(|key| users.by_access_key(key));
         note_signer(self.request, &verified);
         let form = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let version = RefCell::default();
-        Ok((Call { service: self.service, request: self.request, user, verified, session: None, form, version }, lengths))
+        let (version, room) = (RefCell::default(), self.room);
+        Ok((Call { service: self.service, request: self.request, user, verified, session: None, form, version, room }, lengths))
+    }
+
+    /// What is answered where a document of at most so many bytes may not fit. Who changes something asks before that: what was done cannot
+    /// be told any more then.
+    fn too_long(&self, most: impl FnOnce() -> usize) -> Option<Answer> {
+        let room = self.room?;
+        let most = most() as u64;
+        (most > room).then(|| Answer::new(TOO_LONG).content(Content::Told(most)))
     }
 
     /// The store.

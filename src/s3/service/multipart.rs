@@ -7,7 +7,7 @@ use super::directory::check_object;
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::{with_abort, with_expiration};
 use super::put::{refused, upload_of};
-use super::version::{etag_of, expect_of, parse_etag, part_etag, version_id};
+use super::version::{etag_of, expect_of, parse_etag, part_etag, shown_etag, version_id};
 use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
 use crate::s3::answer::Answer;
@@ -83,14 +83,16 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     let encryption = meta.encryption.clone();
     meta.checksum = checksum_asked(call)?;
     let asked = meta.checksum.clone();
+    let document = |upload: u64| {
+        let (bucket, key, upload_id) = (bucket.name.to_string(), request.key.to_string(), format!("{upload:016x}"));
+        InitiateMultipartUploadResult { bucket, key, upload_id }.to_xml()
+    };
+    if let Some(refused) = call.too_long(|| document(0).len()) {
+        return Ok(refused);
+    }
     let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl, lock } }.to_bytes();
     let upload = call.store().begin_upload(bucket.id, request.key.as_bytes(), &properties, request.now_ms).await?;
-    let document = InitiateMultipartUploadResult {
-        bucket: bucket.name.to_string(),
-        key: request.key.to_string(),
-        upload_id: format!("{upload:016x}"),
-    };
-    let mut answer = Answer::xml(document.to_xml());
+    let mut answer = Answer::xml(document(upload));
     if let Some(asked) = asked {
         answer = answer.header("x-amz-checksum-algorithm", asked.algorithm.name()).header("x-amz-checksum-type", asked.kind.name());
     }
@@ -213,6 +215,14 @@ pub fn told(checksum: Option<&Checksum>, parts: u16) -> Checksums {
     Checksums(checksum.map(|checksum| (checksum.algorithm, checksum.shown(parts))).into_iter().collect())
 }
 
+/// The longest of them.
+pub fn longest_told() -> Checksums {
+    Checksums(vec![(
+        Algorithm::Sha256,
+        Checksum { algorithm: Algorithm::Sha256, kind: Kind::Composite, value: [0; 32].into() }.shown(10_000),
+    )])
+}
+
 /// CompleteMultipartUpload.
 pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
@@ -245,6 +255,20 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     };
     let mut attributes =
         Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() };
+    let document = |etag: &str, checksums, checksum_kind| {
+        CompleteMultipartUploadResult {
+            location: format!("{}/{}/{}", request.origin(), bucket.name, request.key),
+            bucket: bucket.name.to_string(),
+            key: request.key.to_string(),
+            etag: etag.trim_matches('"').into(),
+            checksums,
+            checksum_kind,
+        }
+        .to_xml()
+    };
+    if let Some(refused) = call.too_long(|| document(&shown_etag(&[0; 16], 10_000), longest_told(), Some(Kind::FullObject)).len()) {
+        return Ok(refused);
+    }
     let store = call.store();
     let mut tries = 0;
     let (version, joined) = loop {
@@ -282,15 +306,9 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
             (Meta::parse(&got.properties).map_err(readable)?, Labels::parse(&got.tags().await?).map_err(readable)?)
         }
     };
-    let document = CompleteMultipartUploadResult {
-        location: format!("{}/{}/{}", request.origin(), bucket.name, request.key),
-        bucket: bucket.name.to_string(),
-        key: request.key.to_string(),
-        etag: etag_of(&version).trim_matches('"').into(),
-        checksums: told(meta.checksum.as_ref(), version.parts),
-        checksum_kind: meta.checksum.as_ref().map(|checksum| checksum.kind),
-    };
-    let mut answer = Answer::xml(document.to_xml());
+    let checksum = meta.checksum.as_ref();
+    let document = document(&etag_of(&version), told(checksum, version.parts), checksum.map(|checksum| checksum.kind));
+    let mut answer = Answer::xml(document);
     if bucket.meta.versioning == Versioning::Enabled {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }

@@ -4,7 +4,7 @@ use super::Call;
 use super::headers::{CONTENT_TYPE, Said, check_tags, checksum_of, meta_of};
 use super::lifecycle::with_expiration;
 use super::put::PUT_MAX;
-use super::version::{etag_of, version_id};
+use super::version::{etag_of, shown_etag, version_id};
 use crate::mem::Run;
 use crate::s3::access::Action;
 use crate::s3::access::requested::{Canned, Requested};
@@ -74,6 +74,16 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let (owner, acl) = call.owner_and_acl_of(&bucket, requested.as_ref()).await?;
     meta.owner = Some(owner);
     let (algorithm, told) = checksum_of(&said)?.unwrap_or((Algorithm::Crc64Nvme, None));
+    let encoded: String = uri::encode_path(key.as_bytes()).collect();
+    let location = format!("{}/{}/{encoded}", request.origin(), bucket.name);
+    let document = |etag: &str| {
+        let (bucket, key, etag) = (bucket.name.to_string(), key.into(), etag.trim_matches('"').into());
+        PostResponse { location: location.clone(), bucket, key, etag }.to_xml()
+    };
+    let is_told = said.text("success_action_status") == Some("201");
+    if let Some(refused) = call.too_long(|| document(&shown_etag(&[0; 16], 1)).len()).filter(|_| is_told) {
+        return Ok(refused);
+    }
     let begun = call.begin_encryption(&bucket, key, asked)?;
     let (encryption, cipher) = begun.map(|begun| (begun.encryption, (Box::new(begun.cipher), 0))).unzip();
     let with_md5 = bucket.etags_with(encryption.as_ref()) == Etags::Md5;
@@ -111,8 +121,6 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     };
     let version = put.finish(attributes).await?;
     let etag = etag_of(&version);
-    let encoded: String = uri::encode_path(key.as_bytes()).collect();
-    let location = format!("{}/{}/{encoded}", request.origin(), bucket.name);
     let redirect = said.text("success_action_redirect").or_else(|| said.text("redirect"));
     let redirect = redirect.filter(|url| url.starts_with("http") && is_field("location", url.as_bytes()));
     let mut answer = match (redirect, said.text("success_action_status")) {
@@ -123,14 +131,9 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         }
         (None, Some("200")) => Answer::new(200).header("location", location),
         (None, Some("201")) => {
-            let document = PostResponse {
-                location: location.clone(),
-                bucket: bucket.name.to_string(),
-                key: key.into(),
-                etag: etag.trim_matches('"').into(),
-            };
+            let document = document(&etag);
             let answer = Answer::new(201).header("content-type", "application/xml").header("location", location);
-            answer.content(Content::Document(document.to_xml().into_bytes()))
+            answer.content(Content::Document(document.into_bytes()))
         }
         (None, _) => Answer::new(204).header("location", location),
     };

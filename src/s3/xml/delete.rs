@@ -10,6 +10,9 @@ pub const OBJECTS_MAX: usize = 1000;
 /// A thousand keys of 1,024 bytes, each of which may be a reference of 6, and what is around them; six elements each.
 pub const LIMITS: Limits = Limits { bytes: 8 << 20, elements: OBJECTS_MAX * 6 + 2 };
 
+/// Bytes of the identifier of a version.
+const VERSION_BYTES: usize = 16;
+
 /// An object to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectIdentifier {
@@ -89,6 +92,23 @@ impl Delete {
             return Err(malformed());
         }
         Ok(Delete { objects, is_quiet: root.get_flag("Quiet")? })
+    }
+
+    /// The most bytes of an answer to it in which errors have no messages.
+    pub fn answer_bytes_max(&self) -> usize {
+        let mut longest = DeleteResult::default();
+        for ObjectIdentifier { key, version_id, .. } in &self.objects {
+            let (key, version_id) = (key.clone(), version_id.clone());
+            if self.is_quiet {
+                let code = Code::ALL.iter().map(|code| code.name()).max_by_key(|name| name.len()).unwrap_or_default().to_owned();
+                longest.errors.push(NotDeleted { key, version_id, code, message: String::new() });
+            } else {
+                // That takes more than any error does.
+                let marker = Some("0".repeat(VERSION_BYTES));
+                longest.deleted.push(Deleted { key, version_id, is_delete_marker: true, delete_marker_version_id: marker });
+            }
+        }
+        longest.to_xml().len()
     }
 
     /// Writes it.
@@ -260,6 +280,38 @@ mod tests {
         let object = ObjectIdentifier { key: "\u{1f}".repeat(1024), version_id: Some("v".repeat(1024)), ..ObjectIdentifier::default() };
         let delete = Delete { objects: vec![object; OBJECTS_MAX], is_quiet: true };
         assert_eq!(Delete::parse(delete.to_xml().as_bytes()), Ok(delete));
+    }
+
+    /// Whatever becomes of each object, the answer is no longer than was foreseen; and that is no guess.
+    #[test]
+    fn answers_are_as_long_as_foreseen() {
+        let object = |key: &str, version: Option<&str>| ObjectIdentifier {
+            key: key.into(),
+            version_id: version.map(str::to_owned),
+            ..ObjectIdentifier::default()
+        };
+        let objects = vec![object("a", None), object("&<\u{1}", Some("null")), object("b/c", Some("0123456789abcdef"))];
+        for is_quiet in [false, true] {
+            let asked = Delete { objects: objects.clone(), is_quiet };
+            let mut lengths = Vec::new();
+            for code in Code::ALL {
+                // Each of them fails, or none, or those at odd places.
+                for failing in 0..8 {
+                    let mut result = DeleteResult::default();
+                    for (at, ObjectIdentifier { key, version_id, .. }) in asked.objects.iter().enumerate() {
+                        let (key, version_id) = (key.clone(), version_id.clone());
+                        if failing >> at & 1 == 1 {
+                            result.errors.push(NotDeleted { key, version_id, code: code.name().into(), message: String::new() });
+                        } else if !is_quiet {
+                            let marker = Some(format!("{:016x}", u64::MAX));
+                            result.deleted.push(Deleted { key, version_id, is_delete_marker: true, delete_marker_version_id: marker });
+                        }
+                    }
+                    lengths.push(result.to_xml().len());
+                }
+            }
+            assert_eq!(lengths.into_iter().max(), Some(asked.answer_bytes_max()), "quiet: {is_quiet}");
+        }
     }
 
     /// API_DeleteObjects.

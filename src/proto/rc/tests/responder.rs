@@ -289,16 +289,80 @@ fn a_gap_is_refused_once() {
     assert_eq!(bench.receives().len(), 4);
 }
 
-#[test]
-fn a_gap_that_closes_before_anyone_heard_of_it_is_no_gap() {
-    let mut bench = Bench::new(Mtu::B256);
-    let write = |bench: &Bench, index| bench.request(Opcode::RcWriteOnly, index, Ext::Reth(reth(0, 4)), 4);
-    let (late, early) = (write(&bench, 0), write(&bench, 1));
+/// Hands packets to end 1 in one batch, each WRITEs and SENDs of four bytes, and returns what it answers then.
+fn batch(bench: &mut Bench, packets: &[Repr]) -> Vec<(Opcode, i32, Option<Syndrome>)> {
     let host = &mut bench.hosts[1];
-    host.qp.handle_packet(bench.now, &early, &[0; 4][..], &mut host.arena);
-    host.qp.handle_packet(bench.now, &late, &[0; 4][..], &mut host.arena);
+    for packet in packets {
+        host.qp.handle_packet(bench.now, packet, &[0xa5; 4][..packet.payload_len as usize], &mut host.arena);
+    }
     let replies = bench.sent(1);
-    assert_eq!(answers(&bench, &replies), [ack(0, Syndrome::ACK)]);
+    answers(bench, &replies)
+}
+
+#[test]
+fn what_was_dropped_behind_a_gap_is_told_although_the_gap_has_closed() {
+    let mut bench = Bench::new(Mtu::B256);
+    let quiet = |packet| Repr { ack_request: false, ..packet };
+    let [w0, w1, w2, w3, w4, w5, w6] =
+        std::array::from_fn(|index| bench.request(Opcode::RcWriteOnly, index as u32, Ext::Reth(reth(0, 4)), 4));
+    assert_eq!(batch(&mut bench, &[w1, w0]), [ack(1, SEQUENCE)], "it acknowledges the one, and asks for the other");
+    assert_eq!(batch(&mut bench, &[w2, w3]), [], "one NAK for one gap");
+    // What was dropped has come again before anyone was told: nothing is missing, and what NAKs would have acknowledged is.
+    assert_eq!(batch(&mut bench, &[w3, w2, w1, quiet(w2), quiet(w3)]), [ack(3, Syndrome::ACK)]);
+    // A part of it: the NAK names what is missing when it goes.
+    assert_eq!(batch(&mut bench, &[w6, w5, w4, w5]), [ack(6, SEQUENCE)]);
+    // An acknowledgement that was due before the gap is, after it.
+    assert_eq!(batch(&mut bench, &[w6]), [ack(6, Syndrome::ACK)]);
+    let [w7, w8, w9] = [7, 8, 9].map(|index| bench.request(Opcode::RcWriteOnly, index, Ext::Reth(reth(0, 4)), 4));
+    assert_eq!(batch(&mut bench, &[w7, w9, quiet(w8), quiet(w9)]), [ack(9, Syndrome::ACK)]);
+    // A READ's answer goes before the NAK that says that it was executed.
+    let read = bench.request(Opcode::RcReadRequest, 10, Ext::Reth(reth(0, 4)), 0);
+    let w11 = bench.request(Opcode::RcWriteOnly, 11, Ext::Reth(reth(0, 4)), 4);
+    assert_eq!(batch(&mut bench, &[w11, read]), [(Opcode::RcReadResponseOnly, 10, Some(Syndrome::ACK)), ack(11, SEQUENCE)]);
+}
+
+/// A NAK for want of a receive that nobody was told of, because the packet came again and found one.
+#[test]
+fn what_was_dropped_behind_a_send_without_a_receive_is_told_although_it_found_one() {
+    let mut bench = Bench::new(Mtu::B256);
+    let [s0, s1] = [0, 1].map(|index| bench.request(Opcode::RcSendOnly, index, Ext::None, 4));
+    for (before, after, expected) in [(&[s0][..], &[s0][..], ack(0, Syndrome::ACK)), (&[s1], &[s1], ack(1, Syndrome::ACK))] {
+        let host = &mut bench.hosts[1];
+        host.qp.handle_packet(bench.now, &before[0], &[0; 4][..], &mut host.arena);
+        bench.post_recv(7, 100);
+        assert_eq!(batch(&mut bench, after), [expected], "nothing came behind it");
+    }
+    let [s2, s3] = [2, 3].map(|index| bench.request(Opcode::RcSendOnly, index, Ext::None, 4));
+    for order in [[s2, s3], [s3, s2]] {
+        let mut bench = Bench::new(Mtu::B256);
+        bench.post_recv(1, 100);
+        bench.post_recv(2, 100);
+        assert_eq!(batch(&mut bench, &[s0, s1]), [ack(1, Syndrome::ACK)]);
+        let host = &mut bench.hosts[1];
+        for packet in order {
+            host.qp.handle_packet(bench.now, &packet, &[0; 4][..], &mut host.arena);
+        }
+        bench.post_recv(3, 100);
+        assert_eq!(batch(&mut bench, &[s2]), [ack(3, SEQUENCE)]);
+    }
+}
+
+/// The last packets of a request change places: nothing comes behind them from which the requester could hear that one was dropped.
+#[test]
+fn a_request_whose_last_packets_changed_places_waits_for_no_timer() {
+    let mut bench = Bench::new(Mtu::B256);
+    bench.post(1, SendOp::Write(remote(0)), 700);
+    let began = bench.now;
+    let mut frames = std::iter::from_fn(|| bench.hosts[0].poll_frame(began)).collect::<Vec<_>>();
+    frames.swap(1, 2);
+    for frame in frames {
+        assert!(bench.hosts[1].handle_frame(began, &frame));
+    }
+    bench.settle();
+    assert_eq!(bench.completions(0), [(1, WcStatus::Success)]);
+    let [a, b] = &bench.hosts;
+    assert_eq!(a.arena.bytes(sge(ALL.end, 700)), b.arena.bytes(sge(0, 700)));
+    assert_eq!((a.qp.counters().rewinds, a.qp.counters().timeouts, b.qp.counters().gaps), (1, 0, 1));
 }
 
 #[test]

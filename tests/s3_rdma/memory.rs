@@ -1,0 +1,119 @@
+//! A server without memory for messages: answers under way go on, and what they hold comes back.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use basin::base::Nanos;
+use basin::device::rdma::{Qp, QpConfig};
+use basin::s3::client::http::Http;
+use basin::s3::client::native::Ground;
+use basin::wire::s3::Memory;
+use basin::wire::s3::frame::{Answer, Body, Method, Request};
+
+use super::raw::connect_for;
+use super::server::Server;
+use super::{client, free_address, http, is_lab, metric, pattern, room};
+
+/// Bytes of a message, and of an object whose answer fills one.
+const MESSAGE: usize = 64 << 10;
+const OBJECT: usize = 60_000;
+/// Of the server's 64 MiB for messages half is for receives: these take all of that, and their answers nearly all of the other half.
+const DEPTHS: [u32; 2] = [254, 256];
+/// Answers that one of them has in messages that the session's own task is to let go of.
+const AT_ONCE: u32 = 100;
+
+#[test]
+fn a_session_that_waits_for_memory_lets_go_of_what_it_has() {
+    if is_lab() {
+        return;
+    }
+    let metrics = free_address();
+    let variables = [("BASIN_METRICS_LISTEN", metrics.to_string()), ("BASIN_RDMA_ENABLE_ZERO_COPY", "false".to_owned())];
+    let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let server = Server::start_at(1, "256M", "soft", &variables);
+    let address = server.address;
+    client("soft", async move |ground| exhausted(&ground, address, metrics).await);
+}
+
+/// A client's end, which has its answers when it posts receives for them.
+struct End {
+    qp: Qp,
+    asked: u32,
+    answered: u32,
+}
+
+impl End {
+    async fn new(ground: &Ground, front: &mut Http, depth: u32) -> End {
+        let config = QpConfig { send_depth: 300, recv_depth: 300, ..QpConfig::default() };
+        let qp = connect_for(ground, front, &config, &format!("1;receive={MESSAGE};depth={depth}")).await;
+        End { qp, asked: 0, answered: 0 }
+    }
+
+    async fn ask(&mut self, ground: &Ground, target: &str) {
+        let window = Memory { address: 0, bytes: 0, rkey: 0 };
+        let id = self.asked;
+        let request =
+            Request { method: Method::Get, id, window, list: &[], crc: 0, target: target.as_bytes(), fields: b"", body: Body::None };
+        let mut run = room(ground, request.frame_bytes());
+        request.emit(run.as_mut_slice());
+        drop(self.qp.submit_send(run, None).unwrap());
+        self.asked += 1;
+        // One message each.
+        ground.core.sleep(Nanos::from_millis(2)).await;
+    }
+
+    /// Takes so many answers, each of which is right and alone in its message.
+    async fn take(&mut self, ground: &Ground, count: u32, content: &[u8]) {
+        for _ in 0..count {
+            let receiving = self.qp.submit_recv(room(ground, MESSAGE)).unwrap();
+            let message = receiving.await.into_result().unwrap_or_else(|failed| panic!("answer {}: {:?}", self.answered, failed.outcome));
+            let (answer, _) = Answer::parse(message.as_slice()).unwrap();
+            assert!(answer.status == 200 && matches!(answer.body, Body::Inline(bytes) if *bytes == *content), "{}", answer.status);
+            self.answered += 1;
+        }
+    }
+}
+
+async fn exhausted(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    assert_eq!(http(&mut front, "PUT", "/memory", &[], b"").await.0, 200);
+    let content = pattern(OBJECT, 1);
+    assert_eq!(http(&mut front, "PUT", "/memory/one", &[], &content).await.0, 200);
+    let mut hog = End::new(ground, &mut front, DEPTHS[0]).await;
+    let mut end = End::new(ground, &mut front, DEPTHS[1]).await;
+    // From now on its answer is known.
+    hog.ask(ground, "/memory/one").await;
+    hog.take(ground, 1, &content).await;
+    for _ in 0..DEPTHS[0] {
+        hog.ask(ground, "/memory/one").await;
+    }
+    for at in 0..DEPTHS[1] {
+        // What is not known is a task's, which has the message, too, until its answer is there.
+        end.ask(ground, if at < AT_ONCE { "/memory/one" } else { "/memory/one?x-id=GetObject" }).await;
+    }
+    let begun = || metric(metrics, "basin_s3_rdma_frames_total{way=\"received\"}");
+    let mut stands_at = begun();
+    loop {
+        ground.core.sleep(Nanos::from_millis(200)).await;
+        let now = begun();
+        if now == stands_at {
+            break;
+        }
+        stands_at = now;
+    }
+    assert!(stands_at < u64::from(hog.asked + end.asked), "{stands_at} requests were begun: there is memory for all");
+    // What is taken now was sent by the session's own task, and that it has memory again lets it go on.
+    let since = Instant::now();
+    end.take(ground, AT_ONCE, &content).await;
+    while begun() == stands_at {
+        assert!(since.elapsed() < Duration::from_secs(10), "a session waits for memory that it has itself");
+        ground.core.sleep(Nanos::from_millis(10)).await;
+    }
+    end.take(ground, DEPTHS[1] - AT_ONCE, &content).await;
+    hog.take(ground, DEPTHS[0], &content).await;
+    // Both are as good as before.
+    for end in [&mut hog, &mut end] {
+        end.ask(ground, "/memory/one").await;
+        end.take(ground, 1, &content).await;
+    }
+}
