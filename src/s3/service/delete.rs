@@ -1,14 +1,18 @@
 //! DeleteObjects: many with one request.
 
+use super::Call;
 use super::put::{delete, expect_of_delete};
 use super::version::which_of;
-use super::{Bucket, Call};
+use crate::reactor::together;
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::xml::delete::{Delete, DeleteResult, Deleted, LIMITS, NotDeleted, ObjectIdentifier};
 use crate::store::engine::{Expect, Which};
+
+/// Deletions under way at a time: the store writes those that come together at once.
+const AT_ONCE: usize = 32;
 
 /// DeleteObjects.
 pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
@@ -19,12 +23,9 @@ pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answ
         return Ok(refused);
     }
     let mut result = DeleteResult::default();
-    for object in asked.objects {
-        // As it is now: it may have got versions, or a lock, since the first of them.
-        let deleted = match call.bucket() {
-            Ok(bucket) => one(call, &bucket, &object).await,
-            Err(error) => Err(error),
-        };
+    let each = asked.objects.iter().map(|object| one(call, object));
+    let outcomes = together(each, AT_ONCE).await;
+    for (object, deleted) in asked.objects.into_iter().zip(outcomes) {
         match deleted {
             Ok(deleted) if !asked.is_quiet => result.deleted.push(deleted),
             Ok(_) => {}
@@ -45,11 +46,14 @@ pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answ
     Ok(Answer::xml(told))
 }
 
-async fn one(call: &Call<'_>, bucket: &Bucket, object: &ObjectIdentifier) -> Result<Deleted, S3Error> {
+async fn one(call: &Call<'_>, object: &ObjectIdentifier) -> Result<Deleted, S3Error> {
+    // As it is now: it may have got versions, or a lock, since the first of them.
+    let bucket = call.bucket()?;
+    // What is judged until the first wait is of this one's version.
     let which = which_of(object.version_id.as_deref())?;
     call.judge_version(object.version_id.as_deref());
     let action = if which == Which::Newest { Action::DeleteObject } else { Action::DeleteObjectVersion };
-    call.permit_key(bucket, action, &object.key, (&[], &[]))?;
+    call.permit_key(&bucket, action, &object.key, (&[], &[]))?;
     let expect = match (object.modified_ms, object.size) {
         (None, None) => expect_of_delete(object.etag.as_deref(), None, None, 0)?,
         (time_ms, size) => {
@@ -61,7 +65,7 @@ async fn one(call: &Call<'_>, bucket: &Bucket, object: &ObjectIdentifier) -> Res
     if object.key.len() > crate::s3::request::KEY_MAX {
         return Err(Code::KeyTooLongError.into());
     }
-    let deleted = delete(call, bucket, &object.key, which, expect).await?;
+    let deleted = delete(call, &bucket, &object.key, which, expect).await?;
     Ok(Deleted {
         key: object.key.clone(),
         version_id: object.version_id.clone(),
