@@ -224,13 +224,15 @@ impl Engine {
         ended
     }
 
-    /// Begins no more change in a bucket on this core, waits for those under way, and says whether there is nothing in it.
+    /// Begins no more change in a bucket on this core, waits for those under way, and says whether there is nothing in it, nor will be
+    /// after the next opening.
     async fn close_bucket(&self, id: u32) -> Outcome<bool> {
         let entry = self.inner.buckets.enter(id)?.0.clone();
         entry.is_closing.set(true);
         while entry.changes.get() > 0 {
             self.inner.core.sleep(LOOK).await;
         }
+        self.inner.log.settle_failed().await?;
         Ok(self.inner.catalog.borrow().index().has_none_of(id))
     }
 

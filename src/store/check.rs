@@ -18,7 +18,7 @@ use crate::base::Nanos;
 use crate::reactor::Task;
 use crate::wire::store::SEGMENTS_AT;
 use crate::wire::store::entry::Entry;
-use crate::wire::store::item::{ExtentRef, What};
+use crate::wire::store::item::{Class, ExtentRef, What};
 
 /// Items read side by side.
 const READERS: usize = 16;
@@ -268,6 +268,7 @@ fn what(entry: &Entry) -> String {
         What::Extent => format!("extent {:#x}", entry.item.sequence),
         What::Upload => format!("an upload of '{name}'"),
         What::Bucket => format!("bucket '{name}'"),
+        What::Tombstone(Class::Failed) => "what says that items failed".into(),
         What::Tombstone(_) => format!("a tombstone of '{name}'"),
         What::Checkpoint(_) => "a checkpoint".into(),
         What::Tags => format!("the tags of object '{name}' of bucket {}", entry.item.bucket),

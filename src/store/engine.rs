@@ -267,6 +267,13 @@ impl Engine {
             checkpoints: Locks::new(core.ops()),
         };
         let engine = Engine { inner: Rc::new(inner) };
+        let of_log = Rc::downgrade(&engine.inner);
+        engine.inner.log.listen(move |draft, at| {
+            // Once the engine has ended nobody compacts any more.
+            if let Some(inner) = of_log.upgrade() {
+                Engine { inner }.tell(draft, at);
+            }
+        });
         if !is_read_only {
             // The segments are one core's work for all.
             let task = match engine.inner.crew.index() {
@@ -532,10 +539,16 @@ impl Engine {
         self.change(async move {
             let _lock = engine.lock(bucket, &name).await;
             let _entered = engine.judge(bucket, &name, which, expect)?;
-            let Some(version) = engine.version(bucket, &name, which) else { return Ok(None) };
+            let Some(version) = engine.version(bucket, &name, which) else { return engine.end_nothing().await };
             engine.end_version(bucket, name, version, time_ms).await
         })
         .await
+    }
+
+    /// What is to be ended is not there: nor is it after the next opening, though a put of it failed.
+    pub(super) async fn end_nothing(&self) -> Outcome<Option<Version>> {
+        self.inner.log.settle_failed().await?;
+        Ok(None)
     }
 
     /// Ends a version that is there, under the lock of its name, and gives what it was.

@@ -45,7 +45,7 @@ pub enum Failure {
     /// What was written is not what is read: the object's name and where on the device.
     #[error("{0}")]
     Corrupt(String),
-    /// The device, or no room: what was on its way may or may not be there after the next opening.
+    /// The device, or no room: what was on its way may or may not be there after the next opening, until something later is answered.
     #[error("{0}")]
     Failed(Error),
 }

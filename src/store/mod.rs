@@ -21,6 +21,7 @@
 //! | [`open`] | opening and closing |
 //! | `locks` | one change of a name at a time |
 //! | [`failure`] | why an operation was not done |
+//! | `failed` | items that were not written, and may be there |
 //! | [`format`](mod@format) | making a store |
 //! | [`recover`] | what is on a device, told to catalogs |
 //! | [`catalog`] | what a core knows of its shards |
@@ -46,6 +47,7 @@ pub mod compact;
 pub mod crew;
 pub mod draft;
 pub mod engine;
+mod failed;
 pub mod failure;
 mod far_put;
 #[cfg(test)]

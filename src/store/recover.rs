@@ -2,12 +2,16 @@
 //!
 //! A power cut leaves some of the writes that were on their way, and pieces of others. An item whose data does not match its checksums was
 //! never acknowledged, or has rotted since: it is left out, and counted. Once a checkpoint covers it nobody looks there again.
+//!
+//! What a write that failed has left is whole, and was not acknowledged either. An item in a later segment says so, which may be read after
+//! it: then all is read once more.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::catalog::{Catalog, Gone, Settled};
+use super::failed::Failed;
 use super::log::{Sequences, Written};
 use super::read::at_of;
 use super::segments::{Found, Reserve, Segments};
@@ -19,7 +23,7 @@ use crate::device::block::{Disk, Durability};
 use crate::mem::{Run, Slab};
 use crate::reactor::Core;
 use crate::wire::store::entry::Entry;
-use crate::wire::store::item::Head;
+use crate::wire::store::item::{Class, Head, What};
 use crate::wire::store::segment::{self, Header, Kind};
 use crate::wire::store::superblock::{self, State, Superblock, Unusable};
 use crate::wire::store::{SEGMENTS_AT, SHARDS};
@@ -122,36 +126,19 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
         write_superblock(disk, slab, &superblock).await?;
     }
     let (log, others): (Vec<Header>, Vec<Header>) = headers.into_iter().partition(|header| header.kind == Kind::Log);
-    let new = || Telling { catalogs: (0..options.cores).map(|_| Catalog::default()).collect(), newest, ..Telling::default() };
-    let loaded = match superblock.checkpoint {
-        Some(checkpoint) => reader.load(core, &checkpoint, &others, new()).await,
-        None => None,
+    let new = |failed| {
+        let catalogs = (0..options.cores).map(|_| Catalog::default()).collect();
+        Telling { catalogs, newest, unreadable: unreadable.clone(), failed, ..Telling::default() }
     };
-    let horizon = loaded.as_ref().and(superblock.checkpoint).map_or(0, |checkpoint| checkpoint.horizon);
-    // One that cannot be read is left out: the log has it all.
-    let is_checkpoint_lost = superblock.checkpoint.is_some() && loaded.is_none();
-    let (mut telling, checkpoint) = loaded.unwrap_or_else(|| (new(), Vec::new()));
-    telling.census.is_checkpoint_lost = is_checkpoint_lost;
-    telling.census.unreadable = unreadable.len() as u64 * u64::from(superblock.segment_bytes);
-    telling.unreadable = unreadable;
-    // Tombstones in segments that were freed since: one that was still needed has moved, and the log has it. Without this the others would
-    // be looked for, and keep their segments from use, for good. Where the header cannot be read nothing is known.
-    let freed: BTreeSet<u32> =
-        log.iter().filter(|header| header.generation >= horizon).chain(&others).map(|header| header.segment).collect();
-    let is_gone = |address: u64| freed.contains(&superblock.segment_of(address));
-    telling.catalogs.iter_mut().for_each(|catalog| catalog.leave_out_tombstones(is_gone));
-    let to_read: Vec<Header> = log.iter().copied().filter(|header| header.generation >= horizon).collect();
-    let telling = Rc::new(RefCell::new(telling));
-    telling.borrow_mut().census.segments = to_read.len() as u32;
-    side_by_side(core, to_read.into_iter(), READERS, {
-        let (reader, telling) = (reader.clone(), telling.clone());
-        move |header| {
-            let (reader, telling) = (reader.clone(), telling.clone());
-            async move { scan(&reader, &header, &telling).await }
-        }
-    })
-    .await?;
-    let telling = Rc::try_unwrap(telling).ok().expect("every segment is read").into_inner();
+    let mut told = tell_all(core, &reader, &log, &others, || new(Failed::default())).await?;
+    if !told.0.says_failed.is_empty() {
+        let mut failed = std::mem::take(&mut told.0.says_failed);
+        failed.sort();
+        // There may not be memory for both.
+        drop(told);
+        told = tell_all(core, &reader, &log, &others, || new(failed.clone())).await?;
+    }
+    let (telling, checkpoint) = told;
     let (mut catalogs, census, unreadable) = (telling.catalogs, telling.census, telling.unreadable);
     let mut settled = Vec::new();
     for catalog in &mut catalogs {
@@ -181,6 +168,47 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     segments.keep_needed();
     let sequences = Sequences::new(superblock.epoch);
     Ok(Recovered { superblock, segments, checkpoint, sequences, catalogs, settled, census })
+}
+
+/// Tells what the checkpoint in force lists and what is in the log behind it, or all of the log, to what `new` gives; the segments of the
+/// checkpoint come back too.
+async fn tell_all(
+    core: &Core,
+    reader: &Reader,
+    log: &[Header],
+    others: &[Header],
+    new: impl Fn() -> Telling,
+) -> Result<(Telling, Vec<u32>)> {
+    let superblock = reader.superblock;
+    let loaded = match superblock.checkpoint {
+        Some(checkpoint) => reader.load(core, &checkpoint, others, new()).await,
+        None => None,
+    };
+    let horizon = loaded.as_ref().and(superblock.checkpoint).map_or(0, |checkpoint| checkpoint.horizon);
+    // One that cannot be read is left out: the log has it all.
+    let is_checkpoint_lost = superblock.checkpoint.is_some() && loaded.is_none();
+    let (mut telling, checkpoint) = loaded.unwrap_or_else(|| (new(), Vec::new()));
+    telling.census.is_checkpoint_lost = is_checkpoint_lost;
+    telling.census.unreadable = telling.unreadable.len() as u64 * u64::from(superblock.segment_bytes);
+    // Tombstones in segments that were freed since: one that was still needed has moved, and the log has it. Without this the others would
+    // be looked for, and keep their segments from use, for good. Where the header cannot be read nothing is known.
+    let freed: BTreeSet<u32> =
+        log.iter().filter(|header| header.generation >= horizon).chain(others).map(|header| header.segment).collect();
+    let is_gone = |address: u64| freed.contains(&superblock.segment_of(address));
+    telling.catalogs.iter_mut().for_each(|catalog| catalog.leave_out_tombstones(is_gone));
+    let to_read: Vec<Header> = log.iter().copied().filter(|header| header.generation >= horizon).collect();
+    let telling = Rc::new(RefCell::new(telling));
+    telling.borrow_mut().census.segments = to_read.len() as u32;
+    side_by_side(core, to_read.into_iter(), READERS, {
+        let (reader, telling) = (reader.clone(), telling.clone());
+        move |header| {
+            let (reader, telling) = (reader.clone(), telling.clone());
+            async move { scan(&reader, &header, &telling).await }
+        }
+    })
+    .await?;
+    let telling = Rc::try_unwrap(telling).ok().expect("every segment is read").into_inner();
+    Ok((telling, checkpoint))
 }
 
 /// Segments kept free for others than puts.
@@ -358,6 +386,10 @@ pub(super) struct Telling {
     pub census: Census,
     /// Segments that cannot be read, or not all of them.
     unreadable: BTreeSet<u32>,
+    /// Items that failed, and are left out.
+    failed: Failed,
+    /// Those of which the log says so.
+    says_failed: Failed,
     /// Nobody counts yet what is needed, so nobody asks for this.
     gone: Gone,
 }
@@ -375,6 +407,12 @@ impl Telling {
     }
 
     pub fn tell(&mut self, head: &Head, address: u64) {
+        // What an item says failed did, whatever became of the item.
+        if head.item.what == What::Tombstone(Class::Failed) {
+            self.says_failed.read(&head.item);
+        } else if self.failed.has(head.item.sequence) {
+            return;
+        }
         let cores = self.catalogs.len();
         let at = at_of(head, address);
         self.catalogs[core_of(head.item.shard, cores)].apply(&head.item, at, self.newest, &mut self.gone);
@@ -404,7 +442,7 @@ mod tests {
     use crate::store::read;
     use crate::store::segments::Purpose;
     use crate::store::testing::{SEGMENT, SEGMENTS, World};
-    use crate::wire::store::item::{Class, ExtentRef, Fields};
+    use crate::wire::store::item::{ExtentRef, Fields};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 

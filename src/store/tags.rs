@@ -96,7 +96,7 @@ impl Engine {
         self.change(async move {
             let _lock = engine.lock(bucket, &name).await;
             let _entered = engine.judge(bucket, &name, which, expect)?;
-            let Some(version) = engine.version(bucket, &name, which) else { return Ok(None) };
+            let Some(version) = engine.version(bucket, &name, which) else { return engine.end_nothing().await };
             if !version.is_delete_marker {
                 judge(&engine.tags(bucket, &name, which).await?)?;
             }

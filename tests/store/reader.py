@@ -15,6 +15,7 @@ UNIT = 64
 DATA_BLOCK = 4096
 SEGMENTS_AT = 1 << 20
 OBJECT, EXTENT, TOMBSTONE, BUCKET, UPLOAD, PART, CHECKPOINT, TAGS = range(1, 9)
+FAILED = 4
 LIST = 1 << 63
 
 
@@ -182,7 +183,13 @@ class Store:
         """What holds, by identity."""
         listed = None if ignore_checkpoint else self.listed()
         latest, ends = {}, {}
-        for item in (listed or []) + list(self.log(self.horizon if listed is not None else 0)):
+        log = list(self.log(self.horizon if listed is not None else 0))
+        says_failed = lambda item: item.kind == TOMBSTONE and item.ended == FAILED
+        failed = [(item.number, struct.unpack("<Q", item.name)[0]) for item in log if says_failed(item)]
+        has_failed = lambda item: any(first <= item.sequence <= last for first, last in failed)
+        for item in (listed or []) + [item for item in log if not has_failed(item)]:
+            if says_failed(item):
+                continue
             identity = item.identity()
             there = latest.get(identity)
             if there is None or there.sequence <= item.sequence:

@@ -99,6 +99,8 @@ pub struct SimDisk {
     /// Per block the completed writes that are not yet stable, oldest first, with their sequence numbers.
     cache: BTreeMap<u64, Vec<Version>>,
     unreadable: BTreeSet<u64>,
+    /// Chance that a block of a write that fails is on the medium all the same.
+    landing_ppm: u32,
     /// By the time they end; the number keeps equal times apart.
     pending: BTreeMap<(Nanos, u64), Pending>,
     sequence: u64,
@@ -128,6 +130,7 @@ impl SimDisk {
             image,
             cache: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            landing_ppm: 500_000,
             pending: BTreeMap::new(),
             sequence: 0,
             now: Nanos::ZERO,
@@ -161,6 +164,12 @@ impl SimDisk {
     /// From here on a write fails with this chance, in parts per million.
     pub fn fail_writes(&mut self, write_error_ppm: u32) {
         self.config.write_error_ppm = write_error_ppm;
+    }
+
+    /// From here on each block of a write that fails is on the medium all the same with this chance, in parts per million; half of them are
+    /// at first.
+    pub fn land_failed_writes(&mut self, landing_ppm: u32) {
+        self.landing_ppm = landing_ppm;
     }
 
     /// Makes a block unreadable until it is written again.
@@ -330,7 +339,7 @@ impl SimDisk {
     fn tear(&mut self, command: &Command) {
         let data = content(command);
         for (data, block) in data.chunks_exact(self.config.block_bytes as usize).zip(self.blocks(command)) {
-            if self.rng.chance(500_000) {
+            if self.rng.chance(self.landing_ppm) {
                 self.cache.remove(&block);
                 self.image.blocks.insert(block, data.into());
             }

@@ -124,7 +124,11 @@ impl Catalog {
             }
             Key::Tombstone(ended) => {
                 let at = self.tombstones.get(ended)?.at?;
-                let shard = if ended.class == Class::Bucket { 0 } else { shard(ended.bucket, &ended.name) };
+                let shard = match ended.class {
+                    Class::Bucket => 0,
+                    Class::Failed => ended.bucket as u8,
+                    _ => shard(ended.bucket, &ended.name),
+                };
                 let what = What::Tombstone(ended.class);
                 entry(Item { what, shard, bucket: ended.bucket, number: ended.number, name: &ended.name, ..EMPTY }, at)
             }

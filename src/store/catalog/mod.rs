@@ -438,6 +438,8 @@ impl Catalog {
                     gone.push((bucket.at.address, bucket.at.item_bytes));
                 }
             }
+            // Those were never told.
+            Class::Failed => {}
         }
         if gone.len() > before
             && let Some(tombstone) = self.tombstones.get_mut(&key)

@@ -6,10 +6,15 @@
 //! The first write to a segment begins with the segment's header, so taking one into use costs no write of its own. Others that follow it
 //! into the segment are answered when that one is stable too: without the header their items would not be found.
 //!
+//! What a write that failed was to write may be on the device. Nothing more goes into a segment that is open then, and the first write to
+//! the next one says which items [failed](crate::store::failed): it is stable before anything is answered that was appended later.
+//!
 //! Segments are kept free for those who make room: what is put never goes into one that was taken for tombstones or copies, and while it
 //! waits for room those pass it by. It waits until compaction has freed a segment, or says that there is nothing to gain.
 
-use std::borrow::Cow;
+mod bytes;
+mod opening;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,17 +22,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use self::bytes::Owner;
+use self::opening::Opening;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Result, Rng, limits};
 use crate::device::block::{Disk, Durability};
 use crate::device::{Ops, Signal};
-use crate::mem::{Gather, Ledger, Run, Slab};
-use crate::store::draft::{Data, Draft};
+use crate::mem::{Ledger, Run, Slab};
+use crate::store::draft::{Data, Draft, Kind};
+use crate::store::failed::Failed;
 use crate::store::failure::no_memory;
-use crate::store::layout::{Ask, Layout, Spot, Stretch};
+use crate::store::layout::{Ask, Layout, Spot};
 use crate::store::segments::{Purpose, Segments, Taken};
-use crate::wire::store::checksums_of_parts;
-use crate::wire::store::segment::{self, Header};
+use crate::wire::store::item::Class;
+use crate::wire::store::segment;
 use crate::wire::store::superblock::{Durability as Promise, Superblock};
 
 /// What errors tell was done.
@@ -137,6 +145,10 @@ struct Ticket {
 }
 
 impl Ticket {
+    fn new(ops: &Ops) -> Rc<Ticket> {
+        Rc::new(Ticket { signal: Signal::new(ops), outcome: RefCell::new(None) })
+    }
+
     fn settle(&self, outcome: Result<Option<Appended>>) {
         *self.outcome.borrow_mut() = Some(outcome);
         self.signal.raise();
@@ -161,40 +173,6 @@ struct Open {
     opening: Rc<Opening>,
 }
 
-/// A segment while somebody writes to it, and whether its header is stable. The last write to end closes it: compaction must not look
-/// before.
-struct Opening {
-    segment: u32,
-    segments: Arc<Segments>,
-    /// `None` while the write is on its way.
-    outcome: RefCell<Option<Result<()>>>,
-    waiting: RefCell<Vec<Rc<Signal>>>,
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.segments.close(self.segment);
-    }
-}
-
-impl Opening {
-    fn settle(&self, outcome: Result<()>) {
-        *self.outcome.borrow_mut() = Some(outcome);
-        self.waiting.take().iter().for_each(|signal| signal.raise());
-    }
-
-    async fn wait(&self, ops: &Ops) -> Result<()> {
-        loop {
-            if let Some(outcome) = self.outcome.borrow().clone() {
-                return outcome;
-            }
-            let signal = Rc::new(Signal::new(ops));
-            self.waiting.borrow_mut().push(signal.clone());
-            signal.wait().await;
-        }
-    }
-}
-
 /// A write: items with their places, and the memory.
 struct Batch {
     items: Vec<(Pending, Written)>,
@@ -205,12 +183,8 @@ struct Batch {
     /// It begins with the segment's header, with this generation.
     generation: Option<u64>,
     opening: Rc<Opening>,
-}
-
-/// Whose data a run of a write is: of the batch's item with this number, and how much of it is data.
-struct Owner {
-    item: usize,
-    len: u32,
+    /// The device was asked to write it.
+    is_begun: bool,
 }
 
 /// An item that waits.
@@ -263,7 +237,14 @@ struct Inner {
     is_final: Cell<bool>,
     /// Why there is no room to be made, where the device does not let it.
     no_room: RefCell<Option<Error>>,
+    /// Items that were not written, and may be there.
+    failed: RefCell<Failed>,
+    /// Who is told of the items that say so.
+    listener: RefCell<Option<Listener>>,
 }
+
+/// Whoever needs an item from here on.
+type Listener = Box<dyn Fn(&Draft, Written)>;
 
 impl Log {
     /// An empty log, for items with these sequence numbers.
@@ -284,6 +265,8 @@ impl Log {
                 traffic: Cell::default(),
                 is_final: Cell::new(false),
                 no_room: RefCell::default(),
+                failed: RefCell::default(),
+                listener: RefCell::default(),
             }),
         }
     }
@@ -300,7 +283,7 @@ impl Log {
     ///
     /// # Errors
     /// `Unavailable`: no segment is free for this purpose, or the region has no room. Otherwise the device's; then it is not known whether
-    /// the item is there after a new start.
+    /// the item is there after a new start, unless something that was appended later is.
     ///
     /// # Panics
     /// With more data or a longer name than an item holds: a bug of the caller's.
@@ -346,7 +329,7 @@ impl Log {
                 Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy(crate::store::failure::OPEN_ANEW)
             );
         }
-        let ticket = Rc::new(Ticket { signal: Signal::new(&inner.env.ops), outcome: RefCell::new(None) });
+        let ticket = Ticket::new(&inner.env.ops);
         inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });
         inner.wake_one();
         Ok(Appending { ticket, given })
@@ -381,7 +364,9 @@ impl Log {
         let inner = &*self.inner;
         let signal = Rc::new(Signal::new(&inner.env.ops));
         loop {
-            if let Some(batch) = inner.next_batch() {
+            if inner.failed.borrow().are_too_many() {
+                inner.fail_all();
+            } else if let Some(batch) = inner.next_batch() {
                 inner.carry_out(batch).await;
                 continue;
             }
@@ -391,6 +376,24 @@ impl Log {
             inner.idle.borrow_mut().push(signal.clone());
             signal.wait().await;
         }
+    }
+
+    /// Returns once nothing that failed before is there after a new start: it does not write where nothing has.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub async fn settle_failed(&self) -> Result<()> {
+        // It may be any item: all that failed is said in front of it.
+        let any = self.inner.failed.borrow().drafts().next();
+        match any {
+            Some(draft) => self.append(Purpose::Delete, draft, Vec::new()).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Who is told of the items in which the log itself says what failed: they are tombstones.
+    pub fn listen(&self, listener: impl Fn(&Draft, Written) + 'static) {
+        *self.inner.listener.borrow_mut() = Some(Box::new(listener));
     }
 
     /// What is appended from here on goes into a segment that was not in use before.
@@ -487,6 +490,17 @@ impl Inner {
         }
     }
 
+    /// So much has failed that it cannot be said at once: nothing more is written.
+    #[cold]
+    fn fail_all(&self) {
+        let all = std::mem::take(&mut *self.pending.borrow_mut());
+        for pending in all.into_iter().flatten() {
+            let what = format!("the device {} has failed too often", self.env.disk.info().path.display());
+            let error = Error::new(ErrorKind::Unavailable, what).remedy(crate::store::failure::OPEN_ANEW);
+            pending.ticket.settle(Err(error));
+        }
+    }
+
     /// What waits for room tries again.
     fn wake_starved(&self) {
         if self.set_starved(false) {
@@ -543,7 +557,7 @@ impl Inner {
                 };
                 let (segment, segments) = (taken.segment, self.env.segments.clone());
                 segments.set_writer(segment, self.env.core);
-                let opening = Rc::new(Opening { segment, segments, outcome: RefCell::new(None), waiting: RefCell::default() });
+                let opening = Opening::new(segment, segments);
                 *open = Some(Open { salt, purpose, at: segment::BYTES, opening });
                 generation = Some(taken.generation);
                 self.wants_room.raise();
@@ -553,6 +567,9 @@ impl Inner {
             let mut layout = Layout::new(self.block(), room);
             let base = self.env.superblock.segment_at(into.opening.segment) + u64::from(into.at);
             let mut items = Vec::new();
+            if generation.is_some() {
+                self.place_failed(&mut layout, base, &mut items);
+            }
             // Those who make room go first.
             let is_short = Purpose::ALL.into_iter().rev().filter(|&purpose| purpose >= into.purpose).any(|purpose| {
                 self.place(purpose, &mut layout, base, &mut items);
@@ -576,7 +593,7 @@ impl Inner {
             let before = if generation.is_some() { segment::BYTES } else { 0 };
             into.at += layout.bytes();
             let (address, opening) = (base - u64::from(before), into.opening.clone());
-            return Some(Batch { items, layout, salt: into.salt, address, generation, opening });
+            return Some(Batch { items, layout, salt: into.salt, address, generation, opening, is_begun: false });
         }
         unreachable!("an item fits into an empty segment")
     }
@@ -594,16 +611,31 @@ impl Inner {
                 pending.pop_front().expect("it was looked at").ticket.settle(Ok(None));
                 continue;
             }
-            let data = data_bytes(&next.data.runs);
-            let head_bytes = next.draft.item(0).head_bytes(data);
-            let is_aligned = self.is_aligned(&next.data.runs);
-            let Some(Spot { at, place, .. }) = layout.push(Ask { head_bytes, data_bytes: data, is_aligned }) else { break };
-            let sequence = next.copy.as_ref().map_or_else(|| self.next_sequence(), |copy| copy.sequence);
-            let written = Written { sequence, address: base + u64::from(at), item_bytes: place.item_bytes, head_bytes };
-            // From here on, or compaction could take its segment for empty.
-            self.env.segments.need(written.address, written.item_bytes);
+            let Some(written) = self.spot(next, layout, base) else { break };
             items.push((pending.pop_front().expect("it was looked at"), written));
         }
+    }
+
+    /// Takes what says which items failed, in front of everything else of a segment.
+    fn place_failed(&self, layout: &mut Layout, base: u64, items: &mut Vec<(Pending, Written)>) {
+        for draft in self.failed.borrow().drafts() {
+            let pending = Pending { draft, data: Data::default(), copy: None, ticket: Ticket::new(&self.env.ops) };
+            let written = self.spot(&pending, layout, base).expect("as many as there may be fit into a write");
+            items.push((pending, written));
+        }
+    }
+
+    /// Gives an item its place, if it fits.
+    fn spot(&self, next: &Pending, layout: &mut Layout, base: u64) -> Option<Written> {
+        let data = data_bytes(&next.data.runs);
+        let head_bytes = next.draft.item(0).head_bytes(data);
+        let is_aligned = self.is_aligned(&next.data.runs);
+        let Spot { at, place, .. } = layout.push(Ask { head_bytes, data_bytes: data, is_aligned })?;
+        let sequence = next.copy.as_ref().map_or_else(|| self.next_sequence(), |copy| copy.sequence);
+        let written = Written { sequence, address: base + u64::from(at), item_bytes: place.item_bytes, head_bytes };
+        // From here on, or compaction could take its segment for empty.
+        self.env.segments.need(written.address, written.item_bytes);
+        Some(written)
     }
 
     fn next_sequence(&self) -> u64 {
@@ -642,10 +674,15 @@ impl Inner {
             failed => failed,
         };
         if outcome.is_err() {
-            // Nothing more goes into a segment that the device may have lost a piece of.
-            self.open.borrow_mut().take_if(|open| Rc::ptr_eq(&open.opening, &batch.opening));
+            // Nothing more goes into a segment that the device may have lost a piece of; nor, once items have failed, into one whose first
+            // write does not say so.
+            self.open.borrow_mut().take_if(|open| batch.is_begun || Rc::ptr_eq(&open.opening, &batch.opening));
+            self.add_failed(&batch);
         }
         for (pending, written) in batch.items {
+            if outcome.is_ok() && pending.copy.is_none() && pending.draft.kind == Kind::Tombstone(Class::Failed) {
+                self.said_failed(&pending.draft, written);
+            }
             match &outcome {
                 Ok(()) => pending.ticket.settle(Ok(Some(Appended { at: written, draft: pending.draft, data: pending.data.runs }))),
                 Err(error) => {
@@ -656,11 +693,33 @@ impl Inner {
         }
     }
 
+    /// The items of a batch that failed may be there.
+    fn add_failed(&self, batch: &Batch) {
+        if !batch.is_begun {
+            return;
+        }
+        // A copy that is there is as good as what it is of.
+        for (pending, written) in batch.items.iter().filter(|(pending, _)| pending.copy.is_none()) {
+            self.failed.borrow_mut().add(written.sequence, pending.draft.shard);
+        }
+    }
+
+    /// An item that says what failed is stable.
+    fn said_failed(&self, draft: &Draft, at: Written) {
+        self.failed.borrow_mut().is_said(&draft.item(at.sequence));
+        match &*self.listener.borrow() {
+            Some(listener) => listener(draft, at),
+            None => self.env.segments.drop_need(at.address, at.item_bytes),
+        }
+    }
+
     /// Writes a batch; its data is back in it afterwards.
     async fn write(&self, batch: &mut Batch) -> Result<()> {
         let mut at = batch.address;
         let mut writes = Vec::with_capacity(1);
-        for (gather, whose) in self.gathered(batch)? {
+        let gathered = self.gathered(batch)?;
+        batch.is_begun = true;
+        for (gather, whose) in gathered {
             let (lba, bytes) = (Lba(at / u64::from(self.block())), gather.len_bytes());
             at += u64::from(bytes);
             writes.push((self.env.disk.write_gather(lba, gather, self.durability()), lba, whose));
@@ -681,88 +740,12 @@ impl Inner {
         }
         outcome
     }
-
-    /// The memory of a batch in the order of the device, where what is staged and what lies elsewhere take turns; of the latter whose it
-    /// is, and its length.
-    fn gathered(&self, batch: &mut Batch) -> Result<Vec<(Gather, Vec<Option<Owner>>)>> {
-        let begin = |pieces: usize| (Gather::with_room(pieces.min(limits::GATHER_MAX)), Vec::with_capacity(pieces.min(limits::GATHER_MAX)));
-        let (mut full, mut last) = (Vec::new(), begin(2 * batch.items.len()));
-        let mut push = |owner: Option<Owner>, run: Run| {
-            if let Err(run) = last.0.push(run) {
-                full.push(std::mem::replace(&mut last, begin(limits::GATHER_MAX)));
-                last.0.push(run).expect("an empty gather takes a run");
-            }
-            last.1.push(owner);
-        };
-        for stretch in batch.layout.stretches() {
-            match stretch {
-                Stretch::Staged { from, to } => push(None, self.staged(batch, from, to)?),
-                Stretch::Data { item, .. } => {
-                    for mut run in std::mem::take(&mut batch.items[item].0.data.runs) {
-                        let len = run.len();
-                        pad(&mut run, self.block());
-                        push(Some(Owner { item, len }), run);
-                    }
-                }
-            }
-        }
-        full.push(last);
-        Ok(full)
-    }
-
-    /// The heads and copied data of a staged stretch; in front of the first the segment's header, if it is to be written.
-    fn staged(&self, batch: &Batch, from: u32, to: u32) -> Result<Run> {
-        let before = if from == 0 && batch.generation.is_some() { segment::BYTES } else { 0 };
-        let mut run = self.env.slab.run(before + to - from).map_err(|exhausted| no_memory(WRITING, exhausted))?;
-        let (header, bytes) = run.as_mut_slice().split_at_mut(before as usize);
-        if let Some(generation) = batch.generation.filter(|_| !header.is_empty()) {
-            let Superblock { epoch, id, .. } = self.env.superblock;
-            let (segment, kind) = (batch.opening.segment, segment::Kind::Log);
-            Header { segment, kind, generation, epoch, salt: batch.salt }.emit(&id, header);
-        }
-        self.fill(batch, from, to, bytes);
-        Ok(run)
-    }
-
-    /// Fills one staged stretch, from byte `from` up to `to` of the write.
-    fn fill(&self, batch: &Batch, from: u32, to: u32, bytes: &mut [u8]) {
-        let mut filled = from;
-        for ((pending, written), spot) in batch.items.iter().zip(batch.layout.spots()) {
-            if !(from..to).contains(&spot.at) {
-                continue;
-            }
-            let at = (spot.at - from) as usize;
-            let item = pending.draft.item(written.sequence);
-            let parts: Vec<&[u8]> = pending.data.runs.iter().map(Run::as_slice).collect();
-            let sums = pending.data.sums.as_ref().map_or_else(|| checksums_of_parts(&parts).into(), Cow::from);
-            item.emit(spot.place, sums.iter().copied(), batch.salt, written.address, &mut bytes[at..]);
-            let mut end = at + spot.place.data_offset as usize;
-            if spot.is_copied {
-                for part in parts {
-                    self.env.ledger.copy(&mut bytes[end..end + part.len()], part);
-                    end += part.len();
-                }
-                let next = at + spot.place.item_bytes as usize;
-                bytes[end..next].fill(0);
-                end = next;
-            }
-            filled = from + end as u32;
-        }
-        bytes[(filled - from) as usize..].fill(0);
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.set_starved(false);
     }
-}
-
-/// Fills the last block of a run up with zeros.
-fn pad(run: &mut Run, block: u32) {
-    let (start, len) = (run.start(), run.len());
-    run.set_view(start, len.next_multiple_of(block));
-    run.as_mut_slice()[len as usize..].fill(0);
 }
 
 #[cold]

@@ -8,6 +8,7 @@ use crate::store::draft::Kind;
 use crate::store::scan::Scan;
 use crate::store::testing::{SEGMENT, SEGMENTS, World, disk_config};
 use crate::wire::store::item::Head;
+use crate::wire::store::segment::Header;
 use crate::wire::store::{SEGMENTS_AT, UNIT};
 use std::collections::BTreeMap;
 

@@ -128,6 +128,7 @@ impl Dump<'_> {
                     Class::Object => "object",
                     Class::Upload => "upload",
                     Class::Bucket => "bucket",
+                    Class::Failed => "items that failed",
                 }
                 .into(),
             ),

@@ -192,11 +192,13 @@ pub enum Class {
     Upload = 2,
     /// A bucket.
     Bucket = 3,
+    /// Items that the device failed to write, by their sequence numbers: they were never put.
+    Failed = 4,
 }
 
 impl TombstoneLayout {
     fn read(&self) -> Result<What<'static>, Malformed> {
-        let class = [Class::Object, Class::Upload, Class::Bucket].into_iter().find(|&class| class as u8 == self.class);
+        let class = [Class::Object, Class::Upload, Class::Bucket, Class::Failed].into_iter().find(|&class| class as u8 == self.class);
         Ok(What::Tombstone(class.ok_or(Malformed::Opcode)?))
     }
 }
