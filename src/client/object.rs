@@ -112,6 +112,15 @@ pub struct PutOptions {
     pub if_match: Option<String>,
 }
 
+/// What is told of an object that the server copies.
+#[derive(Clone, Debug, Default)]
+pub struct CopyOptions {
+    /// How the server is to encrypt the copy; without it as its bucket has it.
+    pub encryption: Option<Encryption>,
+    /// Only where there is none of that name.
+    pub if_none_match: bool,
+}
+
 /// What stands in front of the names of metadata.
 const META: &str = "x-amz-meta-";
 
@@ -290,15 +299,19 @@ impl Client {
         self.call(&Call::new(Method::Delete, bucket, key), Load::None).await.map(drop)
     }
 
-    /// Copies an object where it is, by the server, which encrypts the copy like this, or as its bucket has it. At most 5 GiB.
+    /// Copies an object where it is, by the server. At most 5 GiB.
     ///
     /// # Errors
-    /// It is not there, or was not copied.
-    pub async fn copy(&self, from: (&str, &str), to: (&str, &str), encryption: Option<&Encryption>) -> Result<Put, Failure> {
+    /// It is not there, or was not copied; one that may be copied once only (`if_none_match`) may have been, if nobody said.
+    pub async fn copy(&self, from: (&str, &str), to: (&str, &str), options: &CopyOptions) -> Result<Put, Failure> {
         let source = format!("/{}/{}", encode_path(from.0.as_bytes()), encode_path(from.1.as_bytes()));
         let mut call = Call::new(Method::Put, to.0, to.1).field("x-amz-copy-source", source);
-        if let Some(encryption) = encryption {
+        if let Some(encryption) = &options.encryption {
             encryption.describe(&mut call);
+        }
+        if options.if_none_match {
+            call.fields.push(("if-none-match".into(), "*".to_owned()));
+            call.is_once = true;
         }
         let reply = self.call(&call, Load::None).await?;
         // The head of the answer comes before the copy is done.
