@@ -4,7 +4,7 @@ use basin::base::error::ErrorKind;
 use basin::base::units::{human_bytes, parse_bytes};
 use basin::base::{Error, Nanos};
 use basin::bench::{block, s3, store};
-use basin::client::tool;
+use basin::client::{Credentials, Failure, tool};
 use basin::device::block::DiskConfig;
 use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
@@ -18,10 +18,14 @@ use basin::store::check::{Progress, Scrub};
 use basin::store::format::FormatConfig;
 use basin::store::tools;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use std::io::{IsTerminal, Write};
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
+use tracing_subscriber::EnvFilter;
 
 /// One memory region under RDMA, AF_XDP and io_uring.
 #[derive(Parser)]
@@ -63,7 +67,7 @@ struct Serve {
     device: Option<PathBuf>,
     /// A file of settings: YAML where it ends in .yaml, .yml or .json, else TOML
     #[arg(long, value_name = "FILE", env = "BASIN_CONFIG")]
-    config: Option<PathBuf>,
+    config: Option<OsString>,
     /// Where to listen
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
@@ -137,6 +141,7 @@ impl Serve {
             ("rdma.port", rdma_port),
         ];
         let given: Vec<_> = options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let config = config.filter(|config| !config.is_empty()).map(PathBuf::from);
         settings::load(config.as_deref(), &settings::environment(), &given)
     }
 }
@@ -340,15 +345,8 @@ struct BenchS3 {
     /// Compare every byte that is got, not only their number
     #[arg(long)]
     check: bool,
-    /// The access key
-    #[arg(long, env = "AWS_ACCESS_KEY_ID")]
-    access_key: String,
-    /// Its secret
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
-    secret_key: String,
-    /// The region that is signed for
-    #[arg(long, default_value = "us-east-1", env = "AWS_REGION")]
-    region: String,
+    #[command(flatten)]
+    who: tool::reach::Who,
     /// The processor to run on
     #[arg(long)]
     cpu: Option<usize>,
@@ -522,8 +520,23 @@ struct Selftest {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    let done = match command {
         Command::Client(task) => return run_client(task),
+        Command::Serve(arguments) => run_serve(arguments),
+        others => open_log().and_then(|()| run(others)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tool::complain(&error);
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Error> {
+    match command {
         Command::Selftest(arguments) => run_selftest(arguments),
         Command::Doctor(arguments) => run_doctor(arguments),
         Command::Bench(Bench::Block(arguments)) => run_bench_block(arguments),
@@ -531,30 +544,29 @@ fn main() -> ExitCode {
         Command::Bench(Bench::S3(arguments)) => run_bench_s3(arguments),
         Command::RdmaPeer(arguments) => run_rdma_peer(arguments),
         Command::Store(task) => run_store(task),
-        Command::Serve(arguments) => run_serve(arguments),
-        Command::Config(ConfigTask::Check(arguments)) => arguments.load().and_then(|loaded| {
-            loaded.config.https.identity()?;
-            print(loaded.text());
-            Ok(())
-        }),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("basin: {error}");
-            ExitCode::from(exit_code(&error))
-        }
+        Command::Config(ConfigTask::Check(arguments)) => run_config_check(arguments),
+        Command::Client(_) | Command::Serve(_) => unreachable!("they have exit codes or a log of their own"),
     }
 }
 
 fn run_client(task: tool::Task) -> ExitCode {
-    match tool::run(task, print) {
+    match open_log().map_err(Failure::from).and_then(|()| tool::run(task, print)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("basin: {failure}");
+            tool::complain(&failure);
             ExitCode::from(tool::exit_code(&failure))
         }
     }
+}
+
+/// Says more on standard error where `RUST_LOG` asks for it. A server has a log of its own.
+fn open_log() -> Result<(), Error> {
+    let Some(asked) = std::env::var_os("RUST_LOG").filter(|asked| !asked.is_empty()) else { return Ok(()) };
+    let asked = asked.to_string_lossy();
+    let wrong = |wrong: &dyn std::fmt::Display| Error::new(ErrorKind::Usage, format!("RUST_LOG={asked}: {wrong}"));
+    let filter = EnvFilter::try_new(&asked).map_err(|error| wrong(&error).remedy("error, warn, info, debug or trace; or basin=debug"))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    Ok(())
 }
 
 /// 2 for a request that is wrong in itself, 1 for one that failed.
@@ -568,26 +580,32 @@ fn run_serve(arguments: Serve) -> Result<(), Error> {
     for stray in strays {
         tracing::warn!("{stray} in the environment is no setting");
     }
-    serve(&config, &logging, |line| print(format!("{line}\n")))
+    // It serves whether or not anybody reads that it does.
+    serve(&config, &logging, |line| drop(print(format!("{line}\n"))))
+}
+
+fn run_config_check(arguments: Serve) -> Result<(), Error> {
+    let loaded = arguments.load()?;
+    loaded.config.https.identity()?;
+    print(loaded.text()).map(drop)
 }
 
 fn run_doctor(arguments: Doctor) -> Result<(), Error> {
     let Doctor { interface, rdma, block, kconfig, json } = arguments;
     let report = doctor::examine(&doctor::Request { interface, rdma, block, kconfig })?;
-    print(if json { report.json() + "\n" } else { report.text(std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()) });
-    Ok(())
+    let is_coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    print(if json { report.json() + "\n" } else { report.text(is_coloured) }).map(drop)
 }
 
 fn run_selftest(arguments: Selftest) -> Result<(), Error> {
     let Selftest { only, interface, rdma, disks, overwrite, list } = arguments;
     if list {
-        print(selftest::names().map(|name| format!("{name}\n")).collect());
-        return Ok(());
+        return print(selftest::names().map(|name| format!("{name}\n")).collect()).map(drop);
     }
     let none = interface.is_none() && rdma.is_none() && disks.is_empty();
     let given = Devices { interface, rdma, disks, overwrite };
     let devices = if none { Devices::of_the_lab().unwrap_or(given) } else { given };
-    let counts = selftest::run(&devices, &only, &mut std::io::stdout()).map_err(|error| Error::io("writing the results", &error))?;
+    let counts = selftest::run(&devices, &only, &mut io::stdout()).map_err(|error| Error::io("writing the results", &error))?;
     match counts.not_ok {
         0 => Ok(()),
         failed => Err(Error::new(ErrorKind::Failed, format!("{failed} tests are not ok"))),
@@ -606,8 +624,7 @@ fn run_bench_block(arguments: BenchBlock) -> Result<(), Error> {
     options.spin = Nanos::from_micros(spin);
     options.poll = poll.into();
     let report = block::run(&options)?;
-    print(if json { report.json() } else { report.text() } + "\n");
-    Ok(())
+    print(if json { report.json() } else { report.text() } + "\n").map(drop)
 }
 
 fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
@@ -627,14 +644,14 @@ fn run_bench_store(arguments: BenchStore) -> Result<(), Error> {
         spin: Nanos::from_micros(spin),
     };
     let report = store::run(&options)?;
-    print(if json { report.json() } else { report.text() } + "\n");
-    Ok(())
+    print(if json { report.json() } else { report.text() } + "\n").map(drop)
 }
 
 fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
     let BenchS3 { endpoint, rdma, rdma_interface, token, busy, blocking, operation, size, clients, sessions, objects, .. } = arguments;
     let BenchS3 { seconds, bucket, .. } = arguments;
-    let BenchS3 { etag, check, access_key, secret_key, region, cpu, server, json, .. } = arguments;
+    let BenchS3 { etag, check, who, cpu, server, json, .. } = arguments;
+    let Credentials { access_key, secret_key } = who.credentials()?;
     let options = s3::Options {
         endpoint,
         rdma,
@@ -645,7 +662,7 @@ fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
         bucket,
         etag,
         key: (access_key, secret_key),
-        region,
+        region: who.region().to_owned(),
         operation: match operation {
             S3Operation::Get => s3::Operation::Get,
             S3Operation::Put => s3::Operation::Put,
@@ -661,7 +678,7 @@ fn run_bench_s3(arguments: BenchS3) -> Result<(), Error> {
         server,
     };
     let report = s3::run(&options)?;
-    print(if json { report.json() } else { report.text() } + "\n");
+    print(if json { report.json() } else { report.text() } + "\n")?;
     match report.errors {
         0 => Ok(()),
         errors => Err(Error::new(ErrorKind::Failed, format!("{errors} requests failed"))),
@@ -684,7 +701,7 @@ fn run_rdma_peer(arguments: RdmaPeer) -> Result<(), Error> {
     let size_bytes = u32::try_from(size.unwrap_or(usual)).unwrap_or(u32::MAX);
     let (path_mtu, poll) = (mtu, poll.into());
     let options = peer::Options { interface, rdma, address, host, port, program, size_bytes, iterations, path_mtu, once, poll, json };
-    peer::run(&options, |line| print(format!("{line}\n")))
+    peer::run(&options, |line| drop(print(format!("{line}\n"))))
 }
 
 fn run_store(task: StoreTask) -> Result<(), Error> {
@@ -698,11 +715,11 @@ fn run_store(task: StoreTask) -> Result<(), Error> {
             let segment_bytes = segment_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
             let now_ms = basin::base::clock::unix_now_ns() / 1_000_000;
             let config = FormatConfig { segment_bytes, durability, reserve_bytes: reserve, now_ms, ..FormatConfig::default() };
-            print(tools::make(&tools::Format { path, size_bytes: size, force_device, config })?);
+            print(tools::make(&tools::Format { path, size_bytes: size, force_device, config })?)?;
         }
         StoreTask::Stat { path, json } => {
             let stat = tools::stat(path)?;
-            print(if json { stat.json() + "\n" } else { stat.text() });
+            print(if json { stat.json() + "\n" } else { stat.text() })?;
         }
         StoreTask::Check { path, json } => return tell(&tools::check(path)?, json),
         StoreTask::Scrub(StoreScrub { path, rate, from, seconds, json }) => {
@@ -714,7 +731,10 @@ fn run_store(task: StoreTask) -> Result<(), Error> {
         }
         StoreTask::Dump { path, json } => {
             let how = if json { tools::DumpAs::Json } else { tools::DumpAs::Text };
-            tools::dump(path, how, |line| std::io::stdout().write_all(line.as_bytes()).is_ok())?;
+            let failed = Rc::new(RefCell::new(None));
+            let first = failed.clone();
+            tools::dump(path, how, move |line| print(line).unwrap_or_else(|error| first.replace(Some(error)).is_some()))?;
+            return failed.take().map_or(Ok(()), Err);
         }
     }
     Ok(())
@@ -724,14 +744,18 @@ fn run_store(task: StoreTask) -> Result<(), Error> {
 fn tell(report: &tools::Report, json: bool) -> Result<(), Error> {
     let text = report.text();
     if json {
-        print(report.json() + "\n");
+        print(report.json() + "\n")?;
         return text.map(drop);
     }
-    print(text?);
-    Ok(())
+    print(text?).map(drop)
 }
 
-/// Prints; a reader that went away (`| head`) is no error of ours.
-fn print(text: String) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+/// Prints, and says whether anybody still reads: one who went away (`| head`) has what he wanted.
+fn print(text: String) -> Result<bool, Error> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::io("writing to standard output", &error)),
+    }
 }

@@ -115,6 +115,15 @@ pub struct PutOptions {
     pub if_match: Option<String>,
 }
 
+/// What is told of an object that the server copies.
+#[derive(Clone, Debug, Default)]
+pub struct CopyOptions {
+    /// How the server is to encrypt the copy; without it as its bucket has it.
+    pub encryption: Option<Encryption>,
+    /// Only where there is none of that name.
+    pub if_none_match: bool,
+}
+
 /// The longest object that the server is asked by RDMA to copy.
 const COPIED_BY_RDMA_MAX: u64 = 16 << 20;
 /// What stands in front of the names of metadata.
@@ -296,15 +305,18 @@ impl Client {
         self.call(&Call::new(Method::Delete, bucket, key), Load::None).await.map(drop)
     }
 
-    /// Copies an object where it is, by the server, which encrypts the copy like this, or as its bucket has it. At most 5 GiB.
+    /// Copies an object where it is, by the server. At most 5 GiB.
     ///
     /// # Errors
-    /// It is not there, or was not copied.
-    pub async fn copy(&self, from: (&str, &str), to: (&str, &str), encryption: Option<&Encryption>) -> Result<Put, Failure> {
+    /// It is not there, or was not copied, as far as anybody could say.
+    pub async fn copy(&self, from: (&str, &str), to: (&str, &str), options: &CopyOptions) -> Result<Put, Failure> {
         let source = format!("/{}/{}", encode_path(from.0.as_bytes()), encode_path(from.1.as_bytes()));
         let mut call = Call::new(Method::Put, to.0, to.1).field("x-amz-copy-source", source);
-        if let Some(encryption) = encryption {
+        if let Some(encryption) = &options.encryption {
             encryption.describe(&mut call);
+        }
+        if options.if_none_match {
+            call.fields.push(("if-none-match".into(), "*".to_owned()));
         }
         // The longer it is, the longer the server takes, and a second request would not end the first.
         let head = self.head(from.0, from.1).await?;
@@ -315,9 +327,12 @@ impl Client {
         let reply = loop {
             let failure = match self.call(&call, Load::None).await {
                 Ok(reply) => break reply,
-                Err(failure) if failure.is_unknown() => failure,
-                Err(failure) => return Err(failure),
+                Err(failure) => failure,
             };
+            // Nobody said whether it was done the first time; then there may be one because of ourselves.
+            if !(failure.is_unknown() || is_second && failure.is_precondition()) {
+                return Err(failure);
+            }
             if let Some(crc) = head.crc
                 && let Some(put) = self.was_put(to.0, to.1, head.size, crc).await?
             {

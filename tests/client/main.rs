@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use basin::base::{Nanos, Rng};
-use basin::client::object::PutOptions;
+use basin::client::object::{CopyOptions, PutOptions};
 use basin::client::{Check, Client, Credentials, Options, Way, run};
 
 use server::{Server, free_address};
@@ -267,9 +267,9 @@ fn lists_and_deletions() {
         assert_eq!(collect("none", "").await.len(), 0);
         let failure = client.delete_bucket("first").await.unwrap_err();
         assert_eq!(failure.code(), Some("BucketNotEmpty"));
-        client.copy(("first", &wanted[3]), ("second", "x ü"), None).await?;
+        client.copy(("first", &wanted[3]), ("second", "x ü"), &CopyOptions::default()).await?;
         assert_eq!(get(&client, "second", "x ü").await.0, wanted[3].as_bytes());
-        assert!(client.copy(("first", "none"), ("second", "y"), None).await.unwrap_err().is_not_found());
+        assert!(client.copy(("first", "none"), ("second", "y"), &CopyOptions::default()).await.unwrap_err().is_not_found());
         assert_eq!(client.delete_many("first", &wanted).await?.len(), 0);
         assert_eq!(collect("", "").await.len(), 0);
         client.delete("second", "x ü").await?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use basin::base::Nanos;
-use basin::client::object::PutOptions;
+use basin::client::object::{CopyOptions, PutOptions};
 use basin::client::{Client, Options, run};
 
 use super::{QUICK, Server, both, curl_gets, free_address, options, pattern, put, server};
@@ -136,7 +136,7 @@ fn a_long_copy_is_waited_for() {
         }
     });
     run(Options { patience: Nanos::from_secs(1), ..options(&[endpoint]) }, async |client: Client| {
-        let copied = client.copy(("bucket", "from"), ("bucket", "to"), None).await?;
+        let copied = client.copy(("bucket", "from"), ("bucket", "to"), &CopyOptions::default()).await?;
         assert_eq!(copied.etag, "\"f\"");
         Ok(())
     })

@@ -1,16 +1,27 @@
 //! `basin cp` and the others, as people call them.
 
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use super::proxy::{Evil, Proxy};
-use super::{KEY, SECRET, Server, both, curl_gets, curl_puts, pattern, server};
+use super::server::Signals;
+use super::{KEY, SECRET, Server, both, curl, curl_gets, curl_puts, pattern, server};
 
-fn basin(endpoints: &str, place: &Path, arguments: &[&str]) -> Output {
+fn command(endpoints: &str, place: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["100", env!("CARGO_BIN_EXE_basin")]).args(arguments).current_dir(place).stdin(Stdio::null());
     command.env("BASIN_ENDPOINT", endpoints).env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
-    command.env_remove("BASIN_CREDENTIALS").output().unwrap()
+    command.env_remove("BASIN_CREDENTIALS");
+    command
+}
+
+fn basin(endpoints: &str, place: &Path, arguments: &[&str]) -> Output {
+    command(endpoints, place, arguments).output().unwrap()
 }
 
 fn done(server: &Server, arguments: &[&str]) -> String {
@@ -103,6 +114,7 @@ fn what_is_wrong_is_said_with_its_object_and_its_remedy() {
     let server = server();
     let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
     std::fs::write(place.join("file"), b"file").unwrap();
+    std::fs::create_dir(place.join("one")).unwrap();
     done(&server, &["mb", "s3://there"]);
     done(&server, &["cp", "file", "s3://there/a/../b"]);
     done(&server, &["cp", "file", "s3://there/one"]);
@@ -119,8 +131,19 @@ fn what_is_wrong_is_said_with_its_object_and_its_remedy() {
         (&["rm", "s3://there"], 2, "there is no key in it"),
         (&["rb", "s3://there/key"], 2, "there is a key in it"),
         (&["rb", "s3://there"], 1, "basin rm -r s3://there"),
-        (&["cp", "-r", "s3://there", "out"], 2, "s3://there/a/../b: no file below out can have that name"),
-        (&["cp", "--no-clobber", "file", "s3://there/one"], 1, "PreconditionFailed"),
+        (
+            &["cp", "-r", "s3://there/no", "out"],
+            1,
+            "nothing whose name begins with s3://there/no/\n  to mend it: see what is there: basin ls",
+        ),
+        (&["cp", "--no-clobber", "file", "s3://there/one"], 1, "s3://there/one is there already"),
+        (&["cp", "--no-clobber", "s3://there/a/../b", "s3://there/one"], 1, "s3://there/one is there already"),
+        (&["cp", "--no-clobber", "s3://there/one", "file"], 1, "file is there already"),
+        (&["cp", "--no-clobber", "s3://there/one", "-"], 2, "--no-clobber: standard output"),
+        (&["cp", "--content-type", "a/b", "s3://there/one", "s3://there/two"], 2, "--content-type: a copy by the server"),
+        (&["cp", "--content-type", "a/b", "s3://there/one", "x"], 2, "--content-type: a file has none"),
+        (&["cp", "--sse", "AES256", "s3://there/one", "x"], 2, "--sse: it is for what is put or copied"),
+        (&["cp", "s3://there/one", "."], 2, "one is a directory"),
         (&["ls", "--endpoint", "ftp://x"], 2, "'ftp://x' is no endpoint"),
         (&["ls", "--rdma", "off", "--credentials", "file"], 2, "file: there are no access_key and secret_key in it"),
         (&["ls", "--access-key", "NOBODY"], 1, "to mend it: check the access key"),
@@ -151,4 +174,258 @@ fn a_file_is_never_overwritten_half_way() {
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "nothing is left of the half");
     done(&server, &["cp", "s3://half/long", "dir/file"]);
     assert!(std::fs::read(place.join("file")).unwrap() == pattern(3 << 20, 6));
+}
+
+#[test]
+fn what_is_there_and_no_file_is_written_into() {
+    let server = server();
+    let place = server.place.path().to_path_buf();
+    done(&server, &["mb", "s3://into"]);
+    let content = pattern(1 << 20, 7);
+    curl_puts(&server, "/into/k", &content);
+    // Devices of our own: a tool that fails this is not to replace the machine's.
+    let make =
+        |name: &str, minor: &str| Command::new("mknod").args([name, "c", "1", minor]).current_dir(&place).status().unwrap().success();
+    if make("null", "3") && make("full", "7") {
+        done(&server, &["cp", "s3://into/k", "null"]);
+        assert!(std::fs::metadata(place.join("null")).unwrap().file_type().is_char_device());
+        refused(&both(&server).join(","), &place, &["cp", "s3://into/k", "full"], 1, "writing full: ENOSPC");
+        assert!(std::fs::metadata(place.join("full")).unwrap().file_type().is_char_device());
+    } else {
+        eprintln!("SKIPPED: copies to devices: this user may make none (mknod)");
+    }
+    // The reader of a FIFO gets the bytes, whoever comes first; and what is written to one is put.
+    assert!(Command::new("mkfifo").args(["-m", "600", "fifo"]).current_dir(&place).status().unwrap().success());
+    for is_first in [true, false] {
+        let mut copy = command(&both(&server).join(","), &place, &["cp", "-q", "s3://into/k", "fifo"]).spawn().unwrap();
+        if is_first {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        assert!(std::fs::read(place.join("fifo")).unwrap() == content);
+        assert!(copy.wait().unwrap().success());
+        let mut copy = command(&both(&server).join(","), &place, &["cp", "-q", "fifo", "s3://into/of-fifo"]).spawn().unwrap();
+        std::fs::write(place.join("fifo"), &content[is_first.into()..]).unwrap();
+        assert!(copy.wait().unwrap().success());
+        assert!(curl_gets(&server, "/into/of-fifo") == content[is_first.into()..]);
+    }
+    assert!(std::fs::symlink_metadata(place.join("fifo")).unwrap().file_type().is_fifo());
+    // A link stays, and the file that it names has its mode.
+    std::fs::create_dir(place.join("dir")).unwrap();
+    std::fs::write(place.join("dir/real"), b"old").unwrap();
+    std::fs::set_permissions(place.join("dir/real"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("dir/real", place.join("link")).unwrap();
+    done(&server, &["cp", "s3://into/k", "link"]);
+    assert_eq!(std::fs::read_link(place.join("link")).unwrap(), Path::new("dir/real"));
+    assert!(std::fs::read(place.join("dir/real")).unwrap() == content);
+    assert_eq!(std::fs::metadata(place.join("dir/real")).unwrap().mode() & 0o777, 0o640);
+    assert_eq!(std::fs::read_dir(place.join("dir")).unwrap().count(), 1);
+    symlink("nowhere", place.join("dangling")).unwrap();
+    refused(&both(&server).join(","), &place, &["cp", "s3://into/k", "dangling"], 2, "dangling: a link to what is not there");
+    done(&server, &["cp", "--no-clobber", "s3://into/k", "new"]);
+    assert!(std::fs::read(place.join("new")).unwrap() == content);
+    // Standard input that comes slowly.
+    let script = "(printf ab; sleep 0.3; printf c) | \"$0\" cp -q - s3://into/slow";
+    let mut slow = command(&both(&server).join(","), &place, &[]);
+    slow = {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_basin")]).current_dir(&place);
+        shell.envs(slow.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell
+    };
+    assert!(slow.status().unwrap().success());
+    assert_eq!(curl_gets(&server, "/into/slow"), b"abc");
+}
+
+#[test]
+fn one_that_cannot_be_copied_does_not_keep_the_others_from_it() {
+    let server = server();
+    let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
+    done(&server, &["mb", "s3://some"]);
+    std::fs::write(place.join("file"), b"file").unwrap();
+    for key in ["p/x", "p//x", "p/a//b", "p/../up", "p/deep/y", "p/esc\u{1b}[31m\"it's\""] {
+        done(&server, &["cp", "file", &format!("s3://some/{key}")]);
+    }
+    let output = basin(&all, &place, &["cp", "-r", "s3://some/p", "out"]);
+    let (told, line) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.code() == Some(1) && line.starts_with("3 objects, "), "{told}{line}");
+    for key in ["p//x", "p/a//b", "p/../up"] {
+        assert_eq!(told.matches(&format!("s3://some/{key}: no file below out can have that name")).count(), 1, "{told}");
+    }
+    assert!(told.ends_with("basin: not copied: 3 of 6\n"), "{told}");
+    assert_eq!(std::fs::read(place.join("out/x")).unwrap(), b"file");
+    assert_eq!(std::fs::read(place.join("out/deep/y")).unwrap(), b"file");
+    // Names are shown so that no terminal heeds them; quotes are themselves.
+    let shown = "p/esc\\u{1b}[31m\"it's\"";
+    assert!(done(&server, &["ls", "-r", "s3://some"]).contains(&format!("  {shown}\n")));
+    assert!(done(&server, &["stat", "s3://some/p/esc\u{1b}[31m\"it's\""]).contains(&format!("s3://some/{shown}\n")));
+    let output = basin(&all, &place, &["stat", "s3://some/no\u{1b}[31m"]);
+    assert!(!output.stderr.contains(&0x1b) && output.status.code() == Some(3), "{output:?}");
+    // Of a directory.
+    std::fs::create_dir_all(place.join("tree/sub")).unwrap();
+    for name in ["tree/one", "tree/sub/two"] {
+        std::fs::write(place.join(name), name).unwrap();
+    }
+    std::fs::write(place.join("tree").join(OsStr::from_bytes(b"bad\xff")), b"bad").unwrap();
+    symlink("nowhere", place.join("tree/broken")).unwrap();
+    symlink("sub", place.join("tree/circle")).unwrap();
+    assert!(Command::new("mkfifo").arg("tree/fifo").current_dir(&place).status().unwrap().success());
+    let output = basin(&all, &place, &["cp", "-r", "tree", "s3://some/up"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && told.ends_with("basin: not copied: 3 of 5\n"), "{told}");
+    for said in [
+        "tree/bad\u{fffd}: it has no name",
+        "tree/broken: ENOENT",
+        "tree/circle: a link to a directory",
+        "tree/fifo is left out: it is a FIFO",
+    ] {
+        assert_eq!(told.matches(said).count(), 1, "{said}: {told}");
+    }
+    assert_eq!(done(&server, &["ls", "-r", "s3://some/up"]).lines().count(), 2);
+    // A FIFO alone is no loss.
+    std::fs::create_dir(place.join("fifos")).unwrap();
+    assert!(Command::new("mkfifo").arg("fifos/one").current_dir(&place).status().unwrap().success());
+    assert!(done(&server, &["cp", "-r", "fifos", "s3://some/fifos"]).starts_with("0 objects, "));
+    let output = basin(&all, &place, &["rm", "-r", "s3://some/fifos"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told == "basin: nothing was there whose name begins with s3://some/fifos\n", "{told}");
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error_and_a_reader_may_go() {
+    let server = server();
+    let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
+    done(&server, &["mb", "s3://print"]);
+    std::fs::write(place.join("file"), b"file").unwrap();
+    done(&server, &["cp", "file", "s3://print/one"]);
+    let config = place.join("basin.toml");
+    for arguments in [
+        &["ls"][..],
+        &["ls", "-r", "s3://print"],
+        &["stat", "s3://print/one"],
+        &["stat", "--json", "s3://print/one"],
+        &["cat", "s3://print/one"],
+        &["cp", "file", "s3://print/one"],
+        &["config", "check", "--config", config.to_str().unwrap()],
+        &["selftest", "--list"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command(&all, &place, arguments).stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && told.contains("writing to standard output: ENOSPC"), "{arguments:?}: {told}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command(&all, &place, arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+    // One form of time.
+    let time = |arguments: &[&str]| {
+        let told: serde_json::Value = serde_json::from_str(&done(&server, arguments)).unwrap();
+        told["modified"].as_str().unwrap().to_owned()
+    };
+    let (listed, told) = (time(&["ls", "--json", "s3://print/"]), time(&["stat", "--json", "s3://print/one"]));
+    assert!(told.ends_with("Z") && told[..19] == listed[..19], "{told} {listed}");
+}
+
+#[test]
+fn a_variable_that_is_empty_says_nothing() {
+    let server = server();
+    let place = server.place.path().to_path_buf();
+    done(&server, &["mb", "s3://empty"]);
+    let credentials = format!("access_key = \"{KEY}\"\nsecret_key = \"{SECRET}\"\n");
+    std::fs::create_dir(place.join("basin-data")).unwrap();
+    std::fs::write(place.join("basin-data/store.img.credentials"), credentials).unwrap();
+    let endpoint = both(&server)[1].clone();
+    let nothing =
+        ["BASIN_ENDPOINT", "BASIN_CREDENTIALS", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "BASIN_RDMA_INTERFACE"];
+    for arguments in
+        [&["ls", "--endpoint", &endpoint][..], &["bench", "s3", &endpoint, "--seconds", "1", "--objects", "2", "--clients", "1"]]
+    {
+        let output = command("", &place, arguments).envs(nothing.map(|name| (name, ""))).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+    let output = command("", &place, &["ls", "--endpoint", &endpoint]).env("AWS_SECRET_ACCESS_KEY", "").output().unwrap();
+    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("without its secret"), "{output:?}");
+    for (endpoint, code, said) in
+        [("https://127.0.0.1", 2, "no load goes by TLS"), ("ftp://127.0.0.1", 2, "no such load"), ("http://127.0.0.1", 1, "127.0.0.1:80")]
+    {
+        let output = command("", &place, &["bench", "s3", endpoint]).output().unwrap();
+        assert!(output.status.code() == Some(code) && String::from_utf8_lossy(&output.stderr).contains(said), "{output:?}");
+    }
+}
+
+#[test]
+fn a_copy_says_why_it_did_not_go_by_rdma() {
+    let server = server();
+    let place = server.place.path().to_path_buf();
+    done(&server, &["mb", "s3://why"]);
+    std::fs::write(place.join("file"), b"file").unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoints = format!("rdma://{free},{}", both(&server)[1]);
+    let output = command(&endpoints, &place, &["cp", "file", "s3://why/k"]).env("RUST_LOG", "basin=debug").output().unwrap();
+    let line = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && line.contains(&format!(", by http (rdma://{free}: ")) && line.contains("ECONNREFUSED"), "{line}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("DEBUG") && log.contains("RDMA rests"), "{log}");
+}
+
+#[test]
+fn a_signal_leaves_nothing_half_way() {
+    let server = server();
+    let place = server.place.path().join("dir");
+    std::fs::create_dir(&place).unwrap();
+    done(&server, &["mb", "s3://halves"]);
+    curl_puts(&server, "/halves/long", &pattern(20 << 20, 8));
+    let all = both(&server).join(",");
+    // A file of which a piece does not come, however often it is asked for.
+    let proxy = Proxy::begin(server.address, Evil::CutAnswers(u64::MAX, 200_000));
+    let begun = |endpoints: &str, arguments: &[&str], stdin: Stdio| {
+        let mut command = command(endpoints, &place, arguments);
+        // Not by timeout, which would have the signal.
+        let mut basin = Command::new(env!("CARGO_BIN_EXE_basin"));
+        basin.args(arguments).current_dir(&place).envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command = basin;
+        command.stdin(stdin).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let ended = |child: std::process::Child, signal: &str| {
+        Signals { pid: child.id() }.send(signal);
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(130) && told.contains("stopped by a signal"), "{output:?}");
+    };
+    let wait_for = |what: &str, is: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !is() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let child = begun(&proxy.endpoint(), &["cp", "s3://halves/long", "file"], Stdio::null());
+    wait_for("a part of a file", &|| std::fs::read_dir(&place).unwrap().count() == 1);
+    ended(child, "TERM");
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+    // An object of which not all comes.
+    let uploads = || String::from_utf8(curl_gets(&server, "/halves?uploads=")).unwrap().matches("<UploadId>").count();
+    let mut child = begun(&all, &["cp", "-", "s3://halves/new"], Stdio::piped());
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&pattern(17 << 20, 9)).unwrap();
+    wait_for("an upload in parts", &|| uploads() == 1);
+    ended(child, "INT");
+    assert_eq!(uploads(), 0);
+    drop(input);
+}
+
+#[test]
+fn a_bucket_of_which_versions_are_left_is_said_to_have_them() {
+    let server = server();
+    let place = server.place.path().to_path_buf();
+    std::fs::write(place.join("file"), b"file").unwrap();
+    done(&server, &["mb", "s3://versions"]);
+    let status = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    let set = curl(&server, &["-X", "PUT", "--data-binary", status], "/versions?versioning=");
+    assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stdout));
+    done(&server, &["cp", "file", "s3://versions/k"]);
+    let all = both(&server).join(",");
+    refused(&all, &place, &["rb", "s3://versions"], 1, "basin rm -r s3://versions");
+    done(&server, &["rm", "-r", "s3://versions"]);
+    refused(&all, &place, &["rb", "s3://versions"], 1, "aws s3api list-object-versions --bucket versions");
 }

@@ -63,7 +63,7 @@ pub enum Operation {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The server: `http://host:port`, or without `http://`; `rdma://host:port` for the native mode.
+    /// The server: `http://host:port`, or without `http://`; `rdma://host:port` for the native mode. Ports 80 and 9100 where it has none.
     pub endpoint: String,
     /// The RDMA device for that: `soft`, or one of the kernel's.
     pub rdma: String,
@@ -268,11 +268,20 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 fn resolve(endpoint: &str) -> Result<SocketAddr> {
-    let place = endpoint.strip_prefix("http://").or(endpoint.strip_prefix(RDMA)).unwrap_or(endpoint).trim_end_matches('/');
+    let wrong =
+        |what: &str| Error::new(ErrorKind::Usage, format!("{endpoint}: {what}")).remedy("name it as http://host:port or rdma://host:port");
+    let (place, usual) = match endpoint.split_once("://") {
+        None => (endpoint, 80),
+        Some(("http", place)) => (place, 80),
+        Some(("rdma", place)) => (place, 9100),
+        Some(("https", _)) => return Err(wrong("no load goes by TLS")),
+        Some(_) => return Err(wrong("no such load")),
+    };
+    let place = place.trim_end_matches('/');
+    let has_port = place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let place = if has_port { place.to_owned() } else { format!("{place}:{usual}") };
     let found = place.to_socket_addrs().map_err(|error| Error::io(format!("looking up {place}"), &error))?.next();
-    found.ok_or_else(|| {
-        Error::new(ErrorKind::Usage, format!("{endpoint} has no address")).remedy("name it as http://host:port or rdma://host:port")
-    })
+    found.ok_or_else(|| wrong("it has no address"))
 }
 
 async fn measure(load: &Rc<Load>, slab: &Slab, ground: Option<&Ground>) -> Result<Report> {

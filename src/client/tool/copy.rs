@@ -1,22 +1,26 @@
 //! Files and objects, one or a tree of them.
 //!
-//! A file is written under another name in its directory and gets its own when all bytes are there and verified. Files are read and
-//! written by this thread between the turns of its core: what they say is in the page cache as a rule, and a disk that is slow holds up
-//! nobody but this program.
+//! Files are read and written by this thread between the turns of its core: what they say is in the page cache as a rule, and a disk that
+//! is slow holds up nobody but this program. For the other end of a pipe the core waits.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::rc::Rc;
 
-use super::super::get::Download;
-use super::super::object::{Encryption, PutOptions};
+use nix::poll::PollFlags;
+
+use super::super::object::{CopyOptions, Encryption, PutOptions};
 use super::super::{Client, Failure};
+use super::file::{self, Target, ready};
 use super::place::{Place, S3Place, path_of};
 use super::progress::Progress;
-use super::{Cp, Sse};
+use super::tree::{Step, Tally, plan};
+use super::{Cp, Print, STOPPED, Sse, stopped, there_already, unless_stopped, usage};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 
@@ -24,19 +28,8 @@ use crate::base::{Error, Result};
 const AT_ONCE: u64 = 4;
 const MEMORY_OF_EACH: u64 = 16 << 20;
 
-/// What one of a tree is copied from and to.
-enum Step {
-    Up(PathBuf, S3Place),
-    Down(S3Place, PathBuf),
-    Over(S3Place, S3Place),
-}
-
-fn usage(what: String, remedy: &str) -> Failure {
-    Error::new(ErrorKind::Usage, what).remedy(remedy).into()
-}
-
 /// Copies.
-pub(super) async fn copy(client: &Client, task: &Cp, print: fn(String)) -> Result<(), Failure> {
+pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(), Failure> {
     let (from, to) = (Place::parse(&task.from)?, Place::parse(&task.to)?);
     let encryption = match (task.sse, &task.sse_kms_key_id) {
         (None, _) => None,
@@ -46,40 +39,62 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: fn(String)) -> Resul
         (Some(Sse::Aes256), None) => Some(Encryption::Server),
         (Some(Sse::Kms), key) => Some(Encryption::Named(key.clone())),
     };
+    has_its_options(task, &from, &to)?;
     let options =
         PutOptions { content_type: task.content_type.clone(), encryption, if_none_match: task.no_clobber, ..PutOptions::default() };
     let progress = Progress::begin(client, Some(0), task.quiet);
-    let is_to_stream = to == Place::Stream;
-    let objects = if task.recursive {
-        let steps = plan(client, from, to).await?;
-        let count = steps.len() as u64;
-        all(client, steps, options, progress.clone()).await?;
-        count
+    let (is_to_stream, tally) = (to == Place::Stream, Rc::new(Tally::default()));
+    if task.recursive {
+        let steps = unless_stopped(client.core(), plan(client, from, to, &tally)).await??;
+        all(client, steps.into(), &options, &progress, &tally).await?;
     } else {
         match (from, to) {
             (Place::Stream, Place::S3(to)) => {
                 to.key_of("cp -")?;
-                put(client, &mut io::stdin().lock(), "standard input", None, &to, options, &progress).await?;
+                // Not by way of a buffer, which could have bytes while there is nothing to be read.
+                let input = io::stdin().as_fd().try_clone_to_owned().map_err(|error| Error::io("reading standard input", &error))?;
+                let done = put(client, &mut File::from(input), "standard input", None, &to, options.clone(), &progress).await;
+                done.map_err(|failure| explained(failure, &options, &to))?;
             }
-            (Place::File(from), Place::S3(to)) => step(client, Step::Up(from.clone(), below(to, &from)?), options, &progress).await?,
+            (Place::File(from), Place::S3(to)) => {
+                let to = below(to, &from)?;
+                step(client, Step::Up(from, to), &options, &progress).await?;
+            }
             (Place::S3(from), Place::File(to)) => {
                 let to = if to.is_dir() || task.to.ends_with('/') { to.join(last_name(&from)?) } else { to };
-                step(client, Step::Down(from, to), options, &progress).await?;
+                step(client, Step::Down(from, to), &options, &progress).await?;
             }
             (Place::S3(from), Place::Stream) => to_stream(client, &from, Some(&progress)).await?,
             (Place::S3(from), Place::S3(to)) => {
                 let to = if to.key.is_empty() || to.key.ends_with('/') { S3Place { key: to.key + &last_name(&from)?, ..to } } else { to };
-                step(client, Step::Over(from, to), options, &progress).await?;
+                step(client, Step::Over(from, to), &options, &progress).await?;
             }
             _ => return Err(usage(format!("basin cp {} {}: neither is an object", task.from, task.to), "one of them is s3://bucket/key")),
         }
-        1
-    };
-    let line = progress.end(client, objects);
-    if !task.quiet {
-        if is_to_stream { eprint!("{line}") } else { print(line) }
+        tally.copied();
     }
-    Ok(())
+    let line = progress.end(client, tally.count());
+    if !task.quiet {
+        if is_to_stream {
+            eprint!("{line}");
+        } else {
+            print(line)?;
+        }
+    }
+    tally.outcome()
+}
+
+/// An option that would change nothing is refused.
+fn has_its_options(task: &Cp, from: &Place, to: &Place) -> Result<(), Failure> {
+    let (is_of_s3, is_to_s3) = (matches!(from, Place::S3(_)), matches!(to, Place::S3(_)));
+    let wrong = |option: &str, why: &str| Err(usage(format!("basin cp {} {}: {option}: {why}", task.from, task.to), "leave it out"));
+    match (is_of_s3, is_to_s3) {
+        (true, true) if task.content_type.is_some() => wrong("--content-type", "a copy by the server keeps the object's"),
+        (true, false) if task.content_type.is_some() => wrong("--content-type", "a file has none"),
+        (true, false) if task.sse.is_some() => wrong("--sse", "it is for what is put or copied"),
+        (true, false) if task.no_clobber && *to == Place::Stream => wrong("--no-clobber", "standard output is always there"),
+        _ => Ok(()),
+    }
 }
 
 /// Writes an object to standard output.
@@ -93,7 +108,7 @@ async fn to_stream(client: &Client, place: &S3Place, progress: Option<&Progress>
     let mut download = client.get(&place.bucket, &place.key).await?;
     let mut out = io::stdout().lock();
     while let Some(piece) = download.next().await? {
-        match out.write_all(piece.as_slice()) {
+        match out.write_all(piece.as_slice()).and_then(|()| out.flush()) {
             Ok(()) => {}
             // A reader that went away (`| head`) has what it wanted.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -104,7 +119,7 @@ async fn to_stream(client: &Client, place: &S3Place, progress: Option<&Progress>
             progress.add(piece.as_slice().len() as u64);
         }
     }
-    out.flush().map_err(|error| Error::io("writing to standard output", &error).into())
+    Ok(())
 }
 
 /// The last part of a key, as the name of a file.
@@ -126,86 +141,28 @@ fn below(place: S3Place, file: &Path) -> Result<S3Place, Failure> {
     Ok(S3Place { key: format!("{}{name}", place.key), bucket: place.bucket })
 }
 
-/// What has to be copied of a tree.
-async fn plan(client: &Client, from: Place, to: Place) -> Result<VecDeque<Step>, Failure> {
-    let mut steps = VecDeque::new();
-    match (from, to) {
-        (Place::File(from), Place::S3(to)) => {
-            let front = with_slash(&to.key);
-            for path in files(&from)? {
-                let rest = path.strip_prefix(&from).unwrap_or(&path).to_str();
-                let rest = rest.ok_or_else(|| usage(format!("{}: it has no name that a key can have", path.display()), "rename it"))?;
-                steps.push_back(Step::Up(path.clone(), S3Place { bucket: to.bucket.clone(), key: format!("{front}{rest}") }));
-            }
-        }
-        (Place::S3(from), to) => {
-            let front = with_slash(&from.key);
-            let mut listing = client.list(&from.bucket, &front, "");
-            while let Some(entry) = listing.next().await? {
-                let one = S3Place { bucket: from.bucket.clone(), key: entry.name().to_owned() };
-                let rest = &entry.name()[front.len()..];
-                steps.push_back(match &to {
-                    // The mark of a directory, which the console of S3 makes.
-                    Place::File(_) if rest.is_empty() || rest.ends_with('/') => continue,
-                    Place::File(to) => {
-                        let path = path_of(rest).ok_or_else(|| {
-                            usage(
-                                format!("{one}: no file below {} can have that name", to.display()),
-                                "copy it by itself, to a name of your own",
-                            )
-                        })?;
-                        Step::Down(one, to.join(path))
-                    }
-                    Place::S3(to) => Step::Over(one, S3Place { bucket: to.bucket.clone(), key: format!("{}{rest}", with_slash(&to.key)) }),
-                    Place::Stream => return Err(usage("several objects to standard output".into(), "basin cat, one by one")),
-                });
-            }
-        }
-        _ => return Err(usage("basin cp --recursive: neither is s3://bucket".into(), "copy a directory to s3://bucket/prefix, or back")),
-    }
-    Ok(steps)
-}
-
-fn with_slash(prefix: &str) -> String {
-    if prefix.is_empty() || prefix.ends_with('/') { prefix.to_owned() } else { format!("{prefix}/") }
-}
-
-/// All files of a directory, in order. Links to files are followed, those to directories are not: they may lead in a circle.
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
-    let (mut found, mut left) = (Vec::new(), vec![directory.to_path_buf()]);
-    while let Some(next) = left.pop() {
-        let explain = |error: io::Error| Error::io(format!("reading the directory {}", next.display()), &error);
-        for entry in fs::read_dir(&next).map_err(explain)? {
-            let entry = entry.map_err(explain)?;
-            let (path, kind) = (entry.path(), entry.file_type().map_err(explain)?);
-            if kind.is_dir() {
-                left.push(path);
-            } else if path.is_file() {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 /// Copies all of a tree, some at a time. Those that fail do not keep the others from being copied.
-async fn all(client: &Client, steps: VecDeque<Step>, options: PutOptions, progress: Progress) -> Result<(), Failure> {
-    let (left, progress, failed) = (Rc::new(RefCell::new(steps)), Rc::new(progress), Rc::new(Cell::new(0u64)));
-    let first = Rc::new(RefCell::new(None::<Failure>));
+async fn all(
+    client: &Client,
+    steps: RefCell<VecDeque<Step>>,
+    options: &PutOptions,
+    progress: &Progress,
+    tally: &Rc<Tally>,
+) -> Result<(), Failure> {
+    let left = Rc::new(steps);
     let workers = (client.memory_bytes() / MEMORY_OF_EACH).clamp(1, AT_ONCE);
     let tasks: Vec<_> = (0..workers)
         .map(|_| {
-            let (client, left, progress, failed) = (client.clone(), left.clone(), progress.clone(), failed.clone());
-            let (first, options) = (first.clone(), options.clone());
+            let (client, left, options) = (client.clone(), left.clone(), options.clone());
+            let (progress, tally) = (progress.clone(), tally.clone());
             client.core().clone().spawn(async move {
-                loop {
+                while !client.core().is_stopping() {
                     let next = left.borrow_mut().pop_front();
                     let Some(next) = next else { return };
-                    if let Err(failure) = step(&client, next, options.clone(), &progress).await {
-                        eprintln!("basin: {failure}");
-                        failed.set(failed.get() + 1);
-                        first.borrow_mut().get_or_insert(failure);
+                    match step(&client, next, &options, &progress).await {
+                        Ok(()) => tally.copied(),
+                        Err(failure) if failure.code() == Some(STOPPED) => return,
+                        Err(failure) => tally.failed(&failure),
                     }
                 }
             })
@@ -214,48 +171,49 @@ async fn all(client: &Client, steps: VecDeque<Step>, options: PutOptions, progre
     for task in tasks {
         task.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
     }
-    match (failed.get(), first.take()) {
-        (1, Some(failure)) => Err(failure),
-        (2.., Some(failure)) => {
-            let what = format!("{} objects were not copied, the first: {:#}", failed.get(), failure);
-            Err(Error::new(failure.error().kind(), what).into())
-        }
-        _ => Ok(()),
-    }
+    if client.core().is_stopping() { Err(stopped()) } else { Ok(()) }
 }
 
-async fn step(client: &Client, step: Step, options: PutOptions, progress: &Progress) -> Result<(), Failure> {
+/// What a condition that did not hold means here.
+fn explained(failure: Failure, options: &PutOptions, to: &S3Place) -> Failure {
+    if options.if_none_match && failure.is_precondition() { there_already(to) } else { failure }
+}
+
+async fn step(client: &Client, step: Step, options: &PutOptions, progress: &Progress) -> Result<(), Failure> {
     match step {
         Step::Up(from, to) => {
             let shown = from.display().to_string();
             let explain = |error: io::Error| Error::io(format!("reading {shown}"), &error);
-            let mut file = File::open(&from).map_err(explain)?;
+            // A FIFO that nobody writes to yet is waited for where signals are heeded.
+            let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&from).map_err(explain)?;
             let about = file.metadata().map_err(explain)?;
             if about.is_dir() {
                 return Err(usage(format!("{shown} is a directory"), "copy what is in it: --recursive"));
             }
             let size = about.is_file().then_some(about.len());
-            put(client, &mut file, &shown, size, &to, options, progress).await
+            let done = put(client, &mut file, &shown, size, &to, options.clone(), progress).await;
+            done.map_err(|failure| explained(failure, options, &to))
         }
-        Step::Down(from, to) => {
-            from.key_of("cp")?;
-            let download = client.get(&from.bucket, &from.key).await?;
-            save(download, &to, progress).await
-        }
+        Step::Down(from, to) => unless_stopped(client.core(), save(client, &from, &to, options.if_none_match, progress)).await?,
         Step::Over(from, to) => {
             from.key_of("cp")?;
-            let size = client.head(&from.bucket, &from.key).await?.size;
-            progress.expect(size);
-            client.copy((&from.bucket, &from.key), (&to.bucket, &to.key), options.encryption.as_ref()).await?;
-            progress.add(size);
-            Ok(())
+            let copy = CopyOptions { encryption: options.encryption.clone(), if_none_match: options.if_none_match };
+            let copied = async {
+                let size = client.head(&from.bucket, &from.key).await?.size;
+                progress.expect(size);
+                client.copy((&from.bucket, &from.key), (&to.bucket, &to.key), &copy).await?;
+                progress.add(size);
+                Ok(())
+            };
+            unless_stopped(client.core(), copied).await?.map_err(|failure| explained(failure, options, &to))
         }
     }
 }
 
+/// Puts what is read. Between two pieces a signal is heeded: what was put in parts is removed then.
 async fn put(
     client: &Client,
-    from: &mut dyn Read,
+    from: &mut File,
     shown: &str,
     size: Option<u64>,
     to: &S3Place,
@@ -265,112 +223,45 @@ async fn put(
     progress.expect(size.unwrap_or(0));
     let mut upload = client.upload(&to.bucket, &to.key, size, options)?;
     loop {
-        let room = match upload.room().await {
-            Ok(room) => room,
-            Err(failure) => {
-                upload.abort().await;
-                return Err(failure);
-            }
+        let read = match unless_stopped(client.core(), ready(client.core(), from, PollFlags::POLLIN)).await {
+            Ok(Ok(())) if client.core().is_stopping() => Err(stopped()),
+            Ok(Ok(())) => upload.room().await.map(|room| from.read(room)),
+            Ok(Err(error)) => Err(error.into()),
+            Err(stopped) => Err(stopped),
         };
-        match from.read(room) {
-            Ok(0) => break,
-            Ok(count) => {
+        match read {
+            Ok(Ok(0)) => break,
+            Ok(Ok(count)) => {
                 upload.advance(count);
                 if size.is_none() {
                     progress.expect(count as u64);
                 }
                 progress.add(count as u64);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
+            Ok(Err(error)) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Ok(Err(error)) => {
                 upload.abort().await;
                 return Err(Error::io(format!("reading {shown}"), &error).into());
+            }
+            Err(failure) => {
+                upload.abort().await;
+                return Err(failure);
             }
         }
     }
     upload.finish().await.map(drop)
 }
 
-/// Writes an object to a file that has its name only when it is whole.
-async fn save(mut download: Download, to: &Path, progress: &Progress) -> Result<(), Failure> {
-    let explain = |error: io::Error| Error::io(format!("writing {}", to.display()), &error);
+/// Writes an object to where it goes on this machine.
+async fn save(client: &Client, from: &S3Place, to: &Path, is_new: bool, progress: &Progress) -> Result<(), Failure> {
+    from.key_of("cp")?;
+    file::look(to, is_new)?;
+    let mut download = client.get(&from.bucket, &from.key).await?;
     progress.expect(download.head().size);
-    let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(directory).map_err(explain)?;
-    let name = to.file_name().ok_or_else(|| usage(format!("{}: it is no name of a file", to.display()), "name the file"))?;
-    let (mut file, half) = Half::make(directory, &name.to_string_lossy()).map_err(explain)?;
+    let mut target = Target::open(client.core(), to, is_new).await?;
     while let Some(piece) = download.next().await? {
-        file.write_all(piece.as_slice()).map_err(explain)?;
+        target.write(piece.as_slice()).await?;
         progress.add(piece.as_slice().len() as u64);
     }
-    file.flush().map_err(explain)?;
-    drop(file);
-    half.become_file(to).map_err(explain)?;
-    Ok(())
-}
-
-/// A file that is not whole yet, and goes away unless it becomes so.
-struct Half {
-    path: PathBuf,
-}
-
-impl Half {
-    fn make(directory: &Path, name: &str) -> io::Result<(File, Half)> {
-        for number in 0.. {
-            // So short that the name has room for it.
-            let short: String = name.chars().take(40).collect();
-            let path = directory.join(format!(".{short}.{}-{number}.part", std::process::id()));
-            match File::create_new(&path) {
-                Ok(file) => return Ok((file, Half { path })),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => {}
-                Err(error) => return Err(error),
-            }
-        }
-        unreachable!("the loop ends by an error")
-    }
-
-    fn become_file(self, to: &Path) -> io::Result<()> {
-        fs::rename(&self.path, to)
-    }
-}
-
-impl Drop for Half {
-    fn drop(&mut self) {
-        // After it became a file there is nothing of that name.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_a_file_goes_away_and_a_whole_one_takes_the_place_of_another() {
-        let place = tempfile::tempdir().unwrap();
-        let to = place.path().join("name");
-        fs::write(&to, "old").unwrap();
-        let (mut file, half) = Half::make(place.path(), "name").unwrap();
-        file.write_all(b"ha").unwrap();
-        drop(half);
-        assert_eq!((fs::read(&to).unwrap(), fs::read_dir(place.path()).unwrap().count()), (b"old".to_vec(), 1));
-        let (mut file, half) = Half::make(place.path(), "name").unwrap();
-        file.write_all(b"new").unwrap();
-        half.become_file(&to).unwrap();
-        assert_eq!((fs::read(&to).unwrap(), fs::read_dir(place.path()).unwrap().count()), (b"new".to_vec(), 1));
-    }
-
-    #[test]
-    fn a_tree_has_all_its_files() {
-        let place = tempfile::tempdir().unwrap();
-        fs::create_dir_all(place.path().join("a/b")).unwrap();
-        for name in ["one", "a/two", "a/b/three"] {
-            fs::write(place.path().join(name), name).unwrap();
-        }
-        std::os::unix::fs::symlink("..", place.path().join("a/circle")).unwrap();
-        let found = files(place.path()).unwrap();
-        let names: Vec<_> = found.iter().map(|path| path.strip_prefix(place.path()).unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["a/b/three", "a/two", "one"]);
-        assert!(files(&place.path().join("none")).unwrap_err().to_string().contains("none: ENOENT"));
-    }
+    target.finish()
 }

@@ -2,104 +2,42 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
+//! | [`reach`] | which server, and who asks |
 //! | [`place`] | what a command is about: a file, `-`, or `s3://bucket/key` |
 //! | [`copy`] | files and objects, one or a tree of them |
+//! | `tree` | what of a tree is copied, and what came of it |
+//! | `file` | files that objects are got into |
 //! | [`show`] | what is there |
 //! | [`progress`] | how far it is, and what it came to |
 
 pub mod copy;
+mod file;
 pub mod place;
 pub mod progress;
+pub mod reach;
 pub mod show;
+mod tree;
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::future::{Future, poll_fn};
+use std::io::Write as _;
+use std::pin::pin;
+use std::task::Poll;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Client, Credentials, Endpoint, Failure, Options, Scheme};
+use super::{CLOSED, Client, Failure};
 use crate::base::error::ErrorKind;
-use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::reactor::{Core, CoreConfig};
 use place::S3Place;
+use reach::Reach;
 
-/// Where `basin serve` listens if it is told nothing.
-const USUAL_ENDPOINTS: [&str; 2] = ["rdma://127.0.0.1:9100", "http://127.0.0.1:9000"];
-/// Where `basin serve` keeps its key if it is told nothing.
-const USUAL_CREDENTIALS: &str = "basin-data/store.img.credentials";
+/// Prints, and says whether anybody still reads: one who went away (`| head`) has what he wanted.
+pub type Print = fn(String) -> Result<bool>;
 
-/// Which server, and who asks.
-#[derive(Args, Clone, Debug)]
-pub struct Reach {
-    /// A server: rdma://HOST:9100, http://HOST:9000 or https://HOST; several of them, and RDMA is preferred. Without it this machine's
-    #[arg(long = "endpoint", value_name = "URL", env = "BASIN_ENDPOINT", value_delimiter = ',')]
-    endpoints: Vec<Endpoint>,
-    /// The access key
-    #[arg(long, env = "AWS_ACCESS_KEY_ID", requires = "secret_key")]
-    access_key: Option<String>,
-    /// Its secret
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
-    secret_key: Option<String>,
-    /// The file that basin serve keeps beside its store, in place of both
-    #[arg(long, value_name = "FILE", env = "BASIN_CREDENTIALS")]
-    credentials: Option<PathBuf>,
-    /// The region that is signed for
-    #[arg(long, default_value = "us-east-1", env = "AWS_REGION")]
-    region: String,
-    /// The RDMA device: soft, soft:udp, soft:shm, soft:xdp, one of the kernel's, or off
-    #[arg(long, default_value = "soft", value_name = "RDMA_DEV")]
-    rdma: String,
-    /// The network interface of soft:xdp; without it the one by which the server is reached
-    #[arg(long, value_name = "IFNAME", env = "BASIN_RDMA_INTERFACE")]
-    rdma_interface: Option<String>,
-    /// Certificates to believe, in PEM; without it the system's
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Bytes of registered memory
-    #[arg(long, default_value = "96M", value_parser = bytes)]
-    memory: u64,
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    parse_bytes(text)
-}
-
-impl Reach {
-    fn options(&self) -> Result<Options> {
-        let mut endpoints = self.endpoints.clone();
-        if endpoints.is_empty() {
-            endpoints = USUAL_ENDPOINTS.iter().map(|text| text.parse()).collect::<Result<_>>()?;
-        }
-        if self.rdma == "off" {
-            let is_rdma = |endpoint: &Endpoint| endpoint.scheme == Scheme::Rdma;
-            // A port for RDMA speaks HTTP, too.
-            let is_only = endpoints.iter().all(is_rdma);
-            endpoints.retain(|endpoint| is_only || !is_rdma(endpoint));
-            endpoints.iter_mut().filter(|_| is_only).for_each(|endpoint| endpoint.scheme = Scheme::Http);
-        }
-        let rdma = if self.rdma == "off" { "soft".to_owned() } else { self.rdma.clone() };
-        let options = Options::new(endpoints, self.credentials()?);
-        // Set for a server, perhaps: it says nothing of other devices.
-        let rdma_interface = self.rdma_interface.clone().filter(|_| rdma == "soft:xdp");
-        Ok(Options { region: self.region.clone(), rdma, rdma_interface, memory_bytes: self.memory, ca: self.ca.clone(), ..options })
-    }
-
-    fn credentials(&self) -> Result<Credentials> {
-        // What is said by name goes before what is in the environment.
-        if let Some(path) = &self.credentials {
-            return Credentials::read(path);
-        }
-        match (&self.access_key, &self.secret_key) {
-            (Some(access_key), Some(secret_key)) => Ok(Credentials { access_key: access_key.clone(), secret_key: secret_key.clone() }),
-            _ if Path::new(USUAL_CREDENTIALS).exists() => Credentials::read(Path::new(USUAL_CREDENTIALS)),
-            _ => {
-                let remedy =
-                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name the file beside the server's store: --credentials FILE";
-                Err(Error::new(ErrorKind::Usage, "no access key").remedy(remedy))
-            }
-        }
-    }
-}
+/// The code of a command that a signal has ended.
+const STOPPED: &str = "Stopped";
 
 /// A command.
 #[derive(Subcommand, Debug)]
@@ -146,7 +84,7 @@ pub struct Cp {
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
-    /// Only where there is no object of that name
+    /// Only where there is no object or file of that name
     #[arg(long, conflicts_with = "recursive")]
     no_clobber: bool,
     /// What the object's content type is
@@ -227,17 +165,26 @@ impl Task {
             Task::Cat(task) | Task::Mb(task) | Task::Rb(task) => &task.reach,
         }
     }
+
+    /// Whether something of it would stay if it ended half-way.
+    fn has_halves(&self) -> bool {
+        matches!(self, Task::Cp(task) if task.to != "-")
+    }
 }
 
 /// Does it, on a core that this thread drives. `print` gets what is found.
 ///
 /// # Errors
 /// What [`exit_code`] tells apart.
-pub fn run(task: Task, print: fn(String)) -> Result<(), Failure> {
+pub fn run(task: Task, print: Print) -> Result<(), Failure> {
     let options = task.reach().options()?;
     let core = Core::new(CoreConfig::default())?;
-    core.clone().run(async move {
-        let client = Client::connect(&core, options).await?;
+    if task.has_halves() {
+        core.catch_signals()?;
+    }
+    let of_task = core.clone();
+    let done = core.run(async move {
+        let client = unless_stopped(&of_task, Client::connect(&of_task, options)).await??;
         match task {
             Task::Cp(task) => copy::copy(&client, &task, print).await,
             Task::Ls(task) => show::list(&client, &task, print).await,
@@ -245,14 +192,51 @@ pub fn run(task: Task, print: fn(String)) -> Result<(), Failure> {
             Task::Rm(task) => remove(&client, &task).await,
             Task::Stat(task) => show::stat(&client, &task, print).await,
             Task::Mb(task) => client.create_bucket(task.place.bucket_alone("mb")?).await,
-            Task::Rb(task) => client.delete_bucket(task.place.bucket_alone("rb")?).await,
+            Task::Rb(task) => remove_bucket(&client, &task.place).await,
         }
-    })?
+    });
+    // What it opened is closed now, not with the program: queue pairs, and an interface's AF_XDP program.
+    core.shut_down(CLOSED);
+    done?
 }
 
-/// 3 for what is not there, 2 for a request that is wrong in itself, 1 for one that failed.
+/// Says on standard error what went wrong. What would move a terminal's cursor is written out.
+pub fn complain(what: impl Display) {
+    let is_text = |letter: char| !letter.is_control() || letter == '\n';
+    let plain = |letter: char| if is_text(letter) { letter.to_string() } else { letter.escape_default().to_string() };
+    let text: String = what.to_string().chars().map(plain).collect();
+    // There is nobody else to be told.
+    let _ = writeln!(std::io::stderr(), "basin: {text}");
+}
+
+fn usage(what: String, remedy: &str) -> Failure {
+    Error::new(ErrorKind::Usage, what).remedy(remedy).into()
+}
+
+/// That `--no-clobber` keeps something as it is.
+fn there_already(what: &dyn Display) -> Failure {
+    Error::new(ErrorKind::Refused, format!("{what} is there already")).remedy("without --no-clobber it is overwritten").into()
+}
+
+fn stopped() -> Failure {
+    Failure::coded(STOPPED, Error::new(ErrorKind::Failed, "stopped by a signal; nothing is left half-way"))
+}
+
+/// What comes of it, unless a signal comes first.
+async fn unless_stopped<F: Future>(core: &Core, work: F) -> Result<F::Output, Failure> {
+    let (mut work, mut stopping) = (pin!(work), pin!(core.stopping()));
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Ok(done)),
+        Poll::Pending => stopping.as_mut().poll(context).map(|()| Err(stopped())),
+    })
+    .await
+}
+
+/// 3 for what is not there, 2 for a request that is wrong in itself, 1 for one that failed; 130 after a signal, as shells have it.
 pub fn exit_code(failure: &Failure) -> u8 {
-    if failure.is_not_found() || failure.error().errno() == Some(libc::ENOENT) {
+    if failure.code() == Some(STOPPED) {
+        130
+    } else if failure.is_not_found() || failure.error().errno() == Some(libc::ENOENT) {
         3
     } else if failure.error().kind() == ErrorKind::Usage {
         2
@@ -267,9 +251,11 @@ async fn remove(client: &Client, task: &Rm) -> Result<(), Failure> {
         return client.delete(bucket, task.place.key_of("rm")?).await;
     }
     let (mut listing, mut keys, mut left) = (client.list(bucket, key, ""), Vec::new(), Vec::new());
+    let mut is_there = false;
     loop {
         let next = listing.next().await?;
         let is_last = next.is_none();
+        is_there |= !is_last;
         keys.extend(next.map(|entry| entry.name().to_owned()));
         if keys.len() == 1000 || is_last {
             left.extend(client.delete_many(bucket, &std::mem::take(&mut keys)).await?);
@@ -279,10 +265,33 @@ async fn remove(client: &Client, task: &Rm) -> Result<(), Failure> {
         }
     }
     match left.first() {
-        None => Ok(()),
+        None => {
+            if !is_there {
+                complain(format!("nothing was there whose name begins with {}", task.place));
+            }
+            Ok(())
+        }
         Some(first) => {
             let what = format!("{} objects stay, the first s3://{bucket}/{}: {}: {}", left.len(), first.key, first.code, first.message);
             Err(Error::new(ErrorKind::Failed, what).remedy("check what the user may do there").into())
         }
     }
+}
+
+/// Removes a bucket. Why one is not empty of which nothing is listed has another remedy.
+async fn remove_bucket(client: &Client, place: &S3Place) -> Result<(), Failure> {
+    let bucket = place.bucket_alone("rb")?;
+    let failure = match client.delete_bucket(bucket).await {
+        Err(failure) if failure.code() == Some("BucketNotEmpty") => failure,
+        done => return done,
+    };
+    if client.list(bucket, "", "").next().await?.is_some() {
+        return Err(failure);
+    }
+    let what = format!("DELETE {place}: what is still in it are versions and delete markers, which basin rm does not remove");
+    let remedy = format!(
+        "see them: aws s3api list-object-versions --bucket {bucket}; remove them by delete-objects, or by a lifecycle rule with \
+         NoncurrentVersionExpiration and ExpiredObjectDeleteMarker"
+    );
+    Err(Error::new(ErrorKind::Failed, what).remedy(remedy).into())
 }

@@ -45,7 +45,7 @@ impl FromStr for S3Place {
 impl fmt::Display for S3Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.key.is_empty() { "" } else { "/" };
-        write!(f, "s3://{}{slash}{}", self.bucket, self.key)
+        write!(f, "s3://{}{slash}{}", self.bucket, shown(&self.key))
     }
 }
 
@@ -80,9 +80,14 @@ impl Place {
     }
 }
 
-/// A relative path for what is behind a prefix, if it stays below where it is put.
+/// Somebody else's text for a terminal: what is not printed is written out, and `\` twice. Quotes stay as they are.
+pub(super) fn shown(text: &str) -> String {
+    text.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
+}
+
+/// A relative path for what is behind a prefix, if it stays below where it is put. No two have the same.
 pub(super) fn path_of(rest: &str) -> Option<PathBuf> {
-    let parts: Vec<&str> = rest.trim_start_matches('/').split('/').collect();
+    let parts: Vec<&str> = rest.split('/').collect();
     let is_name = |part: &&str| !part.is_empty() && *part != "." && *part != ".." && !part.contains('\0');
     parts.iter().all(is_name).then(|| parts.iter().collect())
 }
@@ -106,9 +111,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_terminal_would_heed_is_written_out() {
+        assert_eq!(shown("it's \"ü\""), "it's \"ü\"");
+        assert_eq!(shown("\u{1b}[31m\n\\'"), "\\u{1b}[31m\\n\\\\'");
+    }
+
+    #[test]
     fn no_key_leads_out_of_a_directory() {
-        assert_eq!(path_of("/a/b"), Some("a/b".into()));
-        for key in ["", "../a", "a/../b", "a/..", "a//b", "a/./b", "a/", "a\0"] {
+        assert_eq!(path_of("a/b"), Some("a/b".into()));
+        for key in ["", "/a", "../a", "a/../b", "a/..", "a//b", "a/./b", "a/", "a\0"] {
             assert_eq!(path_of(key), None, "{key:?}");
         }
     }

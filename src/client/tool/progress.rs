@@ -52,14 +52,16 @@ impl Progress {
     }
 }
 
-/// By which ways requests went: with both, how many by each.
+/// By which ways requests went: with both, how many by each; and why not by RDMA, where it was asked for.
 fn ways(client: &Client) -> String {
+    let troubles = client.rdma_troubles().join("; ");
+    let why = if troubles.is_empty() { troubles } else { format!(" ({troubles})") };
     let stats = client.stats();
     let rdma = format!("rdma {}", stats.wire.unwrap_or_default());
     let http = if client.speaks_tls() { "https" } else { "http" };
     match (stats.by_rdma, stats.by_http) {
         (1.., 0) => rdma,
-        (0, _) => http.to_owned(),
-        (some, others) => format!("{rdma} ({some} requests) and {http} ({others})"),
+        (0, _) => format!("{http}{why}"),
+        (some, others) => format!("{rdma} ({some} requests) and {http} ({others}){why}"),
     }
 }

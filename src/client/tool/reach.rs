@@ -1,0 +1,117 @@
+//! Which server, and who asks.
+//!
+//! A variable of the environment that is empty says nothing, as for a server.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::Args;
+
+use super::super::{Credentials, Endpoint, Options, Scheme};
+use crate::base::error::ErrorKind;
+use crate::base::units::parse_bytes;
+use crate::base::{Error, Result};
+
+/// Where `basin serve` listens if it is told nothing.
+const USUAL_ENDPOINTS: [&str; 2] = ["rdma://127.0.0.1:9100", "http://127.0.0.1:9000"];
+/// Where `basin serve` keeps its key if it is told nothing.
+const USUAL_CREDENTIALS: &str = "basin-data/store.img.credentials";
+/// The region if nothing is said.
+const USUAL_REGION: &str = "us-east-1";
+
+/// Who asks.
+#[derive(Args, Clone, Debug)]
+pub struct Who {
+    /// The access key
+    #[arg(long, env = "AWS_ACCESS_KEY_ID")]
+    access_key: Option<String>,
+    /// Its secret
+    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
+    secret_key: Option<String>,
+    /// The file that basin serve keeps beside its store, in place of both
+    #[arg(long, value_name = "FILE", env = "BASIN_CREDENTIALS")]
+    credentials: Option<OsString>,
+    /// The region that is signed for
+    #[arg(long, default_value = USUAL_REGION, env = "AWS_REGION")]
+    region: String,
+}
+
+/// Which server, and who asks.
+#[derive(Args, Clone, Debug)]
+pub struct Reach {
+    /// A server: rdma://HOST:9100, http://HOST:9000 or https://HOST; several of them, and RDMA is preferred. Without it this machine's
+    #[arg(long = "endpoint", value_name = "URL", env = "BASIN_ENDPOINT", value_delimiter = ',')]
+    endpoints: Vec<String>,
+    #[command(flatten)]
+    who: Who,
+    /// The RDMA device: soft, soft:udp, soft:shm, soft:xdp, one of the kernel's, or off
+    #[arg(long, default_value = "soft", value_name = "RDMA_DEV")]
+    rdma: String,
+    /// The network interface of soft:xdp; without it the one by which the server is reached
+    #[arg(long, value_name = "IFNAME", env = "BASIN_RDMA_INTERFACE")]
+    rdma_interface: Option<String>,
+    /// Certificates to believe, in PEM; without it the system's
+    #[arg(long, value_name = "FILE")]
+    ca: Option<std::path::PathBuf>,
+    /// Bytes of registered memory
+    #[arg(long, default_value = "96M", value_parser = bytes)]
+    memory: u64,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text)
+}
+
+fn said(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
+}
+
+impl Reach {
+    pub(super) fn options(&self) -> Result<Options> {
+        let said_endpoints = self.endpoints.iter().map(String::as_str).filter(|text| !text.trim().is_empty());
+        let mut endpoints: Vec<Endpoint> = said_endpoints.map(str::parse).collect::<Result<_>>()?;
+        if endpoints.is_empty() {
+            endpoints = USUAL_ENDPOINTS.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+        }
+        if self.rdma == "off" {
+            let is_rdma = |endpoint: &Endpoint| endpoint.scheme == Scheme::Rdma;
+            // A port for RDMA speaks HTTP, too.
+            let is_only = endpoints.iter().all(is_rdma);
+            endpoints.retain(|endpoint| is_only || !is_rdma(endpoint));
+            endpoints.iter_mut().filter(|_| is_only).for_each(|endpoint| endpoint.scheme = Scheme::Http);
+        }
+        let rdma = if self.rdma == "off" { "soft".to_owned() } else { self.rdma.clone() };
+        let options = Options::new(endpoints, self.who.credentials()?);
+        // Set for a server, perhaps: it says nothing of other devices.
+        let rdma_interface = said(&self.rdma_interface).filter(|_| rdma == "soft:xdp").map(str::to_owned);
+        let region = self.who.region().to_owned();
+        Ok(Options { region, rdma, rdma_interface, memory_bytes: self.memory, ca: self.ca.clone(), ..options })
+    }
+}
+
+impl Who {
+    /// The region that is signed for.
+    pub fn region(&self) -> &str {
+        if self.region.is_empty() { USUAL_REGION } else { &self.region }
+    }
+
+    /// The key and its secret: what is said, or those of the server of this directory.
+    ///
+    /// # Errors
+    /// There are none, or half of them; the file cannot be read.
+    pub fn credentials(&self) -> Result<Credentials> {
+        // What is said by name goes before what is in the environment.
+        if let Some(path) = self.credentials.as_ref().filter(|path| !path.is_empty()) {
+            return Credentials::read(Path::new(path));
+        }
+        let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name the file beside the server's store: --credentials FILE";
+        let wrong = |what: &str| Err(Error::new(ErrorKind::Usage, what).remedy(remedy));
+        match (said(&self.access_key), said(&self.secret_key)) {
+            (Some(access_key), Some(secret_key)) => Ok(Credentials { access_key: access_key.into(), secret_key: secret_key.into() }),
+            (Some(access_key), None) => wrong(&format!("the access key {access_key} without its secret")),
+            (None, Some(_)) => wrong("a secret without its access key"),
+            (None, None) if Path::new(USUAL_CREDENTIALS).exists() => Credentials::read(Path::new(USUAL_CREDENTIALS)),
+            (None, None) => wrong("no access key"),
+        }
+    }
+}
