@@ -10,6 +10,8 @@ use std::task::{Poll, Waker};
 pub(super) struct Budget {
     free: Cell<u64>,
     most: u64,
+    /// Parts that are being sent, whose memory comes back by itself.
+    leaving: Cell<usize>,
     /// Those who wait, in their order.
     waiting: RefCell<VecDeque<Weak<Wait>>>,
 }
@@ -25,11 +27,12 @@ struct Wait {
 pub(super) struct Granted {
     budget: Rc<Budget>,
     bytes: u64,
+    is_leaving: bool,
 }
 
 impl Budget {
     pub fn new(bytes: u64) -> Rc<Budget> {
-        Rc::new(Budget { free: Cell::new(bytes), most: bytes, waiting: RefCell::default() })
+        Rc::new(Budget { free: Cell::new(bytes), most: bytes, leaving: Cell::new(0), waiting: RefCell::default() })
     }
 
     /// Waits for so many bytes, or for all there are where that is more.
@@ -49,7 +52,12 @@ impl Budget {
         })
         .await;
         std::mem::forget(left);
-        Granted { budget: self.clone(), bytes }
+        Granted { budget: self.clone(), bytes, is_leaving: false }
+    }
+
+    /// Whether some of it comes back whatever those do who fill parts.
+    pub fn has_leaving(&self) -> bool {
+        self.leaving.get() > 0
     }
 
     /// Grants what is free to those who have waited longest.
@@ -95,8 +103,20 @@ impl Drop for Leaving<'_> {
     }
 }
 
+impl Granted {
+    /// Its part is being sent.
+    pub fn leave(&mut self) {
+        if !std::mem::replace(&mut self.is_leaving, true) {
+            self.budget.leaving.update(|count| count + 1);
+        }
+    }
+}
+
 impl Drop for Granted {
     fn drop(&mut self) {
+        if self.is_leaving {
+            self.budget.leaving.update(|count| count - 1);
+        }
         self.budget.give_back(self.bytes);
     }
 }
@@ -118,13 +138,17 @@ mod tests {
     #[test]
     fn each_has_all_it_needs_in_its_turn() {
         let budget = Budget::new(10);
-        let first = poll(pin!(budget.take(6))).unwrap();
+        let mut first = poll(pin!(budget.take(6))).unwrap();
+        assert!(!budget.has_leaving());
+        first.leave();
+        assert!(budget.has_leaving());
         let mut second = pin!(budget.take(6));
         assert!(poll(second.as_mut()).is_none());
         // One that would fit does not pass one that waits.
         let mut third = pin!(budget.take(1));
         assert!(poll(third.as_mut()).is_none());
         drop(first);
+        assert!(!budget.has_leaving());
         let second = poll(second.as_mut()).unwrap();
         let third = poll(third.as_mut()).unwrap();
         drop((second, third));

@@ -49,7 +49,7 @@ use crate::s3::auth::Secret;
 use crate::s3::auth::sign::Signer;
 use crate::s3::client::native::Ground;
 
-use budget::Budget;
+use budget::{Budget, Granted};
 use devices::Devices;
 pub use failure::Failure;
 use lane::Lane;
@@ -259,6 +259,21 @@ impl Client {
             );
         }
         Ok(Buffer { span: Some(self.lease(|slab| slab.span_of(bytes)).await?) })
+    }
+
+    /// The right to so much memory for a part. Waits as long as others send theirs, and a while for those who fill them.
+    async fn grant(&self, bytes: u64) -> Result<Granted> {
+        loop {
+            match self.inner.core.timeout(MEMORY_PATIENCE, self.inner.parts.take(bytes)).await {
+                Ok(granted) => return Ok(granted),
+                Err(_) if self.inner.parts.has_leaving() => {}
+                Err(_) => {
+                    let error =
+                        Error::new(ErrorKind::Busy, "other uploads have all the memory that there is for parts, and send none of it");
+                    return Err(error.remedy("end some of them, or give the client more memory: Options::memory_bytes, or --memory"));
+                }
+            }
+        }
     }
 
     /// Leases memory, and waits a while for what others have.

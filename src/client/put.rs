@@ -141,12 +141,12 @@ impl Upload {
             if self.runs.len() == self.part_runs {
                 self.send_part().await?;
             }
+            let what = |error| Failure::lost(&format!("PUT s3://{}/{}", self.bucket, self.key), &error);
             if self.granted.is_none() {
                 let part = self.part_runs as u64 * u64::from(RUN_BYTES);
                 let left = self.hint.map_or(part, |hint| hint.saturating_sub(self.bytes).next_multiple_of(RUN_BYTES.into()));
-                self.granted = Some(self.client.inner.parts.take(part.min(left.max(RUN_BYTES.into()))).await);
+                self.granted = Some(self.client.grant(part.min(left.max(RUN_BYTES.into()))).await.map_err(what)?);
             }
-            let what = |error| Failure::lost(&format!("PUT s3://{}/{}", self.bucket, self.key), &error);
             self.runs.push(self.client.lease(|slab| slab.run(RUN_BYTES)).await.map_err(what)?);
             self.filled = 0;
         }
@@ -205,6 +205,7 @@ impl Upload {
                 self.runs.push(self.client.lease(|slab| slab.run(0)).await?);
             }
             let mut runs = std::mem::take(&mut self.runs);
+            self.granted.iter_mut().for_each(Granted::leave);
             let put = self.client.put_runs(&self.bucket, &self.key, &mut runs, &self.options).await;
             self.granted = None;
             return put;
@@ -298,7 +299,8 @@ impl Upload {
         self.bytes += bytes;
         self.begun += 1;
         let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);
-        let (granted, is_wanted_back) = (self.granted.take(), self.back.is_some());
+        let (mut granted, is_wanted_back) = (self.granted.take(), self.back.is_some());
+        granted.iter_mut().for_each(Granted::leave);
         self.under_way.push_back(self.client.inner.core.spawn(async move {
             let mut call = Call::new(Method::Put, &bucket, &key).field(CRC64NVME, shown_crc(crc));
             call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
