@@ -586,7 +586,7 @@ fn run_serve(arguments: Serve) -> Result<(), Error> {
 
 fn run_config_check(arguments: Serve) -> Result<(), Error> {
     let loaded = arguments.load()?;
-    loaded.config.https.identity()?;
+    loaded.config.check_here()?;
     print(loaded.text()).map(drop)
 }
 

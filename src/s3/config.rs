@@ -11,7 +11,9 @@ use serde::de::{Deserializer, Error as _, Visitor};
 
 use super::access::users::{KeyConfig, UserConfig, Users};
 use super::bucket::Etags;
+use super::encryption::keys::Keys;
 use super::http::tls::identity::Identity;
+use super::serve::has_memory;
 use crate::base::error::ErrorKind;
 use crate::base::units::{human_bytes, parse_bytes};
 use crate::base::{Error, Result, Rng};
@@ -179,9 +181,10 @@ impl Https {
     /// Reads the files, where it listens at all.
     ///
     /// # Errors
-    /// They are not what they are to be.
+    /// `Usage`: they are not what they are to be, or not there.
     pub fn identity(&self) -> Result<Option<Identity>> {
-        self.files()?.map(|(certificate, key)| Identity::load(certificate, key)).transpose()
+        let loaded = self.files()?.map(|(certificate, key)| Identity::load(certificate, key)).transpose();
+        loaded.map_err(|error| error.with_kind(ErrorKind::Usage))
     }
 }
 
@@ -454,6 +457,9 @@ impl Config {
             let what = format!("store.memory: {}, of which store.cache takes {}", human_bytes(memory), human_bytes(cache));
             return wrong(what, &format!("leave {} beside the cache, for each core", human_bytes(MEMORY_MIN)));
         }
+        if self.store.size.0 == 0 {
+            return wrong("store.size: 0 bytes".into(), "what the file with the store is to have: basin serve --size 4G");
+        }
         if !(1..=CORES_MAX).contains(&self.store.cores) {
             return wrong(format!("store.cores: {} cores", self.store.cores), &format!("1 to {CORES_MAX}"));
         }
@@ -493,6 +499,18 @@ impl Config {
         self.rdma.device()?;
         super::log::filter(self)?;
         users_of(&self.all_users()?).map(drop)
+    }
+
+    /// Finds what this machine has not of what it names: files and memory.
+    ///
+    /// # Errors
+    /// `Usage`: what is missing.
+    pub fn check_here(&self) -> Result<()> {
+        self.https.identity()?;
+        if let Some(path) = &self.encryption.keys {
+            Keys::load(path).map_err(|error| error.with_kind(ErrorKind::Usage))?;
+        }
+        has_memory(self)
     }
 }
 
@@ -667,6 +685,7 @@ mod tests {
         assert!(without_http.check().is_ok(), "the files are not read yet");
         for (name, change) in [
             ("store.memory", (|config| config.store.cache = Bytes(1 << 40)) as fn(&mut Config)),
+            ("store.size", |config| config.store.size = Bytes(0)),
             ("store.cores", |config| config.store.cores = 0),
             ("store.cores", |config| config.store.cores = 65),
             ("http.connections", |config| config.http.connections = 0),

@@ -180,7 +180,7 @@ fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
 }
 
 /// That the cores' memory is there. What is not is found page by page otherwise, and somebody is killed for the last one.
-fn has_memory(config: &Config) -> Result<()> {
+pub(super) fn has_memory(config: &Config) -> Result<()> {
     let (wanted, cores) = (config.store.memory.0, config.store.cores.max(1) as u64);
     let Some(there) = machine_bytes().filter(|there| wanted.saturating_mul(cores) > *there) else { return Ok(()) };
     let what = format!("store.memory: {} for each of {cores} cores, and this machine has {}", human_bytes(wanted), human_bytes(there));

@@ -182,7 +182,7 @@ pub fn environment() -> Vec<(String, String)> {
 /// Puts a configuration together and checks it. Of the command line there are values by name of setting.
 ///
 /// # Errors
-/// `Unavailable`: the file cannot be read. `Usage`: what is wrong, where it is said, and with which line.
+/// `Usage`: the file cannot be read; what is wrong, where it is said, and with which line.
 pub fn load(file: Option<&Path>, environment: &[(String, String)], options: &[(&'static str, String)]) -> Result<Loaded> {
     let mut origins = vec![Origin::Usual; SETTINGS.len()];
     let mut config = Config::default();
@@ -190,6 +190,7 @@ pub fn load(file: Option<&Path>, environment: &[(String, String)], options: &[(&
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
             Error::io(format!("reading {shown}"), &error)
+                .with_kind(ErrorKind::Usage)
                 .remedy("name a file that is there and this user may read: --config FILE, or BASIN_CONFIG")
         })?;
         let is_said;

@@ -433,7 +433,7 @@ def test_files_are_checked(world):
     for options, code, said in [
         ((), 2, "no https.certificate"),
         (("--certificate", files["one.pem"]), 2, "no https.key"),
-        (("--certificate", files["none.pem"], "--key", files["one.key"]), 1, "none.pem: ENOENT"),
+        (("--certificate", files["none.pem"], "--key", files["one.key"]), 2, "none.pem: ENOENT"),
         (("--certificate", files["one.key"], "--key", files["one.key"]), 2, "there is no certificate in it"),
         (("--certificate", files["one.pem"], "--key", files["one.pem"]), 2, "there is no private key in it"),
         (("--certificate", files["one.pem"], "--key", files["two.key"]), 2, "not the key of"),

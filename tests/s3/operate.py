@@ -597,6 +597,8 @@ def test_wrong_configurations(world):
         ("a.toml", "[http]\nport = 1\n", [], {}, ["a.toml:2", "port"]),
         ("a.yaml", "http:\n  port: 1\n", [], {}, ["a.yaml:2", "port"]),
         ("a.toml", "[store]\nmemory = \"1M\"\n", [], {}, ["store.memory"]),
+        ("a.toml", "[store]\nmemory = \"1000T\"\n", [], {}, ["store.memory", "this machine has"]),
+        ("a.toml", "", ["--size", "0"], {}, ["store.size", "--size"]),
         ("a.toml", "[http\n", [], {}, ["a.toml:1"]),
         ("a.toml", "log_level = \"loud\"\n", [], {}, ["log_level", "loud"]),
         ("a.toml", "[[users]]\nname = \"a b\"\n", [], {}, ["user"]),
@@ -620,7 +622,11 @@ def test_wrong_configurations(world):
         same((done.returncode, done.stderr), (2, err), "what the server says")
         check(not list(world.place.glob("never*")), "nothing is made")
     code, _, err = world.check("--config", str(world.place / "none.toml"))
-    check(code == 1 and "none.toml" in err, f"{code} {err}")
+    check(code == 2 and "none.toml" in err, f"{code} {err}")
+    code, _, err = world.check("--config", str(world.place))
+    check(code == 2 and "EISDIR" in err, f"{code} {err}")
+    code, _, err = world.check(environment={"BASIN_ENCRYPTION_KEYS": str(world.place / "none.keys")})
+    check(code == 2 and "none.keys is not there" in err, f"{code} {err}")
 
 
 def test_settings_by_the_environment(world):
@@ -795,7 +801,7 @@ def test_what_a_new_user_may_meet(world):
         (2, ["none/a.img"], ["none/a.img", "the directory does not exist"]),
         (2, ["."], ["neither a file nor a block device"]),
         (1, ["others.img"], ["others.img", "basin store format"]),
-        (1, ["--config", "none.toml"], ["none.toml", "--config FILE"]),
+        (2, ["--config", "none.toml"], ["none.toml", "--config FILE"]),
         (2, ["a.img", "--rdma", "soft:fax"], ["soft:fax", "soft:udp"]),
     ]:
         found, said = serve(world, place, *options, *ports())

@@ -267,7 +267,7 @@ fn a_wrong_variable_or_option_is_named() {
     let error = load(None, &[], &[("http.listen", "here".into())]).unwrap_err().to_string();
     assert!(error.contains("--listen") && error.contains("'here'"), "{error}");
     let error = load(Some(Path::new("/nowhere/basin.toml")), &[], &[]).unwrap_err();
-    assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("/nowhere/basin.toml"), "{error}");
+    assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("/nowhere/basin.toml"), "{error}");
 }
 
 #[test]
