@@ -59,7 +59,7 @@ mod tests {
                 begun.borrow_mut().push(number);
                 under_way.set(under_way.get() + 1);
                 most.set(most.get().max(under_way.get()));
-                poll_fn(|_| if number % 3 == 0 || open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+                poll_fn(|_| if number.is_multiple_of(3) || open.get() { Poll::Ready(()) } else { Poll::Pending }).await;
                 under_way.set(under_way.get() - 1);
                 number * number
             }

@@ -140,7 +140,7 @@ impl Keys {
     /// It cannot be read, or is not what it is to be.
     pub fn load(path: &Path) -> Result<Keys> {
         let kept = read(path)?.ok_or_else(|| {
-            let error = Error::new(ErrorKind::Unavailable, format!("encryption.keys: {} is not there", path.display()));
+            let error = Error::new(ErrorKind::Usage, format!("encryption.keys: {} is not there", path.display()));
             error.remedy(format!("make it, for the server alone to read. {EXAMPLE}"))
         })?;
         Ok(Keys { path: path.into(), is_own: false, allows_plain: false, kept: Mutex::new(kept) })
