@@ -120,8 +120,7 @@ fn of_status(status: u16) -> &'static str {
 }
 
 fn remedy(code: &str, what: &str) -> Option<String> {
-    let place = what.split_whitespace().last().unwrap_or_default();
-    let bucket = place.strip_prefix("s3://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let bucket = what.split_once("s3://").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
     Some(match code {
         "NoSuchKey" => format!("see what is there: basin ls -r s3://{bucket}"),
         "NotFound" => format!("see what is there: basin ls, basin ls -r s3://{bucket}"),
@@ -174,6 +173,8 @@ mod tests {
             "GET s3://b/a/key at host:1: 404 NoSuchBucket: The specified bucket does not exist\n  to mend it: make it: basin mb s3://b";
         assert_eq!(failure.to_string(), text);
         assert!(failure.is_not_found() && failure.code() == Some("NoSuchBucket") && !failure.is_unknown());
+        let failure = Failure::answered("GET s3://b/no such key", "host:1", (404, Some("NoSuchKey")), b"");
+        assert!(failure.to_string().ends_with("basin ls -r s3://b"), "{failure}");
         // HEAD's has no body, and a proxy's is no document.
         let failure = Failure::answered("HEAD s3://b/k", "host:1", (404, None), b"");
         assert!(failure.to_string().starts_with("HEAD s3://b/k at host:1: 404 NotFound\n"), "{failure}");

@@ -60,8 +60,8 @@ pub enum Operation {
     Mixed,
 }
 
-/// What to measure.
-#[derive(Clone, Debug)]
+/// What to measure. It has no `Debug`, for it has a secret.
+#[derive(Clone)]
 pub struct Options {
     /// The server: `http://host:port`, or without `http://`; `rdma://host:port` for the native mode. Ports 80 and 9100 where it has none.
     pub endpoint: String,

@@ -3,6 +3,7 @@
 //! A variable of the environment that is empty says nothing, as for a server.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::Path;
 
 use clap::Args;
@@ -20,7 +21,7 @@ const USUAL_CREDENTIALS: &str = "basin-data/store.img.credentials";
 const USUAL_REGION: &str = "us-east-1";
 
 /// Who asks.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 pub struct Who {
     /// The access key
     #[arg(long, env = "AWS_ACCESS_KEY_ID")]
@@ -86,6 +87,14 @@ impl Reach {
         let rdma_interface = said(&self.rdma_interface).filter(|_| rdma == "soft:xdp").map(str::to_owned);
         let region = self.who.region().to_owned();
         Ok(Options { region, rdma, rdma_interface, memory_bytes: self.memory, ca: self.ca.clone(), ..options })
+    }
+}
+
+impl fmt::Debug for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Who { access_key, credentials, region, .. } = self;
+        let mut shown = f.debug_struct("Who");
+        shown.field("access_key", access_key).field("credentials", credentials).field("region", region).finish_non_exhaustive()
     }
 }
 

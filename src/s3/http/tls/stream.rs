@@ -6,9 +6,9 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use rustls::ProtocolVersion;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{CertificateError, ProtocolVersion};
 
 use super::end::End;
 use super::inbox::{Inbox, Wanted, no_memory};
@@ -486,5 +486,17 @@ fn encode(outbox: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Result<usiz
 }
 
 fn broken(error: rustls::Error) -> Error {
-    Error::new(ErrorKind::Protocol, format!("TLS: {error}"))
+    let told = Error::new(ErrorKind::Protocol, format!("TLS: {error}"));
+    // It is the other end's that a client does not believe.
+    let rustls::Error::InvalidCertificate(wrong) = &error else { return told };
+    told.remedy(match wrong {
+        CertificateError::UnknownIssuer => "believe who has issued it: --ca FILE, or SSL_CERT_FILE",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the server needs a new one; or set this machine's clock",
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "name the server as its certificate does",
+        // What webpki says, which rustls has no name for.
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "the server needs one that is not an issuer's: openssl req -x509 … -addext basicConstraints=critical,CA:FALSE"
+        }
+        _ => "the server needs another one",
+    })
 }
