@@ -222,7 +222,7 @@ impl Client {
         let mut backoff = Backoff::new(WAIT, WAIT_MOST);
         let mut is_repeated = false;
         // A server that was there and refuses connections is most often started anew.
-        let (mut is_coming_back, mut unsent_since) = (false, None);
+        let mut unsent_since = None;
         let rooms: Vec<u32> = load.runs().iter().map(Run::len).collect();
         for tries in 1.. {
             if let Some((lane, seat, session)) = self.lane(call, &load)
@@ -266,10 +266,11 @@ impl Client {
             }
             let pool = &self.inner.pools[self.inner.favourite.get()];
             let mut wait = backoff.next(&mut self.inner.rng.borrow_mut());
+            let mut is_coming_back = false;
             let failure = match self.by_http(pool, call, &mut load, &mut is_repeated).await {
                 Ok(reply) => {
                     self.inner.was_answered.set(true);
-                    (is_coming_back, unsent_since) = (false, None);
+                    unsent_since = None;
                     self.inner.stats.borrow_mut().by_http += 1;
                     if !is_passing(&reply) || (call.is_once && reply.status != 503) {
                         return self.judge(call, pool.host(), reply).map_err(|failure| failure.repeated(is_repeated));

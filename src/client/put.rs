@@ -46,7 +46,7 @@ pub struct Upload {
     filled: u32,
     /// What the part that is filled may have.
     granted: Option<Granted>,
-    /// Bytes that are still to come, as somebody has said.
+    /// How many bytes it will have, as somebody has said.
     hint: Option<u64>,
     /// The upload in parts, once it has begun.
     id: Option<String>,

@@ -99,6 +99,25 @@ fn a_server_that_was_there_is_waited_for() {
         Ok(())
     })
     .unwrap();
+    // One that is there again and only hangs up is not waited for beyond its tries.
+    let address = free_address();
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        let mut stream = listener.incoming().next().unwrap().unwrap();
+        head_of(&mut stream);
+        stream.write_all(DONE.as_bytes()).unwrap();
+        drop((stream, listener));
+        std::thread::sleep(Duration::from_millis(300));
+        TcpListener::bind(address).unwrap().incoming().for_each(drop);
+    });
+    run(Options { tries: 6, ..options(&[format!("http://{address}")]) }, async |client: Client| {
+        client.delete("bucket", "one").await?;
+        let asked = client.core().clone();
+        let failure = asked.timeout(Nanos::from_secs(20), client.delete("bucket", "two")).await.expect("it is given up").unwrap_err();
+        assert!(failure.is_unknown() && client.stats().retries == 5, "{failure} {:?}", client.stats());
+        Ok(())
+    })
+    .unwrap();
     // One that never was is not.
     let nobody = format!("http://{}", free_address());
     run(Options { tries: 3, ..options(&[nobody]) }, async |client: Client| {
