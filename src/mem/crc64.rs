@@ -49,7 +49,7 @@ fn from(register: u64, bytes: &[u8]) -> u64 {
     if let Some(width) = x86::Width::of_processor().filter(|_| bytes.len() >= x86::LEAST) {
         let blocks = bytes.len() / x86::BLOCK;
         // SAFETY: the processor has what the function is compiled for, which reads what is in the slice.
-        let register = unsafe { x86::folded::<false>(width, register, std::ptr::null_mut(), bytes.as_ptr(), blocks) };
+        let register = unsafe { x86::folded::<{ x86::SUMS }>(width, register, std::ptr::null_mut(), bytes.as_ptr(), blocks) };
         return short(register, &bytes[blocks * x86::BLOCK..]);
     }
     short(register, bytes)
@@ -65,12 +65,21 @@ fn short(register: u64, bytes: &[u8]) -> u64 {
     !digest.finalize()
 }
 
+/// Whether what is copied is wanted in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caches {
+    /// Somebody reads it soon.
+    Filled,
+    /// A device does: it goes to memory by stores that fetch no line first and leave none, at least where it begins at a line.
+    Passed,
+}
+
 /// Copies `len` bytes, and carries a CRC over what was copied in the same pass.
 ///
 /// # Safety
 /// `from .. from + len` is mapped and readable, `to .. to + len` mapped and writable, and they do not overlap; the caller holds the right
 /// to write to `to`, and nobody else does. `from` may change meanwhile: the CRC is of what arrived.
-pub(super) unsafe fn carry_crc64(to: *mut u8, from: *const u8, len: usize, crc: &mut Crc64) {
+pub(super) unsafe fn carry_crc64(to: *mut u8, from: *const u8, len: usize, crc: &mut Crc64, caches: Caches) {
     #[cfg(target_arch = "x86_64")]
     if let Some(width) = x86::Width::of_processor().filter(|_| len >= x86::LEAST) {
         let blocks = len / x86::BLOCK;
@@ -78,7 +87,12 @@ pub(super) unsafe fn carry_crc64(to: *mut u8, from: *const u8, len: usize, crc: 
         // SAFETY: the processor has what the function is compiled for. It and the copy stay within the caller's ranges, and the slice is of
         // what was written last.
         let rest = unsafe {
-            crc.register = x86::folded::<true>(width, crc.register, to, from, blocks);
+            crc.register = match caches {
+                Caches::Passed if to.cast::<x86::Line>().is_aligned() => {
+                    x86::folded::<{ x86::STREAMS }>(width, crc.register, to, from, blocks)
+                }
+                _ => x86::folded::<{ x86::COPIES }>(width, crc.register, to, from, blocks),
+            };
             std::ptr::copy_nonoverlapping(from.add(done), to.add(done), left);
             std::slice::from_raw_parts(to.add(done), left)
         };
@@ -89,6 +103,16 @@ pub(super) unsafe fn carry_crc64(to: *mut u8, from: *const u8, len: usize, crc: 
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, len);
         crc.update(std::slice::from_raw_parts(to, len));
+    }
+}
+
+/// What was copied past the caches is there for whom another thread, or a device, is told of it from here on.
+#[inline]
+pub fn settle_copies() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has it.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }
 
@@ -142,9 +166,9 @@ mod x86 {
     use std::arch::x86_64::{
         __m128i, __m256i, __m512i, _mm_clmulepi64_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_srli_si128, _mm_xor_si128,
         _mm256_castsi256_si128, _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_set_epi64x,
-        _mm256_setzero_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm512_castsi512_si256, _mm512_clmulepi64_epi128,
+        _mm256_setzero_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm256_xor_si256, _mm512_castsi512_si256, _mm512_clmulepi64_epi128,
         _mm512_extracti64x4_epi64, _mm512_loadu_si512, _mm512_maskz_mov_epi64, _mm512_set_epi64, _mm512_setzero_si512, _mm512_storeu_si512,
-        _mm512_ternarylogic_epi64, _mm512_xor_si512,
+        _mm512_stream_si512, _mm512_ternarylogic_epi64, _mm512_xor_si512,
     };
 
     use super::{POLYNOMIAL, factors, power, quotient};
@@ -154,6 +178,17 @@ mod x86 {
     pub const BLOCK: usize = 256;
     /// For fewer bytes `crc-fast` takes no longer.
     pub const LEAST: usize = 4 * BLOCK;
+
+    /// What becomes of blocks that are folded: nothing.
+    pub const SUMS: u8 = 0;
+    /// They are copied.
+    pub const COPIES: u8 = 1;
+    /// They are copied past the caches.
+    pub const STREAMS: u8 = 2;
+
+    /// What that needs to begin at.
+    #[repr(align(64))]
+    pub struct Line(#[allow(dead_code, reason = "for its alignment")] [u8; 64]);
 
     const FURTHER: (u64, u64) = factors(8 * BLOCK as u32);
 
@@ -215,14 +250,14 @@ mod x86 {
     ///
     /// # Safety
     /// The processor is of that width; so many blocks from `from` on are readable, and as many writable from `to` on, if they are copied,
-    /// and do not overlap those.
+    /// and do not overlap those; past the caches they go to whole lines.
     #[inline]
-    pub unsafe fn folded<const COPIES: bool>(width: Width, register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
+    pub unsafe fn folded<const HOW: u8>(width: Width, register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
         // SAFETY: the caller's promise.
         unsafe {
             match width {
-                Width::Bits256 => folded_256::<COPIES>(register, to, from, blocks),
-                Width::Bits512 => folded_512::<COPIES>(register, to, from, blocks),
+                Width::Bits256 => folded_256::<HOW>(register, to, from, blocks),
+                Width::Bits512 => folded_512::<HOW>(register, to, from, blocks),
             }
         }
     }
@@ -245,7 +280,7 @@ mod x86 {
     /// # Safety
     /// As of [`folded`].
     #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq")]
-    unsafe fn folded_256<const COPIES: bool>(register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
+    unsafe fn folded_256<const HOW: u8>(register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
         const LANES: usize = BLOCK / 32;
         const STEPS: [[u64; 4]; LANES] = repeated(steps(256));
         // SAFETY: a factor is as long as a register.
@@ -260,9 +295,13 @@ mod x86 {
                 let at = block * BLOCK + lane * 32;
                 // SAFETY: it is in one of the blocks.
                 let part = unsafe { _mm256_loadu_si256(from.add(at).cast::<__m256i>()) };
-                if COPIES {
-                    // SAFETY: as well.
-                    unsafe { _mm256_storeu_si256(to.add(at).cast::<__m256i>(), part) };
+                // SAFETY: as well.
+                unsafe {
+                    match HOW {
+                        COPIES => _mm256_storeu_si256(to.add(at).cast::<__m256i>(), part),
+                        STREAMS => _mm256_stream_si256(to.add(at).cast::<__m256i>(), part),
+                        _ => {}
+                    }
                 }
                 *sum = _mm256_xor_si256(times(*sum, further), part);
             }
@@ -282,7 +321,7 @@ mod x86 {
     /// # Safety
     /// As of [`folded`].
     #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq")]
-    unsafe fn folded_512<const COPIES: bool>(register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
+    unsafe fn folded_512<const HOW: u8>(register: u64, to: *mut u8, from: *const u8, blocks: usize) -> u64 {
         const LANES: usize = BLOCK / 64;
         const STEPS: [[u64; 8]; LANES] = repeated(steps(512));
         /// Exclusive or of three.
@@ -300,9 +339,13 @@ mod x86 {
                 let at = block * BLOCK + lane * 64;
                 // SAFETY: it is in one of the blocks.
                 let part = unsafe { _mm512_loadu_si512(from.add(at).cast::<__m512i>()) };
-                if COPIES {
-                    // SAFETY: as well.
-                    unsafe { _mm512_storeu_si512(to.add(at).cast::<__m512i>(), part) };
+                // SAFETY: as well.
+                unsafe {
+                    match HOW {
+                        COPIES => _mm512_storeu_si512(to.add(at).cast::<__m512i>(), part),
+                        STREAMS => _mm512_stream_si512(to.add(at).cast::<__m512i>(), part),
+                        _ => {}
+                    }
                 }
                 *sum = times(*sum, further, part);
             }
@@ -363,15 +406,18 @@ mod tests {
         let bytes = pattern(70_000);
         let mut to = vec![0u8; 70_100];
         for length in (0..1600).chain([4095, 4096, 4097, 16_384, 65_536, 66_001]) {
-            let (from, at) = (&bytes[length % 67..][..length], length % 61);
-            to.fill(0xa5);
-            let mut crc = Crc64::new();
-            crc.update(&bytes[..100]);
-            // SAFETY: both are vectors of their own, with so many bytes behind these places.
-            unsafe { carry_crc64(to[at..].as_mut_ptr(), from.as_ptr(), length, &mut crc) };
-            assert_eq!(&to[at..at + length], from);
-            assert!(to[..at].iter().chain(&to[at + length..]).all(|&byte| byte == 0xa5), "{length} bytes and no more");
-            assert_eq!(crc.value(), crc_fast::checksum(Crc64Nvme, &[&bytes[..100], from].concat()), "{length} bytes");
+            let (from, aligned) = (&bytes[length % 67..][..length], to.as_ptr().align_offset(64));
+            for (at, caches) in [(length % 61, Caches::Filled), (length % 61, Caches::Passed), (aligned, Caches::Passed)] {
+                to.fill(0xa5);
+                let mut crc = Crc64::new();
+                crc.update(&bytes[..100]);
+                // SAFETY: both are vectors of their own, with so many bytes behind these places.
+                unsafe { carry_crc64(to[at..].as_mut_ptr(), from.as_ptr(), length, &mut crc, caches) };
+                settle_copies();
+                assert_eq!(&to[at..at + length], from);
+                assert!(to[..at].iter().chain(&to[at + length..]).all(|&byte| byte == 0xa5), "{length} bytes and no more");
+                assert_eq!(crc.value(), crc_fast::checksum(Crc64Nvme, &[&bytes[..100], from].concat()), "{length} bytes");
+            }
         }
     }
 
@@ -379,13 +425,15 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn blocks_are_folded() {
-        use x86::{BLOCK, Width, folded};
+        use x86::{BLOCK, COPIES, Line, STREAMS, SUMS, Width, folded};
         let Some(widest) = Width::of_processor() else {
             println!("SKIPPED: the processor has no VPCLMULQDQ");
             return;
         };
         let (bytes, before) = (pattern(20 * BLOCK), [7; 100]);
-        let mut to = vec![0u8; bytes.len()];
+        let mut room = vec![0u8; bytes.len() + size_of::<Line>()];
+        let aligned = room.as_ptr().align_offset(align_of::<Line>());
+        let to = &mut room[aligned..][..bytes.len()];
         let of = |parts: &[&[u8]]| crc_fast::checksum(Crc64Nvme, &parts.concat());
         for blocks in 1..=20 {
             let (bytes, _) = bytes.split_at(blocks * BLOCK);
@@ -397,12 +445,16 @@ mod tests {
                 };
                 let widths = if widest == Width::Bits512 { &[widest, Width::Bits256][..] } else { &[widest] };
                 for &width in widths {
-                    // SAFETY: the processor has what these are compiled for, as was found above, and there are so many blocks.
-                    let brought = unsafe { folded::<false>(width, register, std::ptr::null_mut(), bytes.as_ptr(), blocks) };
-                    check(brought, &mut to, false);
+                    // SAFETY: the processor has what these are compiled for, as was found above, and there are so many blocks; where they
+                    // are copied to begins a line.
+                    let brought = unsafe { folded::<SUMS>(width, register, std::ptr::null_mut(), bytes.as_ptr(), blocks) };
+                    check(brought, to, false);
                     // SAFETY: as above.
-                    let brought = unsafe { folded::<true>(width, register, to.as_mut_ptr(), bytes.as_ptr(), blocks) };
-                    check(brought, &mut to, true);
+                    let brought = unsafe { folded::<COPIES>(width, register, to.as_mut_ptr(), bytes.as_ptr(), blocks) };
+                    check(brought, to, true);
+                    // SAFETY: as above.
+                    let brought = unsafe { folded::<STREAMS>(width, register, to.as_mut_ptr(), bytes.as_ptr(), blocks) };
+                    check(brought, to, true);
                 }
             }
         }

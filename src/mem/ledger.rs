@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::mem::crc64::{self, Crc64};
+use crate::mem::crc64::{self, Caches, Crc64};
 
 /// Bytes fused copies work on at a time: small enough that the checksum reads what the copy just brought into the L1 cache.
 const BLOCK: usize = 2048;
@@ -91,10 +91,10 @@ impl Ledger {
     /// # Safety
     /// As of [`carry`](Self::carry); and nobody else writes to `to` meanwhile.
     #[inline]
-    pub(crate) unsafe fn carry_crc64(&self, to: *mut u8, from: *const u8, len: usize, crc: &mut Crc64) {
+    pub(crate) unsafe fn carry_crc64(&self, to: *mut u8, from: *const u8, len: usize, crc: &mut Crc64, caches: Caches) {
         self.count(len);
         // SAFETY: the caller's promise.
-        unsafe { crc64::carry_crc64(to, from, len, crc) };
+        unsafe { crc64::carry_crc64(to, from, len, crc, caches) };
     }
 
     /// Copies `len` bytes out of memory that a device, peer or other owner may also touch, carrying a CRC-32 over what was copied.

@@ -22,7 +22,7 @@ pub mod span;
 pub mod spsc;
 pub mod window;
 
-pub use crc64::{Crc64, crc64};
+pub use crc64::{Caches, Crc64, crc64, settle_copies};
 pub use guests::Guests;
 pub use home::Parcel;
 pub use lease::{Buf, Run, Shared};

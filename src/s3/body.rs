@@ -245,11 +245,19 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Who takes its pieces computes the CRC64NVME of all of them, and tells [`Body::digested`]: once is enough.
-    pub fn sum_apart(&mut self) {
+    /// Who takes its pieces computes the CRC64NVME of all of them, and tells [`Body::digested`]: once is enough. Where he does nothing else
+    /// with their bytes (`is_kept_as_is`), and nobody here does, they come with the checksums of their blocks if they can.
+    pub fn sum_apart(&mut self, is_kept_as_is: bool) {
         self.is_summed_apart = self.algorithm() == Some(Algorithm::Crc64Nvme);
         if self.is_summed_apart {
             self.digests.checksum = None;
+        }
+        let is_read_here = self.md5.is_some() || self.digests.is_any() || matches!(&self.told_crc, Some((_, Some(_))));
+        if is_kept_as_is
+            && !is_read_here
+            && let Some(Elsewhere::Memory(pull)) = &mut self.elsewhere
+        {
+            pull.sum();
         }
     }
 
@@ -265,15 +273,15 @@ impl<'a> Body<'a> {
                 return Ok(Some(piece));
             }
             match (self.receive().await?, &mut self.md5) {
-                (Some(run), Some(md5)) => md5.give(run),
+                (Some(piece), Some(md5)) => md5.give(piece.run),
                 (None, Some(md5)) => return Ok(md5.next().await),
-                (run, None) => return Ok(run.map(Piece::from)),
+                (piece, None) => return Ok(piece),
             }
         }
     }
 
     /// The next piece as it comes; nothing at the end, however often that is asked for.
-    async fn receive(&mut self) -> Result<Option<Run>, S3Error> {
+    async fn receive(&mut self) -> Result<Option<Piece>, S3Error> {
         if self.elsewhere.is_some() {
             return self.brought().await;
         }
@@ -301,33 +309,33 @@ impl<'a> Body<'a> {
             return Ok(None);
         }
         run.set_len(filled);
-        Ok(Some(run))
+        Ok(Some(run.into()))
     }
 
     /// The next piece of what does not come by a stream.
-    async fn brought(&mut self) -> Result<Option<Run>, S3Error> {
-        let run = match &mut self.elsewhere {
+    async fn brought(&mut self) -> Result<Option<Piece>, S3Error> {
+        let piece = match &mut self.elsewhere {
             Some(Elsewhere::Memory(pull)) => pull.next().await?,
             Some(Elsewhere::Message(message, ledger)) => match message.take().filter(|message| !message.is_empty()) {
                 Some(message) => {
                     let mut run = lease_first(&self.core, &self.slab, message.len()).await?;
                     run.set_len(message.len());
                     ledger.copy(run.as_mut_slice(), message.as_slice());
-                    Some(run)
+                    Some(run.into())
                 }
                 None => None,
             },
-            Some(Elsewhere::Here(run)) => run.take().filter(|run| !run.is_empty()),
+            Some(Elsewhere::Here(run)) => run.take().filter(|run| !run.is_empty()).map(Piece::from),
             None => None,
         };
-        if let Some(run) = &run {
+        if let Some(Piece { run, .. }) = &piece {
             self.brought += u64::from(run.len());
             self.digests.update(run.as_slice());
             if let Some((_, Some(running))) = &mut self.told_crc {
                 running.update(run.as_slice());
             }
         }
-        Ok(run)
+        Ok(piece)
     }
 
     /// Receives until so many bytes are there, or the end is; without a place for payload there may be none.

@@ -215,6 +215,11 @@ pub struct Digests {
 }
 
 impl Digests {
+    /// Whether anything is to be computed.
+    pub fn is_any(&self) -> bool {
+        self.sha256.is_some() || self.checksum.is_some()
+    }
+
     /// More bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some(sha256) = &mut self.sha256 {

@@ -59,7 +59,7 @@ use crate::wire::roce::Nak;
 pub use endpoint::QpEndpoint;
 pub use name::RdmaName;
 pub use packets::{CorePackets, Packets, PacketsConfig};
-pub use qp::{Address, Change, Qp, Received, Remote};
+pub use qp::{Address, BlockSums, Change, Qp, Received, Remote};
 pub use raw::{RawConfig, RawQp};
 pub use refusals::Refusals;
 pub use srq::Srq;

@@ -72,6 +72,26 @@ impl Received {
     }
 }
 
+/// The CRC-64/NVME of each block of a READ, as the device sums them. To be taken when the READ is done, before another thread or device has
+/// the run; dropped before that, the device sums no more.
+#[must_use = "they are there when the READ is done"]
+pub struct BlockSums(Option<(Backend, u64)>);
+
+impl BlockSums {
+    /// Those of the first blocks, each of a whole one: of all that are, or of none.
+    pub fn take(mut self) -> Vec<u64> {
+        self.0.take().map_or_else(Vec::new, |(backend, address)| on!(&backend, hca => hca.borrow_mut().take_blocks(address)))
+    }
+}
+
+impl Drop for BlockSums {
+    fn drop(&mut self) {
+        if let Some((backend, address)) = self.0.take() {
+            on!(&backend, hca => drop(hca.borrow_mut().take_blocks(address)));
+        }
+    }
+}
+
 /// A queue pair. Dropped, it closes.
 pub struct Qp {
     pub(super) backend: Backend,
@@ -201,6 +221,22 @@ impl Qp {
     pub fn submit_read(&self, run: Run, remote: Remote) -> Result<Op<Run>, Refused<Run>> {
         let at = rc::Remote { va: remote.address, rkey: Rkey(remote.rkey) };
         self.post(run, SendOp::Read(at), remote.len, None)
+    }
+
+    /// READs as [`Qp::submit_read`] does, and has the device sum each block of so many bytes as it places them. What is long goes past the
+    /// caches, so that who looks at it then finds it in memory alone. The soft HCA does that; of a NIC there are no sums.
+    ///
+    /// # Errors
+    /// The run, when the send queue or the op table is full.
+    ///
+    /// # Panics
+    /// With blocks of no bytes.
+    pub fn submit_read_summed(&self, run: Run, remote: Remote, block: u32) -> Result<(Op<Run>, BlockSums), Refused<Run>> {
+        assert!(block > 0, "a block has bytes");
+        let (address, len) = (run.address(), run.len());
+        let is_summed = on!(&self.backend, hca => hca.borrow_mut().sum_read(address, len, block));
+        let sums = BlockSums(is_summed.then(|| (self.backend.clone(), address)));
+        Ok((self.submit_read(run, remote)?, sums))
     }
 
     /// SENDs as [`Qp::send`] does, and gives back the peer's window `rkey`: from then on no request reaches it, and the peer may

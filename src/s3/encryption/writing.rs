@@ -29,6 +29,11 @@ impl Writing {
         Writing { put, encrypting: cipher.map(|(cipher, nonce)| Encrypting { cipher, nonce, crc: crc() }) }
     }
 
+    /// Whether bytes are encrypted on their way.
+    pub fn is_encrypting(&self) -> bool {
+        self.encrypting.is_some()
+    }
+
     /// Bytes so far.
     pub fn size(&self) -> u64 {
         self.put.size()

@@ -11,16 +11,18 @@ use super::session::{Session, Use};
 use super::windows::Windows;
 use crate::base::Nanos;
 use crate::device::Op;
-use crate::device::rdma::Remote;
+use crate::device::rdma::{BlockSums, Remote};
 use crate::mem::{Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::s3::encryption::reading::Reading;
 use crate::s3::error::{Code, S3Error};
+use crate::store::draft::Piece;
+use crate::wire::store::DATA_BLOCK;
 
 /// Pieces under way at a time.
 pub const AHEAD: usize = 4;
 /// The most bytes of one that is READ. Several make an extent of the store; while one is summed and hashed the next one comes.
-const PIECE: u32 = 256 << 10;
+const PIECE_BYTES: u32 = 256 << 10;
 /// How long one may take. The transport itself gives up on a peer that is silent much sooner.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 /// How long to wait for memory that others have.
@@ -73,7 +75,9 @@ pub struct Pull {
     /// What was not asked for yet.
     left: Windows,
     /// What was, in order.
-    reading: VecDeque<Op<Run>>,
+    reading: VecDeque<(Op<Run>, Option<BlockSums>)>,
+    /// Who takes it wants the sums of its blocks, and nothing else of its bytes.
+    is_summed: bool,
     bytes: u64,
 }
 
@@ -82,7 +86,7 @@ impl Pull {
     pub fn new(used: Use, core: &Core, slab: &Slab, windows: impl Into<Windows>) -> Pull {
         let left = windows.into();
         let bytes = left.bytes();
-        Pull { used, core: core.clone(), slab: slab.clone(), left, reading: VecDeque::new(), bytes }
+        Pull { used, core: core.clone(), slab: slab.clone(), left, reading: VecDeque::new(), is_summed: false, bytes }
     }
 
     /// How long it is.
@@ -90,10 +94,15 @@ impl Pull {
         self.bytes
     }
 
+    /// The pieces that are asked for from now on come with the sums of their blocks, if the device has them. Their bytes are not near then.
+    pub fn sum(&mut self) {
+        self.is_summed = true;
+    }
+
     /// Asks for more as far as there is memory and room for it. Where there is little, only for what somebody waits for who has some.
     fn ask(&mut self) {
         while self.reading.len() < AHEAD
-            && let Some(remote) = self.left.front(PIECE)
+            && let Some(remote) = self.left.front(PIECE_BYTES)
         {
             let is_waited_for = self.reading.is_empty() && self.left.bytes() < self.bytes;
             if !is_waited_for && self.slab.census().is_short() {
@@ -101,8 +110,14 @@ impl Pull {
             }
             let Ok(mut run) = self.slab.run(remote.len) else { return };
             run.set_len(remote.len);
-            let Ok(op) = self.used.session().qp.submit_read(run, remote) else { return };
-            self.reading.push_back(op);
+            let qp = &self.used.session().qp;
+            let submitted = if self.is_summed {
+                qp.submit_read_summed(run, remote, DATA_BLOCK).map(|(op, sums)| (op, Some(sums)))
+            } else {
+                qp.submit_read(run, remote).map(|op| (op, None))
+            };
+            let Ok(submitted) = submitted else { return };
+            self.reading.push_back(submitted);
             self.left.advance(remote.len);
         }
     }
@@ -111,11 +126,11 @@ impl Pull {
     ///
     /// # Errors
     /// `RDMATransferFailed`, or no memory for it.
-    pub async fn next(&mut self) -> Result<Option<Run>, S3Error> {
+    pub async fn next(&mut self) -> Result<Option<Piece>, S3Error> {
         let until = self.core.now().saturating_add(MEMORY_PATIENCE);
         loop {
             self.ask();
-            let Some(reading) = self.reading.pop_front() else {
+            let Some((reading, sums)) = self.reading.pop_front() else {
                 if self.left.bytes() == 0 {
                     return Ok(None);
                 }
@@ -133,14 +148,15 @@ impl Pull {
                     return Err(failed(session));
                 }
             };
-            return session.home(read).await.map(Some);
+            let sums = sums.map(BlockSums::take).unwrap_or_default();
+            return session.home(read).await.map(|run| Some(Piece { run, sums }));
         }
     }
 
     /// Waits until nothing is under way any more: the client's memory is its own from then on.
     pub async fn end(&mut self) {
         self.left.give_up();
-        while let Some(reading) = self.reading.pop_front() {
+        while let Some((reading, _)) = self.reading.pop_front() {
             drop(reading.await);
         }
     }

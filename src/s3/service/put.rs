@@ -183,7 +183,7 @@ pub fn check_length(body: &Body<'_>) -> Result<(), S3Error> {
 /// `EntityTooLarge`, what is wrong with the body, or the store's.
 pub async fn receive(mut put: Writing, body: &mut Body<'_>, etags: Etags, usual: Algorithm) -> Result<(Writing, Digested), S3Error> {
     body.begin(etags == Etags::Md5, usual);
-    body.sum_apart();
+    body.sum_apart(!put.is_encrypting());
     while let Some(piece) = body.next().await? {
         put.write(piece).await?;
         if put.size() > PUT_MAX {

@@ -281,6 +281,17 @@ impl Soft {
         self.grants.take_sum(rkey)
     }
 
+    /// Sums each block of so many bytes that is READ into this memory.
+    pub fn sum_read(&mut self, address: u64, len: u32, block: u32) -> bool {
+        self.grants.sum_read(address, len, block);
+        true
+    }
+
+    /// Of the first whole blocks that were, if they came in order.
+    pub fn take_blocks(&mut self, address: u64) -> Vec<u64> {
+        self.grants.take_blocks(address)
+    }
+
     /// Ends a grant. No packet is in progress between polls, so it holds at once.
     pub fn revoke(&mut self, rkey: Rkey, _address: u64) -> Option<Rc<Gate>> {
         self.grants.revoke(rkey);

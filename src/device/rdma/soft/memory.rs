@@ -13,15 +13,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::base::{Qpn, Rkey, Rng, limits};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::{Access, Refusals, Written};
-use crate::mem::{Crc64, Ledger};
+use crate::mem::{Caches, Crc64, Ledger, settle_copies};
 use crate::proto::rc::{self, AccessFault, Change};
 
 /// The grants of an HCA.
 #[derive(Default)]
 pub struct Grants {
     by_key: KeyMap<Grant>,
-    /// Of the grants whose writes are summed, the one that was written to last in front. No two have memory in common: a run that is
-    /// granted is nobody else's.
+    /// Of what is summed as it is placed, that in front which was placed into last. No two have memory in common: a run that is granted, or
+    /// READ into, is nobody else's.
     sums: RefCell<Vec<Sum>>,
     /// Counts what was asked for and is not granted.
     pub(super) refusals: Arc<Refusals>,
@@ -35,14 +35,72 @@ struct Grant {
     qpn: Qpn,
 }
 
-/// What is written to a grant, as long as that is one byte after the other.
+/// What is placed into some memory, as long as that is one byte after the other.
 struct Sum {
-    rkey: Rkey,
-    /// All that is granted.
+    /// All of it.
     range: Range<u64>,
     /// Where the next byte is to be; nothing where one came elsewhere.
     next: Option<u64>,
+    /// Of all bytes, or of those of a block that has begun.
     crc: Crc64,
+    what: What,
+}
+
+/// What is summed.
+enum What {
+    /// All that is written to a grant.
+    Grant(Rkey),
+    /// Each block that is READ into the memory.
+    Blocks {
+        /// The bytes of one.
+        block: usize,
+        /// Those of the one that has begun.
+        filled: usize,
+        /// Of those that are whole.
+        whole: Vec<u64>,
+        caches: Caches,
+    },
+}
+
+/// What is READ into so much memory does not fit into the nearer caches beside what else is under way: it goes past them.
+const PAST_CACHES: u32 = 128 << 10;
+
+impl Sum {
+    fn new(range: Range<u64>, what: What) -> Sum {
+        Sum { next: Some(range.start), range, crc: Crc64::new(), what }
+    }
+
+    fn is_of(&self, rkey: Rkey) -> bool {
+        matches!(self.what, What::Grant(of) if of == rkey)
+    }
+
+    fn is_read_at(&self, address: u64) -> bool {
+        matches!(self.what, What::Blocks { .. }) && self.range.start == address
+    }
+
+    /// Copies the next bytes.
+    ///
+    /// # Safety
+    /// As of [`Ledger::carry_crc64`].
+    unsafe fn carry(&mut self, ledger: &Ledger, mut to: *mut u8, mut from: *const u8, mut len: usize) {
+        let What::Blocks { block, filled, whole, caches } = &mut self.what else {
+            // SAFETY: the caller's promise.
+            return unsafe { ledger.carry_crc64(to, from, len, &mut self.crc, Caches::Filled) };
+        };
+        while len > 0 {
+            let part = len.min(*block - *filled);
+            // SAFETY: the caller's promise, of a part.
+            (to, from) = unsafe {
+                ledger.carry_crc64(to, from, part, &mut self.crc, *caches);
+                (to.add(part), from.add(part))
+            };
+            (len, *filled) = (len - part, *filled + part);
+            if *filled == *block {
+                whole.push(std::mem::take(&mut self.crc).value());
+                *filled = 0;
+            }
+        }
+    }
 }
 
 impl Grants {
@@ -68,31 +126,48 @@ impl Grants {
     /// Ends a grant. Harmless when it ended with its queue pair.
     pub fn revoke(&mut self, rkey: Rkey) {
         self.by_key.remove(&rkey.0);
-        self.sums.get_mut().retain(|sum| sum.rkey != rkey);
+        self.sums.get_mut().retain(|sum| !sum.is_of(rkey));
     }
 
     /// Ends every grant of a queue pair.
     pub fn revoke_all(&mut self, qpn: Qpn) {
         self.by_key.retain(|_, grant| grant.qpn != qpn);
-        self.sums.get_mut().retain(|sum| self.by_key.contains_key(&sum.rkey.0));
+        self.sums.get_mut().retain(|sum| !matches!(sum.what, What::Grant(rkey) if !self.by_key.contains_key(&rkey.0)));
     }
 
     /// From here on what is written to this grant is summed, unless it is one for atomics: these change what was summed.
     pub fn sum(&mut self, rkey: Rkey) {
         let Some(grant) = self.by_key.get(&rkey.0).filter(|grant| !grant.access.contains(Access::ATOMIC)) else { return };
         let range = grant.va..grant.va + u64::from(grant.len);
-        self.sums.get_mut().push(Sum { rkey, next: Some(range.start), range, crc: Crc64::new() });
+        self.sums.get_mut().push(Sum::new(range, What::Grant(rkey)));
     }
 
     /// Ends that; what was written, if it was from the first byte on and in order.
     pub fn take_sum(&mut self, rkey: Rkey) -> Option<Written> {
         let sums = self.sums.get_mut();
-        let sum = sums.swap_remove(sums.iter().position(|sum| sum.rkey == rkey)?);
+        let sum = sums.swap_remove(sums.iter().position(|sum| sum.is_of(rkey))?);
         let bytes = (sum.next? - sum.range.start) as u32;
         Some(Written { bytes, crc64nvme: sum.crc.value() })
     }
 
-    /// The sum that goes on with `len` bytes at `addr`. It ends where they are in its grant and not behind those before.
+    /// From here on each block of so many bytes is summed that is READ into the `len` bytes at `address`.
+    pub fn sum_read(&mut self, address: u64, len: u32, block: u32) {
+        let caches = if len < PAST_CACHES { Caches::Filled } else { Caches::Passed };
+        let what = What::Blocks { block: block as usize, filled: 0, whole: Vec::with_capacity((len / block) as usize), caches };
+        self.sums.get_mut().push(Sum::new(address..address + u64::from(len), what));
+    }
+
+    /// Ends that; the sums of the first whole blocks, if all came in order. From here on other threads and devices see what was placed.
+    pub fn take_blocks(&mut self, address: u64) -> Vec<u64> {
+        let sums = self.sums.get_mut();
+        settle_copies();
+        match sums.iter().position(|sum| sum.is_read_at(address)).map(|at| sums.swap_remove(at)) {
+            Some(Sum { next: Some(_), what: What::Blocks { whole, .. }, .. }) => whole,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The sum that goes on with `len` bytes at `addr`. It ends where they are in its memory and not behind those before.
     fn sum_of(&self, addr: u64, len: u32) -> Option<RefMut<'_, Sum>> {
         if self.sums.borrow().is_empty() {
             return None;
@@ -215,7 +290,7 @@ impl rc::Memory for Reach<'_> {
             to = unsafe {
                 match &mut sum {
                     None => self.ledger.carry(to, from, len),
-                    Some(sum) => self.ledger.carry_crc64(to, from, len, &mut sum.crc),
+                    Some(sum) => sum.carry(self.ledger, to, from, len),
                 }
                 to.add(len)
             };
@@ -345,6 +420,54 @@ mod tests {
             let crc64nvme = crate::mem::crc64(&bytes[2000 * window..][..2000]);
             assert_eq!(grants.take_sum(key), (window != 2).then_some(Written { bytes: 2000, crc64nvme }), "{window}");
         }
+    }
+
+    #[test]
+    fn blocks_that_are_read_in_order_are_summed() {
+        let (mut grants, ledger) = (Grants::default(), Ledger::new());
+        let bytes: Vec<u8> = (0..300_000u32).map(|at| (at * 31 + at / 251) as u8).collect();
+        let mut to = vec![0u8; bytes.len()];
+        let va = to.as_mut_ptr() as u64;
+        let mut read = |pieces: &[Range<usize>], into: Range<usize>| {
+            grants.sum_read(va + into.start as u64, into.len() as u32, 4096);
+            for piece in pieces {
+                let payload = RawPayload::new(bytes[piece.clone()].as_ptr(), piece.len() as u32);
+                Reach::new(&grants, Qpn(7), &ledger).place(va + piece.start as u64, &payload, 0, piece.len() as u32);
+            }
+            let blocks = grants.take_blocks(va + into.start as u64);
+            assert!(grants.sums.borrow().is_empty() && grants.take_blocks(va + into.start as u64).is_empty());
+            blocks
+        };
+        let of = |range: Range<usize>| bytes[range].chunks_exact(4096).map(crate::mem::crc64).collect::<Vec<_>>();
+        assert_eq!(read(&[], 0..10_000), of(0..0));
+        assert_eq!(
+            read(&[64..16_448, 16_448..20_000, 20_000..200_000], 64..200_000),
+            of(64..200_000),
+            "past the caches, and packets of all lengths"
+        );
+        assert_eq!(read(&[1..5000, 5000..9000], 1..9000), of(1..9000), "two blocks, and one that is not whole");
+        assert_eq!(read(&[0..4096, 4096..5000], 0..100_000), of(0..4096), "not to its end");
+        assert_eq!(read(&[0..4096, 8192..12_288], 0..100_000), of(0..0), "a hole");
+        assert_eq!(read(&[0..4096, 0..4096], 0..100_000), of(0..0), "twice");
+        assert_eq!(read(&[0..4096, 4096..8193], 0..8192), of(0..0), "beyond its end");
+        assert_eq!(to[64..200_000], bytes[64..200_000]);
+    }
+
+    #[test]
+    fn sums_of_reads_and_of_grants_do_not_meet() {
+        let (mut grants, ledger, mut rng) = (Grants::default(), Ledger::new(), Rng::seeded(1));
+        let (bytes, mut to) = (vec![3u8; 8192], vec![0u8; 8192]);
+        let va = to.as_mut_ptr() as u64;
+        let key = grants.grant(&mut rng, va, 4096, Access::WRITE, Qpn(7)).unwrap();
+        grants.sum(key);
+        grants.sum_read(va + 4096, 4096, 1024);
+        for at in [4096, 0, 5120, 1024] {
+            Reach::new(&grants, Qpn(7), &ledger).place(va + at, &RawPayload::new(bytes.as_ptr(), 1024), 0, 1024);
+        }
+        assert!(grants.take_blocks(va).is_empty(), "a grant is not a READ");
+        assert_eq!(grants.take_sum(key), Some(Written { bytes: 2048, crc64nvme: crate::mem::crc64(&bytes[..2048]) }));
+        grants.revoke_all(Qpn(7));
+        assert_eq!(grants.take_blocks(va + 4096), [crate::mem::crc64(&bytes[..1024]); 2]);
     }
 
     #[test]
