@@ -188,6 +188,13 @@ impl Lane {
     }
 }
 
+impl Drop for Lane {
+    /// The server need not find out by itself that nobody comes any more.
+    fn drop(&mut self) {
+        self.seats.get_mut().iter().for_each(|seat| seat.close());
+    }
+}
+
 impl Seat {
     fn new(core: u32) -> Rc<Seat> {
         Rc::new(Seat {

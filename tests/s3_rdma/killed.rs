@@ -280,6 +280,27 @@ fn clients_of_hipobj_that_are_killed_leave_nothing_behind() {
     clients_are_killed("killed::clients_of_hipobj_that_are_killed_leave_nothing_behind", &server, metrics, &["hipobj soft:udp"]);
 }
 
+/// Over UDP nobody says that a queue pair is gone; the server would ask after fifteen seconds.
+#[test]
+fn a_client_that_leaves_says_so() {
+    if is_lab() {
+        return;
+    }
+    let metrics = free_address();
+    let server = Server::start_at(1, "256M", "soft:udp", &[("BASIN_METRICS_LISTEN", &*metrics.to_string())]);
+    let (address, free) = (server.address, free_chunks(metrics));
+    client("soft:udp", async move |ground| {
+        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+        assert_eq!(put(&native, "/left", "", run_of(&ground, b"")).await.status, 200);
+        native.close();
+    });
+    let begun = Instant::now();
+    while free_chunks(metrics) != free {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{} chunks are free of {free}", free_chunks(metrics));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A client that has nothing under way is asked whether it is there, and is none the worse for it.
 #[test]
 fn a_client_that_is_idle_stays() {

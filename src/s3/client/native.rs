@@ -348,9 +348,18 @@ impl Inner {
     /// Nothing more is sent, and who waits is told.
     fn end(&self) {
         if !self.is_over.replace(true) {
+            self.bid_farewell();
             self.qp.disconnect();
             self.slots.iter().for_each(|slot| self.wake(slot));
             self.chores.raise();
+        }
+    }
+
+    /// Tells the server, as a message of no bytes, that the session is over. If it gets lost the server finds that out by itself.
+    fn bid_farewell(&self) {
+        if let Ok(mut run) = self.ground.slab.run(1) {
+            run.set_len(0);
+            drop(self.qp.submit_send(run, None));
         }
     }
 

@@ -190,6 +190,10 @@ impl Native {
                 received
             });
             let Ok(run) = received.await.into_result() else { return Ok(()) };
+            if run.is_empty() {
+                // The client leaves.
+                return Ok(());
+            }
             self.message(front, run.freeze())?;
             // With more of them here, what is answered at once goes together.
             if !self.posted.front().is_some_and(Op::is_done) {
