@@ -148,6 +148,15 @@ impl Request {
         format!("{scheme}://{}", self.head.host())
     }
 
+    /// Where a key of its bucket is.
+    pub fn location(&self, key: &str) -> String {
+        let encoded: String = uri::encode_path(key.as_bytes()).collect();
+        match self.is_by_host {
+            true => format!("{}/{encoded}", self.origin()),
+            false => format!("{}/{}/{encoded}", self.origin(), self.bucket),
+        }
+    }
+
     /// What the query says of `name`: nothing is the empty text.
     pub fn param(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(one, _)| &**one == name).map(|(_, value)| &**value)
@@ -187,6 +196,13 @@ impl Request {
 impl Headers for Request {
     fn get(&self, name: &str) -> Option<&str> {
         self.text(name)
+    }
+
+    fn all<'a>(&'a self, name: &str) -> Vec<&'a str> {
+        let named = self.fields().filter(|(one, _)| one.eq_ignore_ascii_case(name));
+        let texts: Vec<&str> = named.filter_map(|(_, value)| std::str::from_utf8(value).ok()).collect();
+        // What stands in a query is no field.
+        if texts.is_empty() { self.text(name).into_iter().collect() } else { texts }
     }
 }
 

@@ -137,6 +137,7 @@ fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
         return Ok(operation);
     }
     match method {
+        "PUT" | "DELETE" if request.param("delete").is_some() => Err(Code::MethodNotAllowed.into()),
         "GET" if request.param("list-type") == Some("2") => Ok(Op::ListObjectsV2),
         "GET" => match request.param("list-type") {
             None | Some("1" | "") => Ok(Op::ListObjects),
@@ -163,6 +164,14 @@ fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
         return Ok(operation);
     }
     let is_of_upload = request.param("uploadId").is_some();
+    if matches!(method, "PUT" | "DELETE") && ["uploads", "versions", "restore", "select"].iter().any(|name| request.param(name).is_some()) {
+        // Not what it would be without.
+        return Err(Code::MethodNotAllowed.into());
+    }
+    if method == "PUT" && !is_of_upload && request.param("partNumber").is_some() {
+        let what = "This operation does not accept partNumber without uploadId";
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "partNumber"));
+    }
     let is_copy = request.text("x-amz-copy-source").is_some();
     match method {
         "GET" if is_of_upload => Ok(Op::ListParts),

@@ -376,7 +376,8 @@ impl Front {
             }
         }
         if self.config.rdma.enabled && self.config.rdma.port != 0 {
-            (self.say)(&format!("rdma://{} ({})", rdma_listen(&self.config), self.config.rdma.device_name));
+            let how = if http.0.is_none() && https.0.is_some() { ", connected by HTTPS" } else { "" };
+            (self.say)(&format!("rdma://{} ({}{how})", rdma_listen(&self.config), self.config.rdma.device_name));
         }
         Ok(watching)
     }

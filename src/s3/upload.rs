@@ -14,11 +14,14 @@ pub struct UploadMeta {
     pub meta: Meta,
     /// What may be changed later.
     pub labels: Labels,
+    /// What the request said of the object that policies may ask for again when parts come.
+    pub said: Vec<(Box<str>, Box<str>)>,
 }
 
 const META: u8 = 1;
 const LABELS: u8 = 2;
 const INITIATOR: u8 = 3;
+const SAID: u8 = 4;
 
 impl UploadMeta {
     /// As the store keeps it.
@@ -29,6 +32,7 @@ impl UploadMeta {
         if let Some(initiator) = &self.initiator {
             writer.bytes(INITIATOR, initiator.as_bytes());
         }
+        self.said.iter().for_each(|(name, value)| writer.pair(SAID, name, value));
         writer.finish()
     }
 
@@ -43,6 +47,7 @@ impl UploadMeta {
                 (META, value) => read.meta = Meta::parse(value)?,
                 (LABELS, value) => read.labels = Labels::parse(value)?,
                 (INITIATOR, value) => read.initiator = Some(CanonicalId::from_bytes(value.try_into().map_err(|_| Unreadable)?)),
+                (SAID, value) => read.said.push(fields::pair(value)?),
                 _ => {}
             }
         }
@@ -61,7 +66,8 @@ mod tests {
         let meta = Meta { content_type: Some("text/plain".into()), ..Meta::default() };
         let lock = Lock { retention: Some((Mode::Compliance, 5)), legal_hold: Some(HoldStatus::On) };
         let labels = Labels { tags: vec![("a".into(), "b".into())], acl: None, lock };
-        let both = UploadMeta { initiator: Some(CanonicalId::from_bytes([3; 32])), meta, labels };
+        let said = vec![("x-amz-acl".into(), "private".into()), ("x-amz-storage-class".into(), "STANDARD".into())];
+        let both = UploadMeta { initiator: Some(CanonicalId::from_bytes([3; 32])), meta, labels, said };
         assert_eq!(UploadMeta::parse(&both.to_bytes()), Ok(both));
     }
 }

@@ -287,7 +287,7 @@ fn a_scrub_keeps_to_its_rate_and_goes_on_where_it_ended() {
             let mut looks = 0;
             let goes_on = |_: &super::check::Progress| {
                 looks += 1;
-                looks < 6
+                looks < 12
             };
             let part = engine.scrub(&super::check::Scrub { rate: 0, from }, goes_on).await.unwrap();
             assert!(part.damaged.is_empty());

@@ -20,7 +20,7 @@ use crate::mem::Run;
 use crate::reactor::Task;
 use crate::wire::store::item::{EXTENTS_MAX, ExtentRef, Fields, HEAD_MAX};
 use crate::wire::store::sums::Sums;
-use crate::wire::store::{DATA_MAX, shard};
+use crate::wire::store::{DATA_BLOCK, DATA_MAX, segment, shard};
 
 /// Extents that an item names; of more it names lists. With the longest name and properties they fit into a head.
 const NAMED_MAX: usize = EXTENTS_MAX - 64;
@@ -193,6 +193,18 @@ pub(super) enum Target {
     },
 }
 
+/// Bytes that are put with one item, at most. Of items as long as there may be a segment of 2 MiB has room for one, and half of it were
+/// lost: the longest for which a segment is filled but for a sixteenth, or else those that fill it most. A piece that is longer is left in
+/// one.
+fn item_data_max(segment_bytes: u32) -> u32 {
+    const STEP: u32 = 256 << 10;
+    let room = segment_bytes - segment::BYTES;
+    let filled = |bytes: u32| room / (bytes + DATA_BLOCK) * bytes;
+    let lengths = || (1..=DATA_MAX / STEP).map(|steps| steps * STEP);
+    let well = lengths().rev().find(|&bytes| filled(bytes) >= segment_bytes / 16 * 15);
+    well.or_else(|| lengths().max_by_key(|&bytes| filled(bytes))).unwrap_or(DATA_MAX)
+}
+
 /// A put under way. In a box: it goes from future to future, each of which would have room for it and copy it there.
 #[must_use = "an object is there when the put is finished"]
 pub struct Put {
@@ -205,6 +217,8 @@ pub struct Put {
     /// What is not yet written.
     data: Vec<Run>,
     data_bytes: u32,
+    /// Bytes that go with one item.
+    data_max: u32,
     size: u64,
     sums: Sums,
     /// A piece could not be written, or whoever wrote it gave up: it is not to be finished.
@@ -233,6 +247,7 @@ impl Engine {
         self.check_writable()?;
         check_lengths(name, b"")?;
         let (engine, held) = (self.clone(), Held::new(self));
+        let data_max = item_data_max(self.inner.superblock.get().segment_bytes);
         let name = name.into();
         Ok(Box::new(Put {
             engine,
@@ -243,6 +258,7 @@ impl Engine {
             writes: VecDeque::new(),
             data: Vec::new(),
             data_bytes: 0,
+            data_max,
             size: 0,
             sums: Sums::default(),
             is_broken: false,
@@ -280,7 +296,7 @@ impl Put {
         if run.is_empty() {
             return Ok(());
         }
-        if self.data_bytes + run.len() > DATA_MAX {
+        if self.data_bytes > 0 && self.data_bytes + run.len() > self.data_max {
             self.spill().await?;
         }
         self.sums.update_known(run.as_slice(), &sums);
@@ -408,6 +424,11 @@ mod tests {
     use crate::store::format::{FormatConfig, format};
     use crate::store::open::Store;
     use crate::store::testing::{SEGMENT, World};
+
+    #[test]
+    fn segments_are_filled() {
+        assert_eq!([2, 4, 8, 16, 64, 1024].map(|mib| item_data_max(mib << 20) >> 10), [256, 768, 768, 1024, 1024, 1024]);
+    }
 
     #[test]
     fn names_and_properties_that_no_item_holds_are_refused() {

@@ -72,3 +72,12 @@ def test_unsigned_multipart(t):
         t.request("POST", f"/{name}/k", {"uploadId": upload}, body=body.encode()).expect(200)
     else:
         check(answer.status == 403, f"status {answer.status}")
+
+
+def test_documents_do_not_tell_names(t):
+    """What is wrong with a document says nothing of whether the object is there."""
+    name = t.filled("k")
+    for query in ("tagging", "retention", "legal-hold"):
+        for key in ("k", "none"):
+            answer = t.request("PUT", f"/{name}/{key}", {query: None}, body=b"<a>")
+            same((answer.status, answer.code()), (403, "AccessDenied"), f"PUT {key}?{query}")

@@ -401,7 +401,7 @@ def test_nobody_uses_keys_by_name(t):
     same(t.body(name, "s", t.anonymous), b"public", "body under the server's key")
     named = {HEADER: "aws:kms", f"{HEADER}-aws-kms-key-id": "nobody's"}
     t.request("PUT", f"/{name}/n", headers=named, body=b"x").expect(400, "InvalidArgument")
-    t.request("POST", f"/{name}/n", {"uploads": None}, named).expect(400, "InvalidArgument")
+    t.request("POST", f"/{name}/n", {"uploads": None}, named).expect(403, "AccessDenied")
     post(t, name, {"key": "n", **named}).expect(400, "InvalidArgument")
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms"}}
     t.main.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})

@@ -32,6 +32,17 @@ def client(t, user=None):
     return t.world.client(user.key, user.secret, addressing_style="virtual", endpoint=endpoint)
 
 
+def test_locations(t):
+    """What is made there is told where it is, as a URL that leads to it."""
+    s3, name = client(t), t.name()
+    s3.create_bucket(Bucket=name)
+    upload = s3.create_multipart_upload(Bucket=name, Key="a b/c")["UploadId"]
+    tag = s3.upload_part(Bucket=name, Key="a b/c", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    done = {"Parts": [{"PartNumber": 1, "ETag": tag}]}
+    location = s3.complete_multipart_upload(Bucket=name, Key="a b/c", UploadId=upload, MultipartUpload=done)["Location"]
+    same(location, f"http://{name}.{domain(t)}:{t.world.port}/a%20b/c", "Location")
+
+
 def test_a_life(t):
     """A bucket and its objects, from their making to their end, lists and parts among it."""
     s3, name = client(t), t.name()

@@ -329,6 +329,25 @@ def test_list_uploads_in_pages_by_delimiter(t):
             same(told, expected, f"by {delimiter!r} in pages of {most}")
 
 
+def test_list_uploads_behind_a_key_of_a_prefix(t):
+    """A common prefix is told where uploads of it are behind the marker; a page of no parts is not cut off."""
+    name = t.bucket()
+    uploads = [start(t, name, key) for key in ("a/1", "a/2", "b")]
+    page = t.main.list_multipart_uploads(Bucket=name, Delimiter="/", KeyMarker="a/1")
+    same(([one["Prefix"] for one in page.get("CommonPrefixes", [])], [one["Key"] for one in page["Uploads"]]), (["a/"], ["b"]), "lines")
+    page = t.main.list_multipart_uploads(Bucket=name, Delimiter="/", KeyMarker="a/")
+    same(([one["Prefix"] for one in page.get("CommonPrefixes", [])], [one["Key"] for one in page["Uploads"]]), ([], ["b"]), "behind it")
+    part(t, name, uploads[0], 1, b"x", "a/1")
+    same(t.main.list_parts(Bucket=name, Key="a/1", UploadId=uploads[0], MaxParts=0)["IsTruncated"], False, "IsTruncated")
+
+
+def test_anonymous_start(t):
+    """Who is nobody begins no upload."""
+    name = t.bucket(ACL="public-read-write")
+    refused(403, "AccessDenied", start, t, name, client=t.anonymous)
+    t.anonymous.put_object(Bucket=name, Key="k")
+
+
 def test_list_uploads_of_several(t):
     """Each upload names who began it."""
     name = t.bucket(ACL="public-read-write")

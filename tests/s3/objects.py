@@ -317,3 +317,28 @@ def test_website_redirect(t):
         same(t.request("HEAD", f"/{name}/k", user=t.main_user).headers.get(field), place, field)
     for place in ("other", "ftp://x/", ""):
         t.request("PUT", f"/{name}/l", headers={field: place}, user=t.main_user).expect(400, "InvalidRedirectLocation")
+
+
+def test_names_of_other_methods(t):
+    """A sub-resource that a method does not have is refused, and is not the object or the bucket."""
+    name = t.filled("k")
+    for method, key, query in (
+        ("DELETE", "", "delete"),
+        ("PUT", "", "delete"),
+        ("DELETE", "/k", "uploads"),
+        ("DELETE", "/k", "versions"),
+        ("PUT", "/k", "uploads"),
+        ("PUT", "/k", "restore"),
+    ):
+        answer = t.request(method, f"/{name}{key}", {query: None}, body=b"", user=t.main_user)
+        same((answer.status, answer.code()), (405, "MethodNotAllowed"), f"{method} of ?{query}")
+    t.request("PUT", f"/{name}/k", {"partNumber": "1"}, body=b"", user=t.main_user).expect(400, "InvalidArgument")
+    same(t.body(name, "k"), b"k", "body")
+
+
+def test_refused_before_a_body(t):
+    """botocore asks before it sends a body, also one of no bytes, and reads what is answered then, and next, as it should."""
+    name = t.bucket()
+    refused(404, "NoSuchBucket", t.main.put_object, Bucket=name + "-not", Key="k", Body=b"")
+    t.main.put_object(Bucket=name, Key="k", Body=b"hello")
+    same(t.body(name, "k"), b"hello", "body")

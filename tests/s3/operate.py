@@ -26,7 +26,7 @@ import botocore.config
 import botocore.exceptions
 
 import harness
-from harness import check, same, signed
+from harness import check, refused, same, signed
 
 try:
     from prometheus_client.parser import text_string_to_metric_families
@@ -345,6 +345,40 @@ def test_health_and_a_bucket_of_that_name(world):
             check(status == 200 and b"<Key>k</Key>" in body, f"a list that is not signed: {path} {query}")
         same(server.request("HEAD", "/health")[0], 200, "HEAD of the bucket")
         same(of(server.scrape(), f"{OWN}s3_requests_total", operation="Health"), 2, "counted")
+
+
+def user_of(name, *statements):
+    """A table of the configuration: a user of one account, who may do what these say."""
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    return (
+        f'\n[[users]]\nname = "{name}"\naccount = "111111111111"\n'
+        f'access_keys = [{{ access_key = "AKIA{name.upper()}", secret_key = "secret-of-{name}" }}]\npolicies = [\'{policy}\']\n'
+    )
+
+
+def test_what_the_making_of_a_bucket_needs(world):
+    """Its list of access and its rule for owners need rights of their own, and policies know where it is to be."""
+    made = {"Effect": "Allow", "Action": "s3:CreateBucket", "Resource": "*"}
+    there = {**made, "Condition": {"StringEquals": {"s3:LocationConstraint": "eu-west-1"}}}
+    with Server(world, "makers", user_of("maker", made) + user_of("placer", there)) as server:
+        maker, placer = (server.client(f"AKIA{name.upper()}", f"secret-of-{name}") for name in ("maker", "placer"))
+        maker.create_bucket(Bucket="plain")
+        for more in ({"ACL": "public-read"}, {"ObjectOwnership": "ObjectWriter"}):
+            refused(403, "AccessDenied", maker.create_bucket, Bucket="more", **more)
+        placer.create_bucket(Bucket="placed", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        for place in ({}, {"CreateBucketConfiguration": {"LocationConstraint": "us-west-1"}}):
+            refused(403, "AccessDenied", placer.create_bucket, Bucket="elsewhere", **place)
+
+
+def test_why_a_request_is_not_believed(world):
+    """At debug the log says why, and which key was named."""
+    with Server(world, "disbelief", 'log_level = "debug"') as server:
+        for key, secret in ((MAIN["key"], "another-secret"), ("AKIANOBODY", "no-secret-at-all")):
+            refused(403, None, server.client(key, secret).list_objects, Bucket="any")
+        lines = [line for line in server.log().splitlines() if "a request is not believed" in line]
+        same(len(lines), 2, "lines")
+        check(MAIN["key"] in lines[0] and "SignatureDoesNotMatch" in lines[0], lines[0])
+        check("AKIANOBODY" in lines[1] and "InvalidAccessKeyId" in lines[1], lines[1])
 
 
 def test_region(world):

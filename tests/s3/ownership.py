@@ -117,3 +117,14 @@ def test_enforced_later(t):
     refused(403, "AccessDenied", t.anonymous.get_object, Bucket=name, Key="k")
     t.main.delete_bucket_ownership_controls(Bucket=name)
     same(t.body(name, "k", t.anonymous), b"x", "body")
+
+
+def test_enforced_owner(t):
+    """Once enforced, what others have put is told as the bucket owner's."""
+    name = t.bucket(ACL="public-read-write")
+    t.alt.put_object(Bucket=name, Key="k", ACL="bucket-owner-full-control")
+    same(t.main.list_objects(Bucket=name)["Contents"][0]["Owner"]["ID"], t.alt_user.id, "owner before")
+    t.main.put_bucket_acl(Bucket=name, ACL="private")
+    t.main.put_bucket_ownership_controls(Bucket=name, OwnershipControls=controls("BucketOwnerEnforced"))
+    same(t.main.list_objects(Bucket=name)["Contents"][0]["Owner"]["ID"], t.main_user.id, "owner in the list")
+    same(t.main.get_object_acl(Bucket=name, Key="k")["Owner"]["ID"], t.main_user.id, "owner in its list of access")

@@ -1,11 +1,12 @@
 """Bucket policies."""
 
 import json
+import time
 
 from access import may
-from harness import check, etag, refused, same, status_of
-from multipart import start
-from post import BOUNDARY, form
+from harness import check, etag, presigned, refused, same, signed, status_of
+from multipart import end, part, start
+from post import BOUNDARY, form, post, signed_v2, signed_v4, usual
 
 
 def statement(name, *actions, effect="Allow", principal=None, resources=None, **condition):
@@ -241,6 +242,109 @@ def test_conditions_on_forms(t):
     same(status({}, encrypted), 403, "in the clear, and the header says another")
 
 
+def test_conditions_that_no_request_lacks(t):
+    """Nobody calls in the name of a service, so that AWS's sample policy for a network holds."""
+    name = t.filled("k")
+    outside = {"NotIpAddress": {"aws:SourceIp": "192.0.2.0/24"}, "Bool": {"aws:ViaAWSService": "false"}}
+    put(t, name, statement(name, "s3:GetObject", effect="Deny", **outside))
+    same(may(t.main.get_object, Bucket=name, Key="k"), False, "from another network")
+    t.main.delete_bucket_policy(Bucket=name)
+
+
+def test_condition_on_creations(t):
+    """s3:ObjectCreationOperation: what makes an object is to come with a condition, parts of one are not."""
+    name, body = t.filled("k"), b"part"
+    unconditional = {"Null": {"s3:if-none-match": "true"}, "Bool": {"s3:ObjectCreationOperation": "true"}}
+    put(t, name, statement(name, "s3:PutObject", effect="Deny", **unconditional))
+    same(may(t.main.put_object, Bucket=name, Key="k"), False, "a put that overwrites")
+    same(may(t.main.copy_object, Bucket=name, Key="l", CopySource=f"{name}/k"), False, "a copy")
+    same(may(t.main.put_object, Bucket=name, Key="new", IfNoneMatch="*"), True, "a put with a condition")
+    upload = start(t, name, "parts")
+    parts = [part(t, name, upload, 1, body, "parts")]
+    refused(403, "AccessDenied", end, t, name, upload, parts, "parts")
+    end(t, name, upload, parts, "parts", IfNoneMatch="*")
+    same(t.body(name, "parts"), body, "body")
+
+
+def test_what_an_upload_was_begun_with(t):
+    """Parts and completion, which say nothing of the object, are judged by what the upload was begun with."""
+    name, tags = t.bucket(), {"s3:RequestObjectTag/class": "open"}
+    put(
+        t,
+        name,
+        statement(name, "s3:PutObject", effect="Deny", StringNotEquals={"s3:x-amz-server-side-encryption": "AES256"}),
+        statement(name, "s3:PutObject", StringEquals={"s3:x-amz-acl": "bucket-owner-full-control", **tags}),
+    )
+    said = {"ServerSideEncryption": "AES256", "ACL": "bucket-owner-full-control", "Tagging": "class=open"}
+    for client, parameters in ((t.main, {"ServerSideEncryption": "AES256"}), (t.alt, said)):
+        upload = start(t, name, client=client, **parameters)
+        end(t, name, upload, [part(t, name, upload, 1, b"part", client=client)], client=client)
+    refused(403, "AccessDenied", start, t, name, client=t.alt, ServerSideEncryption="AES256", Tagging="class=open")
+    upload = start(t, name, ServerSideEncryption="AES256")
+    refused(403, "AccessDenied", part, t, name, upload, 1, b"part", client=t.alt)
+
+
+def test_condition_on_bodies(t):
+    """s3:x-amz-content-sha256 of a URL that says nothing of its body is UNSIGNED-PAYLOAD."""
+    name = t.bucket()
+    put(t, name, statement(name, "s3:PutObject", effect="Deny", StringEquals={"s3:x-amz-content-sha256": "UNSIGNED-PAYLOAD"}))
+    query = presigned(t.main_user, "PUT", f"/{name}/k", f"{t.world.host}:{t.world.port}")
+    t.request("PUT", f"/{name}/k", query, body=b"x").expect(403, "AccessDenied")
+    t.request("PUT", f"/{name}/k", body=b"x", user=t.main_user).expect(200)
+
+
+def test_condition_on_signatures(t):
+    """s3:signatureversion of forms, too."""
+    name = t.bucket()
+    put(t, name, statement(name, "s3:PutObject", effect="Deny", StringEquals={"s3:signatureversion": "AWS"}))
+    policy = usual(name)
+    same(post(t, name, signed_v2(t, policy, key="foo.txt")).status, 403, "version 2")
+    same(post(t, name, signed_v4(t, policy, key="foo.txt")).status, 204, "version 4")
+
+
+def test_prefix_is_of_lists(t):
+    """s3:prefix is not there where no list is asked for."""
+    name = t.filled("public/k")
+    put(t, name, statement(name, "s3:GetObject", "s3:ListBucket", StringLike={"s3:prefix": "public/*"}))
+    same(may(t.alt.get_object, Bucket=name, Key="public/k"), False, "an object")
+    same(may(t.alt.list_objects_v2, Bucket=name, Prefix="public/"), True, "a list")
+
+
+def test_attributes_are_read(t):
+    """GetObjectAttributes needs the right to read, too."""
+    name = t.filled("k")
+    put(t, name, statement(name, "s3:GetObjectAttributes"))
+    same(may(t.alt.get_object_attributes, Bucket=name, Key="k", ObjectAttributes=["ETag"]), False, "without s3:GetObject")
+    put(t, name, statement(name, "s3:GetObjectAttributes", "s3:GetObject"))
+    same(may(t.alt.get_object_attributes, Bucket=name, Key="k", ObjectAttributes=["ETag"]), True, "with both")
+
+
+def test_blocked_while_it_comes(t):
+    """A public policy or list whose document comes slowly meets the block as it is then."""
+    for query in ("policy", "acl"):
+        name = t.bucket()
+        body = document(statement(name, "s3:GetObject", principal="*")).encode() if query == "policy" else public_list(t)
+        head = signed(t.main_user, "PUT", f"/{name}", {query: None}, {"Host": f"{t.world.host}:{t.world.port}"}, body)
+        connection = t.socket()
+        lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
+        connection.sendall(f"PUT /{name}?{query} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body[:1])
+        time.sleep(0.2)
+        all_of_it = {flag: True for flag in ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")}
+        t.main.put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=all_of_it)
+        connection.sendall(body[1:])
+        answer = connection.recv(1000)
+        check(answer.startswith(b"HTTP/1.1 403 "), f"{query}: {answer}")
+
+
+def public_list(t):
+    """A list of access that everyone reads by."""
+    who = f"<Owner><ID>{t.main_user.id}</ID></Owner>"
+    everyone = 'xsi:type="Group"><URI>http://acs.amazonaws.com/groups/global/AllUsers</URI>'
+    grantee = f'<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" {everyone}</Grantee>'
+    grant = f"<Grant>{grantee}<Permission>READ</Permission></Grant>"
+    return f"<AccessControlPolicy>{who}<AccessControlList>{grant}</AccessControlList></AccessControlPolicy>".encode()
+
+
 def test_tags_of_a_copy(t):
     """Tags that a copy is not to have do not make it what a policy wants."""
     name, source = t.bucket(), t.bucket(t.alt)
@@ -269,6 +373,15 @@ def test_condition_on_versions(t):
         headers = {"x-amz-copy-source": f"{name}/k?versionId={version}"}
         for query in ({}, {"versionId": shown}):
             same(t.request("PUT", f"/{own}/k", query, headers, user=t.alt_user).status, expected, f"copy of {version} with {query}")
+    put(t, name, statement(name, "s3:GetObjectVersion"), statement(name, "s3:GetObjectVersion", effect="Deny", StringEquals={"s3:VersionId": secret}))
+    for one in (secret, secret.upper(), "+" + secret[1:]):
+        check(t.request("GET", f"/{name}/k", {"versionId": one}, user=t.alt_user).status in (400, 403), f"version {one}")
+    put(
+        t,
+        name,
+        statement(name, "s3:DeleteObjectVersion"),
+        statement(name, "s3:DeleteObjectVersion", effect="Deny", StringEquals={"s3:VersionId": secret}),
+    )
     found = t.alt.delete_objects(Bucket=name, Delete={"Objects": [{"Key": "k", "VersionId": one} for one in (secret, shown)]})
     same([one["VersionId"] for one in found["Deleted"]], [shown], "Deleted")
     same([(one["VersionId"], one["Code"]) for one in found["Errors"]], [(secret, "AccessDenied")], "Errors")

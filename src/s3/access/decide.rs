@@ -172,7 +172,11 @@ pub fn may_know_absent(request: &Request<'_>) -> Result<(), Denied> {
     match decide(request) {
         Err(denied @ (Denied::ByBucketPolicy | Denied::ByUserPolicy | Denied::Restricted)) => Err(denied),
         _ => match request.target {
-            Target::Object { bucket, .. } => decide(&Request { action: Action::ListBucket, target: Target::Bucket(bucket), ..*request }),
+            Target::Object { bucket, key, .. } => {
+                // As if it were listed by its name.
+                let context = Context { prefix: std::str::from_utf8(key).ok(), ..*request.context };
+                decide(&Request { action: Action::ListBucket, target: Target::Bucket(bucket), context: &context, ..*request })
+            }
             _ => Ok(()),
         },
     }

@@ -47,6 +47,11 @@ pub type Tags<'a> = &'a [(Box<str>, Box<str>)];
 pub trait Headers {
     /// The value of one, by its name in lower case, if it is there and is text.
     fn get(&self, name: &str) -> Option<&str>;
+
+    /// Of one that is there several times, each.
+    fn all<'a>(&'a self, name: &str) -> Vec<&'a str> {
+        self.get(name).into_iter().collect()
+    }
 }
 
 /// Headers, but for these names, which have other values or none.
@@ -69,6 +74,22 @@ impl Headers for NoHeaders {
         None
     }
 }
+
+/// What a put says of its object that policies may ask for, and that the parts of an upload do not say again.
+pub const SAID_OF_OBJECTS: [&str; 12] = [
+    "x-amz-acl",
+    "x-amz-grant-full-control",
+    "x-amz-grant-read",
+    "x-amz-grant-read-acp",
+    "x-amz-grant-write-acp",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+    "x-amz-server-side-encryption",
+    KMS_KEY_ID,
+    "x-amz-storage-class",
+    "x-amz-website-redirect-location",
+];
 
 /// Names in lower case, and values.
 impl<const N: usize> Headers for [(&str, &str); N] {
@@ -119,6 +140,8 @@ pub struct Context<'a> {
     pub copy_source: Option<&'a str>,
     /// Of a bucket to be created: where.
     pub location: Option<&'a str>,
+    /// Of a put: whether an object comes of it, and not a part of one.
+    pub creates: Option<bool>,
     /// Of a session: `ReadWrite` or `ReadOnly`.
     pub session_mode: Option<&'a str>,
     /// The region of the server.
@@ -146,6 +169,7 @@ impl Default for Context<'_> {
             version_id: None,
             copy_source: None,
             location: None,
+            creates: None,
             session_mode: None,
             region: None,
             existing_tags: &[],
@@ -180,7 +204,8 @@ pub(super) enum Plain {
     PrincipalArn,
     PrincipalAccount,
     PrincipalType,
-    PrincipalIsService,
+    /// Nobody here calls in the name of a service.
+    Never,
     UserName,
     UserId,
     Region,
@@ -195,6 +220,7 @@ pub(super) enum Plain {
     SignatureAge,
     TlsVersion,
     Location,
+    Creates,
     SessionMode,
     RequestTagKeys,
     /// How long a version is to be held.
@@ -214,7 +240,7 @@ const NAMES: &[(&str, Plain)] = &[
     ("aws:epochtime", Plain::EpochTime),
     ("aws:principalaccount", Plain::PrincipalAccount),
     ("aws:principalarn", Plain::PrincipalArn),
-    ("aws:principalisawsservice", Plain::PrincipalIsService),
+    ("aws:principalisawsservice", Plain::Never),
     ("aws:principaltype", Plain::PrincipalType),
     ("aws:referer", Plain::Header("referer")),
     ("aws:requestedregion", Plain::Region),
@@ -224,12 +250,14 @@ const NAMES: &[(&str, Plain)] = &[
     ("aws:useragent", Plain::Header("user-agent")),
     ("aws:userid", Plain::UserId),
     ("aws:username", Plain::UserName),
+    ("aws:viaawsservice", Plain::Never),
     ("s3:authtype", Plain::AuthType),
     ("s3:delimiter", Plain::Delimiter),
     ("s3:if-match", Plain::Header("if-match")),
     ("s3:if-none-match", Plain::Header("if-none-match")),
     ("s3:locationconstraint", Plain::Location),
     ("s3:max-keys", Plain::MaxKeys),
+    ("s3:objectcreationoperation", Plain::Creates),
     ("s3:object-lock-legal-hold", Plain::Header("x-amz-object-lock-legal-hold")),
     ("s3:object-lock-mode", Plain::Header("x-amz-object-lock-mode")),
     ("s3:object-lock-remaining-retention-days", Plain::RetentionDays),
@@ -274,14 +302,12 @@ const NAMES: &[(&str, Plain)] = &[
     ("aws:sourceorgpaths", Plain::Absent),
     ("aws:tagkeys", Plain::Absent),
     ("aws:tokenissuetime", Plain::Absent),
-    ("aws:viaawsservice", Plain::Absent),
     ("aws:vpcsourceip", Plain::Absent),
     ("s3:accessgrantsinstancearn", Plain::Absent),
     ("s3:accesspointnetworkorigin", Plain::Absent),
     ("s3:allaccessrestrictedtolocalzonegroup", Plain::Absent),
     ("s3:inventoryaccessibleoptionalfields", Plain::Absent),
     ("s3:locationname", Plain::Absent),
-    ("s3:objectcreationoperation", Plain::Absent),
     ("aws:principalorgid", Plain::AbsentOrigin),
     ("aws:principalorgpaths", Plain::AbsentOrigin),
     ("aws:sourceaccount", Plain::AbsentOrigin),
@@ -420,7 +446,7 @@ impl<'a> Scope<'a> {
                 Some(user) if user.is_root() => "Account",
                 Some(_) => "User",
             })),
-            Plain::PrincipalIsService => Some(Value::Bool(false)),
+            Plain::Never => Some(Value::Bool(false)),
             Plain::UserName => user.filter(|user| !user.is_root()).map(|user| Value::Text(&user.name)),
             Plain::UserId => Some(Value::Text(match user {
                 None => "anonymous",
@@ -445,6 +471,7 @@ impl<'a> Scope<'a> {
             Plain::SignatureAge => context.signature_age_ms.map(|age| Value::Number(i64::try_from(age).unwrap_or(i64::MAX))),
             Plain::TlsVersion => context.tls_version.map(Value::Text),
             Plain::Location => context.location.map(Value::Text),
+            Plain::Creates => context.creates.map(Value::Bool),
             Plain::SessionMode => context.session_mode.map(Value::Text),
             Plain::RetentionDays => {
                 let until = context.headers.get("x-amz-object-lock-retain-until-date").and_then(date::parse_iso8601)?;

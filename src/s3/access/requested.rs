@@ -137,7 +137,7 @@ impl Requested {
         };
         let mut grants = Vec::new();
         for (name, permission) in GRANT_HEADERS {
-            if let Some(value) = headers.get(name) {
+            for value in headers.all(name) {
                 parse_grantees(name, value, permission, &mut grants)?;
             }
         }

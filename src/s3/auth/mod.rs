@@ -211,8 +211,10 @@ pub enum How {
     HeaderV2,
     /// Signature version 2 in the query.
     QueryV2,
-    /// The signed policy of a POST form.
+    /// The policy of a POST form, signed by version 4.
     Post,
+    /// The same, by version 2.
+    PostV2,
 }
 
 /// What the signature says of the body. Whoever reads the body holds it to that.
@@ -278,7 +280,7 @@ impl Verified {
             How::HeaderV2 | How::QueryV2 => {
                 is_amz(name) || name.eq_ignore_ascii_case("content-md5") || name.eq_ignore_ascii_case("content-type")
             }
-            How::Anonymous | How::Post => false,
+            How::Anonymous | How::Post | How::PostV2 => false,
         }
     }
 }

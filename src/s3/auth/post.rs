@@ -164,7 +164,7 @@ impl Context<'_> {
             return Err(mismatch(access_key, policy.as_bytes(), signature, None));
         }
         let verified = Verified {
-            how: How::Post,
+            how: How::PostV2,
             access_key: Some(access_key.to_owned()),
             token,
             ..Verified::anonymous(Payload::Unsigned, self.now_ms)

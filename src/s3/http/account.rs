@@ -58,7 +58,8 @@ impl Account<'_> {
         counters.copied.set(service.ledger().copied_bytes());
         // What went wrong was logged where it did; this says to whose request.
         if outgoing.status == 500 {
-            tracing::warn!(id = format!("{:016X}", self.id), operation = kind.name(), "a request failed");
+            let (bucket, key) = self.request.map_or(("", ""), |request| (&*request.bucket, &*request.key));
+            tracing::warn!(id = format!("{:016X}", self.id), operation = kind.name(), bucket, key, "a request failed");
         }
         if is_logged() {
             self.log(kind, took, outgoing);

@@ -14,6 +14,9 @@ use crate::store::open::Store;
 use crate::store::watch::Sample;
 use crate::wire::store::superblock::Durability;
 
+/// Of an operation that there was: how many failed is told before one does, so that the first is seen as a change.
+const ALWAYS_TOLD: [&str; 1] = ["5xx"];
+
 /// What a page is made of, but for what the store tells.
 pub struct Sources {
     /// Of each core.
@@ -163,7 +166,7 @@ impl Sources {
             .collect();
         page.begin(&REQUESTS);
         for (kind, classes) in &told {
-            for (&class, &count) in CLASSES.iter().zip(classes).filter(|(_, count)| **count > 0) {
+            for (&class, &count) in CLASSES.iter().zip(classes).filter(|&(class, &count)| count > 0 || ALWAYS_TOLD.contains(class)) {
                 page.number(&REQUESTS, "", &[("operation", kind.name()), ("status", class)], count.into());
             }
         }

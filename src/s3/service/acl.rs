@@ -28,9 +28,10 @@ pub async fn bucket(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
     }
     call.permit(&bucket, Action::PutBucketAcl)?;
     let acl = requested(call, body).await?.acl(Of::Bucket, bucket.meta.owner, bucket.meta.owner, call.users())?;
-    bucket.ownership().check_put_acl()?;
-    bucket.public_block().check_acl(acl.view())?;
     settings::change(call, |meta| {
+        // As they are then: both may have changed while the document came.
+        meta.ownership().check_put_acl()?;
+        meta.public_block().check_acl(acl.view())?;
         meta.set_document(Document::Acl, Some(&acl.to_bytes()));
         Ok(())
     })
@@ -55,14 +56,15 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
         Operation::GetObjectAcl => {
             let acl = match bucket.ownership().has_acls() {
                 true => acl_of(owner, labels.acl.as_deref())?,
-                false => AclRef::private(owner),
+                false => AclRef::private(bucket.meta.owner),
             };
             Answer::xml(document(call, acl).to_xml())
         }
         _ => {
             let acl = requested(call, body).await?.acl(Of::Object, owner, bucket.meta.owner, call.users())?;
-            bucket.ownership().check_put_acl()?;
-            bucket.public_block().check_acl(acl.view())?;
+            let now = call.bucket()?;
+            now.ownership().check_put_acl()?;
+            now.public_block().check_acl(acl.view())?;
             let acl = (acl != Acl::private(owner)).then(|| acl.to_bytes());
             change(call, &bucket, &version, move |labels| {
                 labels.acl = acl;

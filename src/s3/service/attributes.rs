@@ -36,6 +36,8 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
     }
     let (version, meta, labels) = found(call, &bucket, which, action).await?;
     call.permit_object(&bucket, action, &request.key, (&meta, &labels))?;
+    let reading = if which == Which::Newest { Action::GetObject } else { Action::GetObjectVersion };
+    call.permit_object(&bucket, reading, &request.key, (&meta, &labels))?;
     call.check_key(&bucket, &request.key, &meta, brought.as_ref())?;
     let wants = |name: &str| asked.contains(&name);
     let number = |name: &'static str, usual: u32| match request.text(name) {

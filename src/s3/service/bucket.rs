@@ -35,12 +35,14 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
         return Err(S3Error::new(Code::InvalidBucketName).field("BucketName", name));
     }
     let user = call.user()?;
-    call.permit_service(if zone.is_some() { Action::ExpressCreateBucket } else { Action::CreateBucket })?;
     let document = body.document(DOCUMENT_MAX).await?;
     let configuration = match document.is_empty() {
-        true => CreateBucketConfiguration::default(),
-        false => CreateBucketConfiguration::parse(&document)?,
+        true => Ok(CreateBucketConfiguration::default()),
+        false => CreateBucketConfiguration::parse(&document),
     };
+    call.judge_location(configuration.as_ref().ok().and_then(|configuration| configuration.location_constraint.as_deref()));
+    call.permit_service(if zone.is_some() { Action::ExpressCreateBucket } else { Action::CreateBucket })?;
+    let configuration = configuration?;
     let is_local = check_zone(name, zone, &configuration)?;
     let mut meta = BucketMeta::new(user.id, request.now_ms);
     let is_locked = request.text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true"));
@@ -63,11 +65,15 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
         meta.set_document(Document::Ownership, Some(Ownership::BucketOwnerEnforced.name().as_bytes()));
         check_directory(call, asked_etags, requested.is_some())?;
     }
+    if requested.is_some() {
+        call.permit_service(Action::PutBucketAcl)?;
+    }
     let acl = match &requested {
         Some(requested) => requested.acl(Of::Bucket, user.id, user.id, call.users())?,
         None => Acl::private(user.id),
     };
     if let Some(rule) = request.text("x-amz-object-ownership") {
+        call.permit_service(Action::PutBucketOwnershipControls)?;
         let invalid = || S3Error::with(Code::InvalidArgument, "Invalid x-amz-object-ownership header").field("ArgumentValue", rule);
         let ownership = Ownership::from_name(rule).ok_or_else(invalid)?;
         ownership.check_bucket_acl(acl.view())?;

@@ -309,7 +309,7 @@ async fn write(
 pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
-    call.permit(&bucket, Action::PutObject)?;
+    call.permit_part(&bucket).await?;
     let brought = call.customer_key_alone(&OWN)?;
     let (number, upload) = part_of(call)?;
     let of_upload = upload_meta(call, &bucket, upload).await?.meta;

@@ -169,7 +169,8 @@ fn is_common_prefix(marker: &str, asked: &Asked) -> bool {
 
 /// Who owns an object: the bucket's owner, unless others have put objects there.
 async fn owner_of(call: &Call<'_>, bucket: &Bucket, name: &[u8], version: &Version) -> Result<Owner, S3Error> {
-    let owner = match bucket.meta.has_others {
+    // Where there are no lists of access all is the bucket owner's.
+    let owner = match bucket.meta.has_others && bucket.ownership().has_acls() {
         false => bucket.meta.owner,
         true => {
             let which = if version.is_null { Which::Null } else { Which::Sequence(version.sequence) };
@@ -279,7 +280,7 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
                 "" => None,
                 delimiter => rest.find(delimiter).map(|at| format!("{}{}", asked.prefix, &rest[..at + delimiter.len()])),
             };
-            if rolled.as_ref().is_some_and(|prefix| prefixes.last() == Some(prefix) || prefix.as_str() <= key_marker) {
+            if rolled.as_ref().is_some_and(|prefix| prefixes.last() == Some(prefix) || prefix.as_str() == key_marker) {
                 continue;
             }
             if found.len() + prefixes.len() == asked.most as usize {

@@ -43,6 +43,15 @@ pub async fn configure(call: &Call<'_>, document: &[u8]) -> Result<Answer, S3Err
     Ok(Answer::new(200))
 }
 
+/// What a document asks for.
+async fn document_asked(operation: Operation, body: &mut Body<'_>) -> Result<Lock, S3Error> {
+    let document = body.document(DOCUMENT_MAX).await?;
+    Ok(match operation {
+        Operation::PutObjectRetention => Lock { retention: Retention::parse(&document)?.until, ..Lock::default() },
+        _ => Lock { legal_hold: Some(LegalHold::parse(&document)?.0), ..Lock::default() },
+    })
+}
+
 /// GetObjectRetention, PutObjectRetention, GetObjectLegalHold, PutObjectLegalHold.
 pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
@@ -55,17 +64,15 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
     };
     let (version, meta, labels) = found(call, &bucket, which, action).await?;
     let asked = match operation {
-        Operation::PutObjectRetention => {
-            let Retention { until } = Retention::parse(&body.document(DOCUMENT_MAX).await?)?;
-            Lock { retention: until, ..Lock::default() }
-        }
-        Operation::PutObjectLegalHold => {
-            let LegalHold(status) = LegalHold::parse(&body.document(DOCUMENT_MAX).await?)?;
-            Lock { legal_hold: Some(status), ..Lock::default() }
-        }
-        _ => Lock::default(),
+        Operation::PutObjectRetention | Operation::PutObjectLegalHold => document_asked(operation, body).await,
+        _ => Ok(Lock::default()),
     };
     let (key, what) = (&*call.request.key, (&meta, &labels));
+    // Who may not do it is not told by what is wrong with a document that the object is there.
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(error) => return Err(call.permit_lock(&bucket, action, key, Some(what), &Lock::default()).err().unwrap_or(error)),
+    };
     call.permit_lock(&bucket, action, key, Some(what), &asked)?;
     if bucket.lock.is_none() {
         return Err(missing());

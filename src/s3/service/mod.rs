@@ -152,6 +152,8 @@ pub struct Call<'a> {
     form: Vec<(String, String)>,
     /// The version that policies are asked about, where it is not the one that the query names: perhaps none.
     version: RefCell<Option<Option<Box<str>>>>,
+    /// Where a bucket is to be made, once that is known.
+    location: RefCell<Option<Box<str>>>,
     /// Bytes of a document that its sender takes, where there is a bound.
     room: Option<u64>,
 }
@@ -263,7 +265,7 @@ impl Service {
         let operation = route(request);
         request.kind.set(operation.as_ref().map_or(Kind::Unknown, |&operation| Kind::Operation(operation)));
         let mut verified = match sender {
-            Sender::Signed | Sender::SignedBy(_) => self.verified(request)?,
+            Sender::Signed | Sender::SignedBy(_) => self.verified(request).inspect_err(|error| note_disbelief(request, error))?,
             Sender::Session(access_key) | Sender::Message(access_key, _) => Verified::by_session(access_key, request.now_ms),
         };
         let session = match &verified.token {
@@ -286,7 +288,17 @@ impl Service {
         };
         request.kind.set(Kind::Operation(operation));
         let room = if let Sender::Message(_, room) = sender { Some(room) } else { None };
-        let call = Call { service: self, request, user, verified, session, form: Vec::new(), version: RefCell::default(), room };
+        let call = Call {
+            service: self,
+            request,
+            user,
+            verified,
+            session,
+            form: Vec::new(),
+            version: RefCell::default(),
+            location: RefCell::default(),
+            room,
+        };
         directory::admit(&call, operation)?;
         Ok((call, operation))
     }
@@ -367,6 +379,22 @@ fn note_signer(request: &Request, verified: &Verified) {
     }
 }
 
+/// Logs why a request is not believed, and whose it says it is.
+fn note_disbelief(request: &Request, error: &S3Error) {
+    tracing::debug!(id = request.shown_id(), access_key = claimed(request).unwrap_or("-"), "a request is not believed: {error}");
+}
+
+/// The access key that a request names, whoever has sent it.
+fn claimed(request: &Request) -> Option<&str> {
+    if let Some(said) = request.text("authorization") {
+        return match said.strip_prefix("AWS ") {
+            Some(v2) => v2.split(':').next(),
+            None => said.split_once("Credential=")?.1.split('/').next(),
+        };
+    }
+    request.param("X-Amz-Credential").and_then(|scope| scope.split('/').next()).or_else(|| request.param("AWSAccessKeyId"))
+}
+
 /// The keys of users, and of their sessions.
 struct Keys<'a> {
     users: &'a Users,
@@ -412,7 +440,20 @@ impl<'a> Call<'a> {
         note_signer(self.request, &verified);
         let form = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (version, room) = (RefCell::default(), self.room);
-        Ok((Call { service: self.service, request: self.request, user, verified, session: None, form, version, room }, lengths))
+        Ok((
+            Call {
+                service: self.service,
+                request: self.request,
+                user,
+                verified,
+                session: None,
+                form,
+                version,
+                location: RefCell::default(),
+                room,
+            },
+            lengths,
+        ))
     }
 
     /// What is answered where a document of at most so many bytes may not fit. Who changes something asks before that: what was done cannot

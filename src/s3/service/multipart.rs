@@ -10,6 +10,7 @@ use super::put::{refused, upload_of};
 use super::version::{etag_of, expect_of, parse_etag, part_etag, shown_etag, version_id};
 use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
+use crate::s3::access::key::SAID_OF_OBJECTS;
 use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::Versioning;
@@ -70,6 +71,8 @@ impl Call<'_> {
 pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
+    // Who is nobody has no uploads (mpuoverview.html).
+    call.user()?;
     let tags = tags_of(request.text("x-amz-tagging"))?;
     call.permit_put(&bucket, &tags).await?;
     let said = Said::of(request);
@@ -90,7 +93,8 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     if let Some(refused) = call.too_long(|| document(0).len()) {
         return Ok(refused);
     }
-    let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl, lock } }.to_bytes();
+    let said = SAID_OF_OBJECTS.iter().filter_map(|name| Some(((*name).into(), request.text(name)?.into()))).collect();
+    let properties = UploadMeta { initiator: Some(call.sender()), meta, labels: Labels { tags, acl, lock }, said }.to_bytes();
     let upload = call.store().begin_upload(bucket.id, request.key.as_bytes(), &properties, request.now_ms).await?;
     let mut answer = Answer::xml(document(upload));
     if let Some(asked) = asked {
@@ -169,7 +173,7 @@ pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
     let marker = request.number("part-number-marker", 0, 10_000)? as u16;
     let upload = call.store().upload(bucket.id, name, id).await?;
     let mut listed: Vec<_> = upload.parts.range(marker + 1..).take(most as usize + 1).collect();
-    let is_truncated = listed.len() > most as usize;
+    let is_truncated = most > 0 && listed.len() > most as usize;
     listed.truncate(most as usize);
     let numbers: Vec<u16> = listed.iter().map(|(number, _)| **number).collect();
     let properties = match &meta.checksum {
@@ -227,7 +231,7 @@ pub fn longest_told() -> Checksums {
 pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
-    call.permit(&bucket, Action::PutObject)?;
+    call.permit_part(&bucket).await?;
     // What the header says of a checksum is of the object.
     body.forget_checksum();
     let document = body.document(COMPLETE_LIMITS.bytes).await?;
@@ -257,7 +261,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
         Attributes { expect, is_version: bucket.meta.versioning == Versioning::Enabled, time_ms: request.now_ms, ..Attributes::default() };
     let document = |etag: &str, checksums, checksum_kind| {
         CompleteMultipartUploadResult {
-            location: format!("{}/{}/{}", request.origin(), bucket.name, request.key),
+            location: request.location(&request.key),
             bucket: bucket.name.to_string(),
             key: request.key.to_string(),
             etag: etag.trim_matches('"').into(),

@@ -2,7 +2,7 @@
 
 use super::{Bucket, Call, lock, readable};
 use crate::s3::access::decide::{self, Denied, Target, decide, may_know_absent};
-use crate::s3::access::key::{AuthType, Context, Headers, Instead, Requester, Tags};
+use crate::s3::access::key::{AuthType, Context, Headers, Instead, Requester, SAID_OF_OBJECTS, Tags};
 use crate::s3::access::requested::Requested;
 use crate::s3::access::users::{User, Users};
 use crate::s3::access::{Acl, AclRef, Action, CanonicalId, Of};
@@ -13,7 +13,9 @@ use crate::s3::fields::Unreadable;
 use crate::s3::labels::Labels;
 use crate::s3::lock::Lock;
 use crate::s3::meta::Meta;
+use crate::s3::metrics::counters::Kind;
 use crate::s3::request::Request;
+use crate::s3::route::Operation as Op;
 use crate::s3::session::Mode;
 use crate::s3::time;
 use crate::s3::xml::Name;
@@ -38,6 +40,17 @@ pub fn acl_of(owner: CanonicalId, kept: Option<&[u8]>) -> Result<AclRef<'_>, S3E
     }
 }
 
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
+
+/// Whether an object comes of what asks to put one, or a part of one.
+fn creates(kind: Kind) -> Option<bool> {
+    match kind {
+        Kind::Operation(Op::PutObject | Op::PostObject | Op::CopyObject | Op::CompleteMultipartUpload) => Some(true),
+        Kind::Operation(Op::CreateMultipartUpload | Op::UploadPart | Op::UploadPartCopy) => Some(false),
+        _ => None,
+    }
+}
+
 /// What a form says in the place of the header of the request that it came with, of which nothing is signed.
 struct FormFields<'a>(&'a [(String, String)], &'a Request);
 
@@ -53,6 +66,11 @@ impl Headers for FormFields<'_> {
 }
 
 impl<'a> Call<'a> {
+    /// Policies are asked about a bucket that is to be made there.
+    pub fn judge_location(&self, location: Option<&str>) {
+        *self.location.borrow_mut() = location.map(Box::from);
+    }
+
     /// Policies are asked about this version from here on, or about none: what the query names is of something else.
     pub fn judge_version(&self, version: Option<&str>) {
         *self.version.borrow_mut() = Some(version.map(Box::from));
@@ -105,11 +123,9 @@ impl<'a> Call<'a> {
     ) -> T {
         let request = self.request;
         let copied = request.text("x-amz-copy-source").and_then(|text| super::copy::Source::parse(text).ok());
-        // Who asks for a key that is not there would list it by its name.
-        let prefix = match target {
-            Target::Object { key, .. } => std::str::from_utf8(key).ok(),
-            _ => request.param("prefix"),
-        };
+        // Of lists alone: what an object's name begins with is in what it is done to.
+        let prefix = if matches!(target, Target::Object { .. }) { None } else { request.param("prefix") };
+        let creates = if action == Action::PutObject { creates(request.kind.get()) } else { None };
         let copied = copied.map(|source| format!("{}/{}", source.bucket, source.key));
         let (auth, version) = match self.verified.how {
             How::Anonymous => (None, None),
@@ -118,16 +134,21 @@ impl<'a> Call<'a> {
             How::HeaderV2 => (Some(AuthType::Header), Some("AWS")),
             How::QueryV2 => (Some(AuthType::Query), Some("AWS")),
             How::Post => (Some(AuthType::Post), Some("AWS4-HMAC-SHA256")),
+            How::PostV2 => (Some(AuthType::Post), Some("AWS")),
         };
         let by_form = FormFields(&self.form, request);
         let said: &dyn Headers = if self.form.is_empty() { request } else { &by_form };
-        let judged = self.version.borrow();
+        // A URL that says nothing of its body signs so much of it.
+        let is_unsigned = self.verified.how == How::Query && said.get(CONTENT_SHA256).is_none();
+        let unsigned = is_unsigned.then(|| [(CONTENT_SHA256, Some("UNSIGNED-PAYLOAD".to_owned()))]);
+        let by_url = Instead(said, unsigned.as_ref().map_or(&[], |said| said));
+        let (judged, location) = (self.version.borrow(), self.location.borrow());
         let context = Context {
             now_ms: request.now_ms,
             source_ip: Some(request.peer),
             is_secure: request.is_secure(),
             tls_version: request.tls_version,
-            headers: &Instead(said, instead),
+            headers: &Instead(&by_url, instead),
             auth,
             signature_version: version,
             signature_age_ms: auth.map(|_| request.now_ms.saturating_sub(self.verified.signed_ms)),
@@ -136,7 +157,8 @@ impl<'a> Call<'a> {
             max_keys: request.param("max-keys"),
             version_id: judged.as_ref().map_or_else(|| request.param("versionId"), Option::as_deref),
             copy_source: copied.as_deref(),
-            location: None,
+            location: location.as_deref(),
+            creates,
             session_mode: mode.map(Mode::name),
             region: Some(self.service().region()),
             existing_tags: existing,
@@ -172,7 +194,12 @@ impl<'a> Call<'a> {
     /// `AccessDenied`.
     pub fn permit_service(&self, action: Action) -> Result<(), S3Error> {
         let target = match action {
-            Action::CreateBucket | Action::ExpressCreateBucket | Action::PutBucketObjectLockConfiguration | Action::PutBucketVersioning => {
+            Action::CreateBucket
+            | Action::ExpressCreateBucket
+            | Action::PutBucketAcl
+            | Action::PutBucketObjectLockConfiguration
+            | Action::PutBucketOwnershipControls
+            | Action::PutBucketVersioning => {
                 Target::NewBucket { name: &self.request.bucket, is_directory: action == Action::ExpressCreateBucket }
             }
             _ => Target::Service,
@@ -228,6 +255,28 @@ impl<'a> Call<'a> {
             let acl = Some(AclRef::private(initiator));
             let target = Target::Object { bucket: of_bucket, key: self.request.key.as_bytes(), acl };
             self.decide(action, target, (&[], &[]), decide)
+        });
+        decided?.map_err(|denied| self.denied(denied))
+    }
+
+    /// A part of the upload that the request names, or its completion: policies see what the upload was begun with.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub async fn permit_part(&self, bucket: &Bucket) -> Result<(), S3Error> {
+        let is_asked = bucket.policy.is_some() || self.user.is_some_and(|user| !user.policies.is_empty());
+        let begun = match super::put::upload_of(self) {
+            Ok(upload) if is_asked && !bucket.meta.is_directory => super::multipart::upload_meta(self, bucket, upload).await.ok(),
+            _ => None,
+        };
+        let Some(begun) = begun else { return self.permit(bucket, Action::PutObject) };
+        let instead: Vec<(&'static str, Option<String>)> = SAID_OF_OBJECTS
+            .iter()
+            .filter_map(|name| Some((*name, Some(begun.said.iter().find(|(said, _)| **said == **name)?.1.to_string()))))
+            .collect();
+        let decided = self.of_bucket(bucket, |of_bucket| {
+            let target = Target::Object { bucket: of_bucket, key: self.request.key.as_bytes(), acl: None };
+            self.decide_for(None, (Action::PutObject, target), (&[], &begun.labels.tags), &instead, decide)
         });
         decided?.map_err(|denied| self.denied(denied))
     }

@@ -74,8 +74,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let (owner, acl) = call.owner_and_acl_of(&bucket, requested.as_ref()).await?;
     meta.owner = Some(owner);
     let (algorithm, told) = checksum_of(&said)?.unwrap_or((Algorithm::Crc64Nvme, None));
-    let encoded: String = uri::encode_path(key.as_bytes()).collect();
-    let location = format!("{}/{}/{encoded}", request.origin(), bucket.name);
+    let (encoded, location) = (uri::encode_path(key.as_bytes()).collect::<String>(), request.location(key));
     let document = |etag: &str| {
         let (bucket, key, etag) = (bucket.name.to_string(), key.into(), etag.trim_matches('"').into());
         PostResponse { location: location.clone(), bucket, key, etag }.to_xml()

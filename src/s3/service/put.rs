@@ -8,7 +8,7 @@ use super::lifecycle::with_expiration;
 use super::lock::check_digest;
 use super::multipart::upload_meta;
 use super::state::State;
-use super::version::{etag_of, expect_of, version_id, which_of};
+use super::version::{etag_of, expect_of, id_of, version_id, which_of};
 use super::{Bucket, Call, Service, append};
 use crate::mem::Run;
 use crate::s3::access::action::Action;
@@ -218,14 +218,13 @@ pub fn part_of(call: &Call<'_>) -> Result<(u16, u64), S3Error> {
 /// The upload a request names.
 pub fn upload_of(call: &Call<'_>) -> Result<u64, S3Error> {
     let named = call.request.param("uploadId").unwrap_or_default();
-    let upload = Some(named).filter(|named| named.len() == 16).and_then(|named| u64::from_str_radix(named, 16).ok());
-    upload.ok_or_else(|| S3Error::new(Code::NoSuchUpload).field("UploadId", named))
+    id_of(named).ok_or_else(|| S3Error::new(Code::NoSuchUpload).field("UploadId", named))
 }
 
 /// UploadPart.
 pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
-    call.permit(&bucket, Action::PutObject)?;
+    call.permit_part(&bucket).await?;
     let (number, upload) = part_of(call)?;
     let brought = call.customer_key_alone(&OWN)?;
     check_length(body)?;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::permit::acl_of;
 use super::{Bucket, Call};
 use crate::s3::access::action::Action;
 use crate::s3::access::ownership::Ownership;
@@ -25,20 +26,32 @@ use crate::store::failure::Failure;
 /// Bytes of a document: what belongs to a bucket is 64 KiB in all.
 const DOCUMENT_MAX: usize = 64 << 10;
 
-impl Bucket {
+impl BucketMeta {
     /// Who owns what others put.
     pub fn ownership(&self) -> Ownership {
-        let named = self.meta.document(Document::Ownership).and_then(|name| std::str::from_utf8(name).ok());
+        let named = self.document(Document::Ownership).and_then(|name| std::str::from_utf8(name).ok());
         named.and_then(Ownership::from_name).unwrap_or(Ownership::ObjectWriter)
     }
 
     /// What its public access block forbids.
     pub fn public_block(&self) -> PublicAccessBlock {
-        if self.meta.is_directory {
+        if self.is_directory {
             // Nothing in a directory bucket is public (s3-express-security-best-practices.html).
             return PublicAccessBlock::ALL;
         }
-        self.meta.document(Document::PublicAccessBlock).and_then(PublicAccessBlock::from_bytes).unwrap_or_default()
+        self.document(Document::PublicAccessBlock).and_then(PublicAccessBlock::from_bytes).unwrap_or_default()
+    }
+}
+
+impl Bucket {
+    /// Who owns what others put.
+    pub fn ownership(&self) -> Ownership {
+        self.meta.ownership()
+    }
+
+    /// What its public access block forbids.
+    pub fn public_block(&self) -> PublicAccessBlock {
+        self.meta.public_block()
     }
 }
 
@@ -95,8 +108,13 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         Op::PutBucketOwnershipControls => {
             let OwnershipControls(rule) = OwnershipControls::parse(&body.document(DOCUMENT_MAX).await?)?;
             let rule = Ownership::from_name(rule.name()).ok_or(Code::MalformedXml)?;
-            rule.check_bucket_acl(bucket.acl()?)?;
-            keep(call, Document::Ownership, Some(rule.name().as_bytes()), 200).await
+            change(call, |meta| {
+                rule.check_bucket_acl(acl_of(meta.owner, meta.document(Document::Acl))?)?;
+                meta.set_document(Document::Ownership, Some(rule.name().as_bytes()));
+                Ok(())
+            })
+            .await?;
+            Ok(Answer::new(200))
         }
         Op::PutPublicAccessBlock => {
             let asked = PublicAccessBlockConfiguration::parse(&body.document(DOCUMENT_MAX).await?)?;
@@ -246,8 +264,14 @@ async fn put_encryption(call: &Call<'_>, bucket: &Bucket, document: &[u8]) -> Re
 
 async fn put_policy(call: &Call<'_>, bucket: &Bucket, document: &[u8]) -> Result<Answer, S3Error> {
     let policy = Policy::for_bucket(document, &bucket.name)?;
-    bucket.public_block().check_policy(&policy)?;
-    keep(call, Document::Policy, Some(document), 204).await
+    change(call, |meta| {
+        // As it is then: it may have changed while the document came.
+        meta.public_block().check_policy(&policy)?;
+        meta.set_document(Document::Policy, Some(document));
+        Ok(())
+    })
+    .await?;
+    Ok(Answer::new(204))
 }
 
 fn told(rule: Ownership) -> ObjectOwnership {

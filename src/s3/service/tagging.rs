@@ -74,6 +74,14 @@ where
     Ok(())
 }
 
+/// The tags that a document asks for, in order.
+async fn asked(body: &mut Body<'_>) -> Result<Tags, S3Error> {
+    let tagging = Tagging::parse(&body.document(DOCUMENT_MAX).await?, OBJECT_TAGS_MAX)?;
+    let mut tags: Tags = tagging.tags.into_iter().map(|tag| (tag.key.into_boxed_str(), tag.value.into_boxed_str())).collect();
+    tags.sort();
+    Ok(tags)
+}
+
 /// GetObjectTagging, PutObjectTagging, DeleteObjectTagging.
 pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
@@ -87,19 +95,14 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
     };
     let (version, meta, labels) = found(call, &bucket, which, action).await?;
     let asked = match operation {
-        Operation::PutObjectTagging => Some(body.document(DOCUMENT_MAX).await?),
+        Operation::PutObjectTagging => Some(asked(body).await),
         _ => None,
     };
-    let tags: Option<Tags> = match &asked {
-        Some(document) => {
-            let mut tags: Vec<_> = Tagging::parse(document, OBJECT_TAGS_MAX)?
-                .tags
-                .into_iter()
-                .map(|tag| (tag.key.into_boxed_str(), tag.value.into_boxed_str()))
-                .collect();
-            tags.sort();
-            Some(tags)
-        }
+    let is_put = asked.is_some();
+    let tags = match asked {
+        // Who may not change it is not told by what is wrong with a document that the object is there.
+        Some(Err(error)) => return Err(call.permit_change(&bucket, action, (&meta, &labels), &[]).err().unwrap_or(error)),
+        Some(Ok(tags)) => Some(tags),
         None => None,
     };
     let requested = tags.clone().unwrap_or_default();
@@ -115,7 +118,7 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
                 Ok(())
             })
             .await?;
-            Answer::new(if asked.is_some() { 200 } else { 204 })
+            Answer::new(if is_put { 200 } else { 204 })
         }
     };
     if bucket.meta.versioning != Versioning::Never {

@@ -80,6 +80,12 @@ pub fn version_id(version: &Version) -> String {
     if version.is_null { "null".into() } else { format!("{:016x}", version.sequence) }
 }
 
+/// What an identifier of a version or an upload says. There is one for each: policies compare it.
+pub fn id_of(text: &str) -> Option<u64> {
+    let is_told_so = text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if is_told_so { u64::from_str_radix(text, 16).ok() } else { None }
+}
+
 /// The version that an identifier names.
 ///
 /// # Errors
@@ -89,9 +95,8 @@ pub fn which_of(id: Option<&str>) -> Result<Which, S3Error> {
         None => Ok(Which::Newest),
         Some("null") => Ok(Which::Null),
         Some(id) => {
-            let sequence = Some(id).filter(|id| id.len() == 16).and_then(|id| u64::from_str_radix(id, 16).ok());
             let invalid = || S3Error::with(Code::InvalidArgument, "Invalid version id specified");
-            sequence.map(Which::Sequence).ok_or_else(|| invalid().field("ArgumentName", "versionId").field("ArgumentValue", id))
+            id_of(id).map(Which::Sequence).ok_or_else(|| invalid().field("ArgumentName", "versionId").field("ArgumentValue", id))
         }
     }
 }
@@ -99,6 +104,14 @@ pub fn which_of(id: Option<&str>) -> Result<Which, S3Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_one_identifier_for_each_version() {
+        assert_eq!(which_of(Some("000000000000001a")), Ok(Which::Sequence(26)));
+        for other in ["000000000000001A", "+00000000000001a", "1a", "00000000000000001a", "00000000000000g0", ""] {
+            assert!(which_of(Some(other)).is_err(), "{other}");
+        }
+    }
 
     #[test]
     fn etags_are_read_as_they_are_shown() {
