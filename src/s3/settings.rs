@@ -48,7 +48,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!(region, None, "the region that signatures name and buckets are in; us-east-1 where none is given"),
     setting!(http.listen, Some("--listen"), "where S3 is served; `none` for nowhere but by HTTPS"),
     setting!(http.domains, None, "names in front of which a host names a bucket; in the environment separated by commas"),
-    setting!(http.connections, None, "connections at once, over all cores"),
+    setting!(http.connections, None, "connections at once, over all cores, of which each takes its share"),
     setting!(http.unready_seconds, None, "when asked to stop: seconds to go on while `/health` answers 503"),
     setting!(http.drain_seconds, None, "seconds that requests under way may take after that"),
     setting!(https.listen, Some("--https"), "where S3 is served by HTTPS, too; `none` for nowhere"),

@@ -136,11 +136,16 @@ impl History {
         self.tags.borrow_mut().insert((name.to_vec(), time), vec![Change::made(Some(tags), now)]);
     }
 
-    /// Whether nobody but a rename has changed a name since that began, or was about to.
+    /// Whether nobody but a rename has changed a name since that began, or was about to. What the device has failed may be there all the
+    /// same, a deletion among it, until something later is acknowledged.
     fn is_alone(&self, name: &[u8], renamed: &Renamed) -> bool {
         let names = self.names.borrow();
-        let changes = names.get(name).into_iter().flatten();
-        changes.filter(|change| change.ended.is_none_or(|ended| ended >= renamed.began)).count() == 1
+        let changes: &[Change] = names.get(name).map_or(&[], |changes| changes);
+        let is_open = |change: &&Change| match change.ended {
+            Some(ended) if ended < renamed.began => change.has_failed && !is_over(changes, change, renamed.began),
+            _ => true,
+        };
+        changes.iter().filter(is_open).count() == 1
     }
 
     /// After a power cut: an object that was being renamed has one of its names at least.
@@ -163,11 +168,13 @@ impl History {
 
 /// Whether one of `changes` may be seen as `value` by somebody who looked from `began` on.
 fn may_be(changes: &[Change], began: u64, value: Value) -> bool {
-    let is_over = |change: &Change| {
-        let ended = change.ended.unwrap_or(u64::MAX);
-        changes.iter().any(|later| !later.has_failed && later.began > ended && later.ended.is_some_and(|ended| ended < began))
-    };
-    changes.iter().any(|change| change.value == value && !is_over(change))
+    changes.iter().any(|change| change.value == value && !is_over(changes, change, began))
+}
+
+/// Whether another change has come behind one of them, and was acknowledged by then.
+fn is_over(changes: &[Change], change: &Change, by: u64) -> bool {
+    let ended = change.ended.unwrap_or(u64::MAX);
+    changes.iter().any(|later| !later.has_failed && later.began > ended && later.ended.is_some_and(|ended| ended < by))
 }
 
 /// An object's bytes, by the number of the put they are of.
