@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 
 fn parent() -> ExitCode {
     for case in CASES {
-        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             let start = Instant::now();
             let this = std::env::current_exe().expect("a program knows its file");
             let mut child = Command::new(this).env("BASIN_SIGNAL_CASE", case).stdout(Stdio::piped()).spawn().expect("it starts");
@@ -53,8 +53,26 @@ fn parent() -> ExitCode {
             }
         }
     }
-    println!("test result: ok. {} cases", 2 * CASES.len());
+    nohup();
+    println!("test result: ok. {} cases", 3 * CASES.len() + 1);
     ExitCode::SUCCESS
+}
+
+/// Where SIGHUP is ignored it stays so.
+fn nohup() {
+    let this = std::env::current_exe().expect("a program knows its file");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\""]).arg(this).env("BASIN_SIGNAL_CASE", "one core").stdout(Stdio::piped());
+    let mut child = shell.spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "serving");
+    let pid = Pid::from_raw(child.id() as i32);
+    kill(pid, Signal::SIGHUP).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it ended");
+    kill(pid, Signal::SIGTERM).unwrap();
+    assert!(lines.map(Result::unwrap).last().is_some_and(|last| last.ends_with("in order")));
+    assert!(child.wait().unwrap().success());
 }
 
 /// A read of a pipe nobody writes to.

@@ -27,7 +27,7 @@ impl Failure {
         let (code, message) = match read {
             Some(read) => (read.code, read.message),
             // Servers of others have no such field; the code is what the status means there.
-            None => (told.unwrap_or(of_status(status)).to_owned(), String::new()),
+            None => (told.unwrap_or(of_status(status)).to_owned(), words(document).to_owned()),
         };
         let kind = if status == 503 { ErrorKind::Busy } else { ErrorKind::Failed };
         let shown = [code.as_str(), message.trim_end_matches('.')].map(str::to_owned).into_iter().filter(|part| !part.is_empty());
@@ -105,6 +105,17 @@ fn without_remedy(error: &Error) -> String {
     text.split("\n  to mend it: ").next().unwrap_or_default().to_owned()
 }
 
+/// The longest message in plain words that is shown.
+const WORDS_MAX: usize = 200;
+
+/// What a body says that is no document, if it is a line of plain words: ours says so of HTTP where HTTPS is spoken. Pages of proxies and
+/// what a terminal would heed are left out.
+fn words(body: &[u8]) -> &str {
+    let text = std::str::from_utf8(body).unwrap_or_default().trim();
+    let is_plain = text.len() <= WORDS_MAX && !text.starts_with(['<', '{']) && !text.contains(char::is_control);
+    if is_plain { text } else { "" }
+}
+
 fn of_status(status: u16) -> &'static str {
     match status {
         400 => "BadRequest",
@@ -119,7 +130,8 @@ fn of_status(status: u16) -> &'static str {
     }
 }
 
-fn remedy(code: &str, what: &str) -> Option<String> {
+/// What to do about a failure of that code; `what` was asked for, and names the bucket.
+pub(super) fn remedy(code: &str, what: &str) -> Option<String> {
     let bucket = what.split_once("s3://").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
     Some(match code {
         "NoSuchKey" => format!("see what is there: basin ls -r s3://{bucket}"),
@@ -134,6 +146,7 @@ fn remedy(code: &str, what: &str) -> Option<String> {
         }
         "AccessDenied" | "Forbidden" => "check the key, and what its user may do there".to_owned(),
         "RequestTimeTooSkewed" => "set the clock of this machine".to_owned(),
+        "InternalError" => "see the log of the server, and try again".to_owned(),
         "SlowDown" | "ServiceUnavailable" => "try again later, or with less at a time".to_owned(),
         "InvalidBucketName" => "3 to 63 lower-case letters, digits, - and .".to_owned(),
         "BadDigest" => "bytes were changed on their way: look at what is between here and the server".to_owned(),
@@ -181,6 +194,13 @@ mod tests {
         let failure = Failure::answered("HEAD s3://b/k", "host:1", (403, Some("RequestTimeTooSkewed")), b"");
         assert!(failure.to_string().ends_with("403 RequestTimeTooSkewed\n  to mend it: set the clock of this machine"), "{failure}");
         assert!(Failure::answered("GET s3://b/k", "host:1", (502, None), b"<html>").to_string().ends_with("502 "));
+        // Words are shown, and nothing that a terminal would heed.
+        let told = b"This port is for HTTPS: ask for https:// and not http://\n";
+        let failure = Failure::answered("GET s3://b/k", "host:1", (400, None), told);
+        assert!(failure.to_string().ends_with("400 BadRequest: This port is for HTTPS: ask for https:// and not http://"), "{failure}");
+        for odd in [&b"\x1b[2J"[..], b"\xff\xfe", &[b'a'; 1000]] {
+            assert!(Failure::answered("GET s3://b/k", "host:1", (502, None), odd).to_string().ends_with("502 "));
+        }
         let error = Error::from_errno("connecting to 1.2.3.4:5", libc::ECONNREFUSED).remedy("start it");
         let failure = Failure::lost("GET s3://b/k", &error);
         assert!(failure.is_unknown() && failure.status().is_none());

@@ -303,7 +303,7 @@ impl Core {
         Ref::map(self.inner.slabs.borrow(), Vec::as_slice)
     }
 
-    /// Takes over SIGINT and SIGTERM, which from then on resolve [`Core::stopping`]. [`launch`](super::launch) does it; a
+    /// Takes over SIGINT, SIGTERM and SIGHUP, which from then on resolve [`Core::stopping`]. [`launch`](super::launch) does it; a
     /// program that makes its cores itself calls this before it starts other threads.
     ///
     /// # Errors

@@ -15,8 +15,8 @@ use crate::reactor::stop::{self, Group};
 /// cancel in microseconds; a disk in trouble is given the time of a retry.
 const DRAIN: Nanos = Nanos::from_secs(2);
 
-/// Runs `main` on every core of `cores`, each on a thread of its own, and returns what each gave, in that order. SIGINT and
-/// SIGTERM resolve [`Core::stopping`] on all of them. When a core's main function returns, its other tasks are ended and its
+/// Runs `main` on every core of `cores`, each on a thread of its own, and returns what each gave, in that order. SIGINT,
+/// SIGTERM and SIGHUP resolve [`Core::stopping`] on all of them. When a core's main function returns, its other tasks are ended and its
 /// devices drained. With one core everything runs on the calling thread.
 ///
 /// ```no_run

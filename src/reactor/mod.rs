@@ -34,5 +34,6 @@ pub use lasting::Lasting;
 pub use launch::launch;
 pub use mailbox::{MAILBOX_DEPTH, Mailboxes};
 pub use pin::processors;
+pub use stop::ending_signals;
 pub use together::together;
 pub use wait::{Elapsed, Sleep, Stopping, YieldNow};

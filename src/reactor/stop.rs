@@ -1,4 +1,4 @@
-//! When to end: SIGINT and SIGTERM, and a core's own wish.
+//! When to end: SIGINT, SIGTERM and SIGHUP, and a core's own wish.
 //!
 //! The signals are blocked in every thread of ours and taken by one thread that does nothing else, so that no handler runs in
 //! the middle of anything. A second signal ends the process the usual way.
@@ -42,15 +42,32 @@ impl Group {
     }
 }
 
-/// Takes over SIGINT and SIGTERM for the process: from here on they only mark it as ending. Only the first call does anything.
+/// The signals that end a program in good order. SIGHUP is one, which comes when the terminal is closed, unless it is ignored: `nohup` asks
+/// for that, and a signal that is blocked and waited for would come all the same.
+pub fn ending_signals() -> SigSet {
+    let mut signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    if !std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, Signal::SIGHUP)) {
+        signals.add(Signal::SIGHUP);
+    }
+    signals
+}
+
+/// Whether a process ignores a signal, by its `/proc/PID/status` (proc_pid_status(5), `SigIgn`: bit 0 is signal 1).
+fn ignores(status: &str, signal: Signal) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal as u32 - 1) & 1 == 1
+}
+
+/// Takes over [`ending_signals`] for the process: from here on they only mark it as ending. Only the first call does anything.
 /// Threads that exist already and are not ours keep their own mask, so call it early.
 ///
 /// # Errors
 /// The thread cannot be made.
 pub(super) fn install() -> Result<()> {
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    let signals = ending_signals();
     // For this thread every time: its children inherit it.
-    signals.thread_block().map_err(|errno| Error::from_errno("blocking SIGINT and SIGTERM", errno as i32))?;
+    signals.thread_block().map_err(|errno| Error::from_errno("blocking SIGINT, SIGTERM and SIGHUP", errno as i32))?;
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *installed {
         return Ok(());

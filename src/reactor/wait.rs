@@ -73,7 +73,7 @@ impl Core {
         YieldNow { yielded: false }
     }
 
-    /// Resolves when the core is asked to end: by [`Core::stop`], SIGINT or SIGTERM.
+    /// Resolves when the core is asked to end: by [`Core::stop`], SIGINT, SIGTERM or SIGHUP.
     pub fn stopping(&self) -> Stopping {
         Stopping { core: self.clone() }
     }

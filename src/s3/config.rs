@@ -476,6 +476,15 @@ impl Config {
         if let Some(listen) = self.metrics.listen.filter(|listen| listen.port() != 0 && [http, https].contains(&Some(*listen))) {
             return wrong(format!("metrics.listen: {listen}, where S3 is served"), "another port");
         }
+        // Queue pairs are connected at S3's address, on a port of their own.
+        let s3 = http.or(https).filter(|_| self.rdma.enabled && self.rdma.port != 0);
+        let meets = |one: IpAddr, other: IpAddr| one == other || one.is_unspecified() || other.is_unspecified();
+        if let (Some(listen), Some(s3)) = (self.metrics.listen, s3)
+            && listen.port() == self.rdma.port
+            && meets(listen.ip(), s3.ip())
+        {
+            return wrong(format!("metrics.listen: {listen}, where queue pairs are connected"), "another port, or another rdma.port");
+        }
         // Cores share their ports among them, so the kernel would give connections of both to both.
         if let (Some(_), Some(https)) = (http, https)
             && self.rdma.enabled
@@ -696,6 +705,8 @@ mod tests {
             ("https.listen", |config| config.https = Https { listen: config.http.listen, ..secure() }),
             ("metrics.listen", |config| (config.https, config.metrics.listen) = (secure(), secure().listen.0)),
             ("https.listen", |config| (config.https, config.rdma.port) = (secure(), 9443)),
+            ("metrics.listen", |config| config.metrics.listen = config.http.listen.0.map(|at| (at.ip(), config.rdma.port).into())),
+            ("metrics.listen", |config| config.metrics.listen = Some(([0, 0, 0, 0], config.rdma.port).into())),
             ("no https.certificate", |config| config.https = Https { certificate: None, ..secure() }),
             ("no https.key", |config| config.https = Https { key: None, ..secure() }),
             ("rdma.cq_size: 768", |config| config.rdma.cq_size = Some(768)),

@@ -3,13 +3,14 @@
 //!
 //! No line has a secret, a signature, a token or a query.
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::SigmaskHow;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 use super::config::{Config, LogFormat};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
+use crate::reactor::ending_signals;
 
 /// The target of the lines of requests.
 pub const ACCESS: &str = "basin::access";
@@ -50,7 +51,7 @@ pub struct Logging {
 pub fn open(config: &Config) -> Result<Logging> {
     let filter = filter(config)?;
     // The thread is not to be the one that a signal ends the process by: the server waits for signals elsewhere.
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    let signals = ending_signals();
     let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|errno| Error::from_errno("blocking signals", errno as i32))?;
     let builder = NonBlockingBuilder::default().buffered_lines_limit(LINES).lossy(true).thread_name("log");
     let (writer, guard) = builder.finish(std::io::stderr());

@@ -9,8 +9,9 @@
 use super::catalog::Page;
 use super::engine::{Engine, ended};
 use super::failure::Outcome;
-use super::recover::{write_header, write_superblock};
+use super::recover::write_header;
 use super::segments::{Purpose, Segments, Taken};
+use super::superblocks::write_superblock;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Nanos};
 use crate::device::block::Durability;

@@ -1,6 +1,7 @@
 //! Making a store on a device.
 
-use super::recover::{read, write_superblock};
+use super::recover::read;
+use super::superblocks::write_superblock;
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result, Rng};

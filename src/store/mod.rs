@@ -24,6 +24,7 @@
 //! | `failed` | items that were not written, and may be there |
 //! | [`format`](mod@format) | making a store |
 //! | [`recover`] | what is on a device, told to catalogs |
+//! | `superblocks` | which one holds, and what is wrong with a disk without one |
 //! | [`catalog`] | what a core knows of its shards |
 //! | [`log`] | items put together to writes |
 //! | [`read`](mod@read) | reading items |
@@ -73,6 +74,7 @@ pub mod rename;
 mod rot;
 pub mod scan;
 pub mod segments;
+mod superblocks;
 pub mod survey;
 pub mod tags;
 #[cfg(test)]

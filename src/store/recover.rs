@@ -15,18 +15,18 @@ use super::failed::Failed;
 use super::log::{Sequences, Written};
 use super::read::at_of;
 use super::segments::{Found, Reserve, Segments};
+use super::superblocks::{find_superblock, headless, write_superblock};
 use super::survey::{Data, Reader, Seen, SegmentIs};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Lba, Nanos, Result};
-use crate::device::block::header::{self, Header as DiskHeader};
 use crate::device::block::{Disk, Durability};
 use crate::mem::{Run, Slab};
 use crate::reactor::Core;
+use crate::wire::store::SHARDS;
 use crate::wire::store::entry::Entry;
 use crate::wire::store::item::{Class, Head, What};
 use crate::wire::store::segment::{self, Header, Kind};
-use crate::wire::store::superblock::{self, State, Superblock, Unusable};
-use crate::wire::store::{SEGMENTS_AT, SHARDS};
+use crate::wire::store::superblock::{State, Superblock};
 
 /// Segments read side by side.
 const READERS: usize = 8;
@@ -50,6 +50,8 @@ pub struct Census {
     pub entries: u64,
     /// There should have been a checkpoint, and it is not whole.
     pub is_checkpoint_lost: bool,
+    /// The disk's header is not in front of it any more.
+    pub is_header_lost: bool,
     /// Bytes read.
     pub bytes: u64,
     /// Bytes that the medium cannot give back, where items may have begun; of a segment without a header all.
@@ -95,10 +97,14 @@ pub fn core_of(shard: u8, cores: usize) -> usize {
 /// Reads a store.
 ///
 /// # Errors
-/// `Refused`: the disk is none, or one of a newer format. `Protocol`: both superblocks are damaged. Otherwise the device's.
+/// `Refused`: the disk is none, or one of a newer format, or its first block is damaged and it is opened for writing. `Protocol`: both
+/// superblocks are damaged. `Failed`: some of it was cut off. Otherwise the device's.
 pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) -> Result<Recovered> {
-    let mut superblock = read_superblock(disk, slab).await?;
+    let (mut superblock, is_headed) = find_superblock(disk, slab).await?;
     if !options.is_read_only {
+        if !is_headed {
+            return Err(headless(disk));
+        }
         check_cores(disk, &superblock, options.cores)?;
     }
     let reader = Reader { disk: disk.clone(), slab: slab.clone(), superblock };
@@ -139,7 +145,8 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
         told = tell_all(core, &reader, &log, &others, || new(failed.clone())).await?;
     }
     let (telling, checkpoint) = told;
-    let (mut catalogs, census, unreadable) = (telling.catalogs, telling.census, telling.unreadable);
+    let (mut catalogs, unreadable) = (telling.catalogs, telling.unreadable);
+    let census = Census { is_header_lost: !is_headed, ..telling.census };
     let mut settled = Vec::new();
     for catalog in &mut catalogs {
         let unread = reader.read_lists(catalog).await?;
@@ -263,65 +270,6 @@ async fn scan(reader: &Reader, header: &Header, telling: &RefCell<Telling>) -> R
         .await
 }
 
-/// The superblock in force.
-///
-/// # Errors
-/// As for [`recover`].
-pub async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
-    let path = disk.info().path.display().to_string();
-    let info = disk.info();
-    let is_long_enough = info.blocks() * u64::from(info.block_bytes) > SEGMENTS_AT;
-    let header = if is_long_enough { header::read(disk, slab).await? } else { None };
-    let owner = header.map(|DiskHeader { owner, .. }| owner);
-    if owner.as_deref() != Some(header::STORE) {
-        let what = match owner {
-            Some(owner) => format!("{path} is a disk of {owner}, and no store"),
-            None => format!("{path} is no store"),
-        };
-        return Err(Error::new(ErrorKind::Refused, what).remedy(format!("basin store format {path} makes one, and destroys what is there")));
-    }
-    let (mut best, mut why, mut failed) = (None::<Superblock>, Vec::new(), None);
-    for number in [0, 1] {
-        let address = Superblock::address(number);
-        let run = match read(disk, slab, address, superblock::BYTES).await {
-            Ok(run) => run,
-            // The other one may do.
-            Err(error) => {
-                why.push(format!("{error:#}"));
-                failed = Some(error);
-                continue;
-            }
-        };
-        match Superblock::parse(run.as_slice()) {
-            Ok(found) if best.is_none_or(|best| best.number < found.number) => best = Some(found),
-            Ok(_) => {}
-            // The other one may be of the same newer program, and older: neither is for us.
-            Err(newer @ (Unusable::Version(_) | Unusable::Features(_))) => {
-                return Err(
-                    Error::new(ErrorKind::Refused, format!("the store on {path}: {newer}")).remedy("open it with the program that made it")
-                );
-            }
-            Err(unusable) => why.push(format!("byte {address}: {unusable}")),
-        }
-    }
-    best.ok_or_else(|| {
-        if let Some(error) = failed {
-            return error;
-        }
-        let what = format!("the store on {path} has no superblock left ({})", why.join("; "));
-        Error::new(ErrorKind::Protocol, what).remedy("the items may be whole: docs/STORE.md says how to read them without")
-    })
-}
-
-/// Writes a superblock, stable when this returns.
-pub async fn write_superblock(disk: &Disk, slab: &Slab, superblock: &Superblock) -> Result<()> {
-    let mut run = slab.run(superblock::BYTES)?;
-    superblock.emit(run.as_mut_slice());
-    let lba = lba(disk, Superblock::address(superblock.number));
-    let written = disk.write(lba, run, Durability::Now).await;
-    written.map(drop).map_err(|failed| disk.explain("writing a superblock:", lba, failed))
-}
-
 /// Writes the header of a segment, stable when this returns.
 pub async fn write_header(disk: &Disk, slab: &Slab, superblock: &Superblock, header: &Header) -> Result<()> {
     let mut run = slab.run(segment::BYTES)?;
@@ -433,6 +381,7 @@ impl Telling {
 mod tests {
     use super::*;
     use crate::base::Rng;
+    use crate::device::block::header;
     use crate::device::sim::disk::Image;
     use crate::mem::Ledger;
     use crate::store::draft::{Draft, Kind};

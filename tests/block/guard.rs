@@ -161,7 +161,10 @@ fn names_that_are_no_disks() {
     assert!(text(&DiskConfig::sized(directory.path().join("no/such"), 4096)).contains("the directory does not exist"));
     assert!(text(&DiskConfig::new("/dev/null")).contains("no NVMe namespace"));
     fs::write(directory.path().join("empty"), b"").unwrap();
-    assert!(text(&DiskConfig::new(directory.path().join("empty"))).contains("--disk-size"));
+    let empty = text(&DiskConfig::new(directory.path().join("empty")));
+    assert!(empty.contains("holds nothing") && empty.contains("--disk-size") && empty.contains("--size"), "{empty}");
+    let read = text(&DiskConfig { read_only: true, ..DiskConfig::new(directory.path().join("empty")) });
+    assert!(read.contains("holds nothing") && !read.contains("--disk-size"), "{read}");
     assert!(!directory.path().join("missing").exists());
 }
 

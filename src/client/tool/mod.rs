@@ -26,10 +26,12 @@ use std::task::Poll;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::failure::remedy;
 use super::{CLOSED, Client, Failure};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::reactor::{Core, CoreConfig};
+use crate::s3::xml::delete::NotDeleted;
 use place::S3Place;
 use reach::Reach;
 
@@ -264,18 +266,25 @@ async fn remove(client: &Client, task: &Rm) -> Result<(), Failure> {
             break;
         }
     }
-    match left.first() {
-        None => {
-            if !is_there {
-                complain(format!("nothing was there whose name begins with {}", task.place));
-            }
-            Ok(())
-        }
-        Some(first) => {
-            let what = format!("{} objects stay, the first s3://{bucket}/{}: {}: {}", left.len(), first.key, first.code, first.message);
-            Err(Error::new(ErrorKind::Failed, what).remedy("check what the user may do there").into())
-        }
+    if let Some(error) = stay(bucket, &left) {
+        return Err(error.into());
     }
+    if !is_there {
+        complain(format!("nothing was there whose name begins with {}", task.place));
+    }
+    Ok(())
+}
+
+/// What is wrong where objects could not be removed, by the first of them.
+fn stay(bucket: &str, left: &[NotDeleted]) -> Option<Error> {
+    let first = left.first()?;
+    let place = format!("s3://{bucket}/{}", first.key);
+    let what = format!("{} objects stay, the first {place}: {}: {}", left.len(), first.code, first.message);
+    let error = Error::new(ErrorKind::Failed, what);
+    Some(match remedy(&first.code, &place) {
+        Some(remedy) => error.remedy(remedy),
+        None => error,
+    })
 }
 
 /// Removes a bucket. Why one is not empty of which nothing is listed has another remedy.
@@ -294,4 +303,21 @@ async fn remove_bucket(client: &Client, place: &S3Place) -> Result<(), Failure> 
          NoncurrentVersionExpiration and ExpiredObjectDeleteMarker"
     );
     Err(Error::new(ErrorKind::Failed, what).remedy(remedy).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_has_the_remedy_of_its_own_code() {
+        for (code, remedy) in [("AccessDenied", Some("may do there")), ("InternalError", Some("log of the server")), ("Odd", None)] {
+            let key = "a\u{1b}".to_owned();
+            let left = [NotDeleted { key, version_id: None, code: code.into(), message: "It is so.".into() }];
+            let error = stay("bucket", &left).expect("one stays");
+            assert_eq!(error.remedy_text().is_some(), remedy.is_some(), "{error}");
+            assert!(remedy.is_none_or(|remedy| error.to_string().contains(remedy)), "{error}");
+        }
+        assert!(stay("bucket", &[]).is_none());
+    }
 }

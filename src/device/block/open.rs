@@ -181,7 +181,7 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     let capacity_bytes = size / u64::from(block_bytes) * u64::from(block_bytes);
     let too_coarse = block_bytes > limits::BLOCK_MAX_BYTES || memory_align > limits::BLOCK_MAX_BYTES;
     if capacity_bytes == 0 || too_coarse {
-        return Err(unusable(path, size, block_bytes, memory_align));
+        return Err(unusable(config, is_device, size, block_bytes, memory_align));
     }
     let queue = |name: &str| below.as_ref().filter(|_| is_device).and_then(|block| block.queue(name));
     let write_cache = below.as_ref().and_then(|block| block.queue_text("write_cache"));
@@ -221,11 +221,18 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     Ok(Disk::assemble(info, ops, limits, Backend::File(FileQueue::new(uring, file, kind))))
 }
 
-fn unusable(path: &Path, size: u64, block_bytes: u32, memory_align: u32) -> Error {
-    let path = path.display();
+fn unusable(config: &DiskConfig, is_device: bool, size: u64, block_bytes: u32, memory_align: u32) -> Error {
+    let path = config.path.display();
     if size < u64::from(block_bytes) {
-        let what = format!("{path} is {}, less than one block of {block_bytes} bytes", human_bytes(size));
-        return Error::new(ErrorKind::Usage, what).remedy("give a --disk-size, or a device with a medium in it");
+        let what = match size {
+            0 => format!("{path} holds nothing: it has 0 bytes"),
+            _ => format!("{path} is {}, less than one block of {block_bytes} bytes", human_bytes(size)),
+        };
+        return Error::new(ErrorKind::Usage, what).remedy(match (is_device, config.read_only) {
+            (true, _) => "give a device with a medium in it",
+            (false, true) => "name another file: nothing can be read from this one",
+            (false, false) => "remove it, and it is made anew: basin serve --size, or --disk-size of the other commands",
+        });
     }
     let what = format!("{path} wants blocks of {block_bytes} and memory aligned to {memory_align} bytes");
     Error::new(ErrorKind::Unavailable, what).remedy(format!("at most {} bytes are supported", limits::BLOCK_MAX_BYTES))

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::canonical::CanonicalId;
 use super::policy::Policy;
+use crate::s3::values::HIDDEN;
 
 /// The longest name of a user (IAM user guide, "IAM and AWS STS quotas": 64).
 pub const NAME_MAX: usize = 64;
@@ -244,6 +245,12 @@ fn check_key(key: &KeyConfig) -> Result<(), String> {
     if !(SECRET_MIN..=KEY_MAX).contains(&key.secret_key.len()) {
         return Err(format!("the secret of access key {:?} is not {SECRET_MIN} to {KEY_MAX} bytes", key.access_key));
     }
+    if key.secret_key == HIDDEN {
+        return Err(format!(
+            "the secret of access key {:?} is {HIDDEN}, which basin config check prints in the place of a secret: give the secret itself",
+            key.access_key
+        ));
+    }
     Ok(())
 }
 
@@ -315,6 +322,7 @@ mod tests {
             (r#"[{"name": "a", "id": "65a011a29cdf8ec533ec3d1ccaae921c"}]"#.to_owned(), "who does not sign"),
             (r#"[{"name": "a", "access_keys": [{"access_key": "a/b", "secret_key": "12345678"}]}]"#.to_owned(), "access key"),
             (r#"[{"name": "a", "access_keys": [{"access_key": "abc", "secret_key": "1234567"}]}]"#.to_owned(), "the secret of"),
+            (r#"[{"name": "a", "access_keys": [{"access_key": "abc", "secret_key": "********"}]}]"#.to_owned(), "basin config check"),
             (
                 r#"[{"name": "a", "access_keys": [{"access_key": "abc", "secret_key": "12345678"}]},
                     {"name": "b", "access_keys": [{"access_key": "abc", "secret_key": "12345678"}]}]"#

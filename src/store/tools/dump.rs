@@ -11,7 +11,7 @@ use crate::base::{Error, Result, Rng};
 use crate::mem::Ledger;
 use crate::store::failure::shown;
 use crate::store::open::Store;
-use crate::store::recover::read_superblock;
+use crate::store::superblocks::read_superblock;
 use crate::store::survey::{Data, Reader, Seen, SegmentIs};
 use crate::wire::store::item::{Class, ExtentRef, Head, What};
 use crate::wire::store::segment::{Header, Kind};

@@ -101,6 +101,9 @@ fn report(path: String, store: &Store, mut checked: Checked) -> Report {
     if store.census.is_checkpoint_lost {
         checked.damaged.push("the checkpoint is not whole; the log was read instead, which takes longer".into());
     }
+    if store.census.is_header_lost {
+        checked.damaged.push("the first block, without which the store is not written to: its opening for that says what to do".into());
+    }
     for segment in engine.segments().unreadable() {
         let byte = superblock.segment_at(segment);
         checked.damaged.push(format!(
