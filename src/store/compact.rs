@@ -30,8 +30,9 @@ const COPIES: usize = 16;
 /// What could not be emptied is tried again after this, where somebody waits for room: what was written there may not have been told yet.
 const PAUSE: Nanos = Nanos::from_millis(1);
 
-/// A round in which the device failed is followed by a rest, so long at first and twice as long each time.
-const REST_MIN: Nanos = Nanos::from_millis(100);
+/// A round in which the device failed, or nothing came of what was tried, is followed by a rest, so long at first and twice as long each
+/// time: what is written in vain asks for room itself.
+const REST_MIN: Nanos = Nanos::from_millis(10);
 const REST_MAX: Nanos = Nanos::from_secs(10);
 
 /// What is needed of the segments that are emptied side by side takes this part of one at most; that of a single one may be more.
@@ -106,6 +107,8 @@ struct Round {
     has_gained: bool,
     /// No more is to be made as things are.
     is_vain: bool,
+    /// Something was tried.
+    has_tried: bool,
     /// A segment was emptied.
     has_emptied: bool,
     /// The device failed, and nothing was emptied after that.
@@ -117,20 +120,24 @@ struct Round {
 struct Failing {
     /// The last rest, from the first failure to the first round that succeeds.
     rest: Option<Nanos>,
+    /// That the device fails was said since then.
+    is_said: bool,
 }
 
 impl Failing {
-    /// How long to rest after this round, and whether it was the first to fail.
+    /// How long to rest after this round, and whether it is to be said that the device fails.
     fn after(&mut self, round: Round) -> (Option<Nanos>, bool) {
-        let before = self.rest;
-        match (round.has_failed, round.has_emptied) {
-            (true, false) => self.rest = Some(before.map_or(REST_MIN, |rest| Nanos((2 * rest.0).min(REST_MAX.0)))),
+        // One in vain is not begun again before something has changed.
+        let is_stuck = round.has_failed || (round.has_tried && !round.has_emptied && !round.is_vain);
+        match (is_stuck, round.has_emptied) {
+            (true, false) => self.rest = Some(self.rest.map_or(REST_MIN, |rest| Nanos((2 * rest.0).min(REST_MAX.0)))),
             (true, true) => self.rest = Some(REST_MIN),
-            (false, true) => self.rest = None,
-            // Nothing was tried.
+            (false, true) => *self = Failing::default(),
             (false, false) => {}
         }
-        (self.rest.filter(|_| round.has_failed), round.has_failed && before.is_none())
+        let is_news = round.has_failed && !self.is_said;
+        self.is_said |= is_news;
+        (self.rest.filter(|_| is_stuck), is_news)
     }
 }
 
@@ -157,9 +164,9 @@ impl Engine {
                 round = self.make_room().await;
                 full = (round.is_vain && !round.has_gained).then(|| Full::new(&inner.env.segments));
             }
-            let is_first;
-            (rest, is_first) = failing.after(round);
-            if is_first {
+            let is_news;
+            (rest, is_news) = failing.after(round);
+            if is_news {
                 self.warn_of_failure();
             }
             if inner.env.segments.are_wanted() {
@@ -217,7 +224,7 @@ impl Engine {
                     // Others have their turn.
                     core.yield_now().await;
                 }
-                Some(Try::Kept) => failures = 0,
+                Some(Try::Kept) => (failures, round.has_tried) = (0, true),
                 Some(Try::Failed) if failures < FAILURES => (failures, round.has_failed) = (failures + 1, true),
                 Some(Try::Failed) => return Round { has_failed: true, ..round },
                 // None is worth it. Only who waits has a reason to try again what was kept.

@@ -243,7 +243,7 @@ fn compaction_that_fails_rests_ever_longer_and_no_close_waits_for_it() {
         }
         world.core.sleep(Nanos::from_millis(1000)).await;
         let (kept, took) = (engine.compacted().kept - before, world.core.now().since(began));
-        // Some four rounds a second, of a few segments each.
+        // Some ten rounds, of a few segments each.
         assert!(kept <= 200, "{kept} segments were tried in {took:?}");
         let began = world.core.now();
         engine.close().await;

@@ -6,6 +6,7 @@ use serde::de::{Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
 use super::*;
+use crate::s3::values::HIDDEN;
 
 /// Learns the fields of what is deserialized from it.
 struct Learn<'a>(&'a mut Vec<&'static str>);
@@ -184,6 +185,10 @@ fn what_is_told_can_be_read_again_and_has_no_secret() {
         let loaded = load(None, &variables(names), &[]).unwrap();
         let text = loaded.text();
         assert!(!text.contains("secret of the environment") && !text.contains("another secret"), "{text}");
+        // The secrets are to be filled in: what stands for them is none.
+        let (_place, path) = file("told.toml", &text);
+        assert_eq!(load(Some(&path), &[], &[]).is_err(), text.contains(HIDDEN), "{text}");
+        let text = text.replace(HIDDEN, "a secret of its own");
         let (_place, path) = file("told.toml", &text);
         let again = load(Some(&path), &[], &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
         for setting in SETTINGS {
