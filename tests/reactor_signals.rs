@@ -28,7 +28,10 @@ fn parent() -> ExitCode {
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             let start = Instant::now();
             let this = std::env::current_exe().expect("a program knows its file");
-            let mut child = Command::new(this).env("BASIN_SIGNAL_CASE", case).stdout(Stdio::piped()).spawn().expect("it starts");
+            // Whoever runs the tests may ignore SIGHUP, and a program inherits that.
+            let mut program = Command::new("env");
+            program.arg("--default-signal=HUP").arg(this).env("BASIN_SIGNAL_CASE", case).stdout(Stdio::piped());
+            let mut child = program.spawn().expect("it starts");
             let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
             assert_eq!(lines.next().unwrap().unwrap(), "serving");
             let pid = Pid::from_raw(child.id() as i32);

@@ -30,11 +30,6 @@ const COPIES: usize = 16;
 /// What could not be emptied is tried again after this, where somebody waits for room: what was written there may not have been told yet.
 const PAUSE: Nanos = Nanos::from_millis(1);
 
-/// A round in which the device failed, or nothing came of what was tried, is followed by a rest, so long at first and twice as long each
-/// time: what is written in vain asks for room itself.
-const REST_MIN: Nanos = Nanos::from_millis(10);
-const REST_MAX: Nanos = Nanos::from_secs(10);
-
 /// What is needed of the segments that are emptied side by side takes this part of one at most; that of a single one may be more.
 const SIDE_BY_SIDE_PART: u64 = 2;
 /// The shortest piece of a segment that is looked for items: where they are long, little but their heads is read.
@@ -100,57 +95,13 @@ enum Try {
     Failed,
 }
 
-/// What a round came to.
-#[derive(Clone, Copy, Default)]
-struct Round {
-    /// There is more room than before.
-    has_gained: bool,
-    /// No more is to be made as things are.
-    is_vain: bool,
-    /// Something was tried.
-    has_tried: bool,
-    /// A segment was emptied.
-    has_emptied: bool,
-    /// The device failed, and nothing was emptied after that.
-    has_failed: bool,
-}
-
-/// Rounds that fail, one after another.
-#[derive(Default)]
-struct Failing {
-    /// The last rest, from the first failure to the first round that succeeds.
-    rest: Option<Nanos>,
-    /// That the device fails was said since then.
-    is_said: bool,
-}
-
-impl Failing {
-    /// How long to rest after this round, and whether it is to be said that the device fails.
-    fn after(&mut self, round: Round) -> (Option<Nanos>, bool) {
-        // One in vain is not begun again before something has changed.
-        let is_stuck = round.has_failed || (round.has_tried && !round.has_emptied && !round.is_vain);
-        match (is_stuck, round.has_emptied) {
-            (true, false) => self.rest = Some(self.rest.map_or(REST_MIN, |rest| Nanos((2 * rest.0).min(REST_MAX.0)))),
-            (true, true) => self.rest = Some(REST_MIN),
-            (false, true) => *self = Failing::default(),
-            (false, false) => {}
-        }
-        let is_news = round.has_failed && !self.is_said;
-        self.is_said |= is_news;
-        (self.rest.filter(|_| is_stuck), is_news)
-    }
-}
-
 impl Engine {
     /// Keeps segments free and the log short, until the engine is closed.
     pub(super) async fn compactor(self) {
         let inner = &self.inner;
-        let (mut full, mut failing, mut rest) = (None, Failing::default(), None);
+        let mut full = None;
         while !inner.is_closing.get() {
-            match rest.take() {
-                Some(rest) => self.rest_from_failure(rest).await,
-                None => inner.log.wants_room().await,
-            }
+            inner.log.wants_room().await;
             let is_at_it = inner.checkpointing.borrow().as_ref().is_some_and(|task| !task.is_done());
             if !is_at_it && !inner.is_closing.get() && is_due(&inner.env.segments, &inner.superblock.get()) {
                 // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
@@ -159,48 +110,24 @@ impl Engine {
                 let task = inner.core.spawn(async move { drop(engine.checkpoint().await) });
                 *inner.checkpointing.borrow_mut() = Some(task);
             }
-            let mut round = Round::default();
+            let mut has_gained = false;
             if full.is_none_or(|full: Full| full.is_over(&inner.env.segments)) {
-                round = self.make_room().await;
-                full = (round.is_vain && !round.has_gained).then(|| Full::new(&inner.env.segments));
-            }
-            let is_news;
-            (rest, is_news) = failing.after(round);
-            if is_news {
-                self.warn_of_failure();
+                let is_vain;
+                (has_gained, is_vain) = self.make_room().await;
+                full = (is_vain && !has_gained).then(|| Full::new(&inner.env.segments));
             }
             if inner.env.segments.are_wanted() {
-                self.tell_all(if round.has_gained { |log| log.has_room() } else { |log| log.give_up() });
+                self.tell_all(if has_gained { |log| log.has_room() } else { |log| log.give_up() });
             }
         }
         self.tell_all(Log::has_no_more_room);
     }
 
-    /// Lets the device be for a while, unless the engine is closed. What waits for room meanwhile fails, and does not wait for the end.
-    async fn rest_from_failure(&self, rest: Nanos) {
-        let (core, log) = (&self.inner.core, &self.inner.log);
-        let until = core.now().saturating_add(rest);
-        while !self.inner.is_closing.get() && core.timeout_at(until, log.wants_room()).await.is_ok() {
-            if self.inner.env.segments.are_wanted() {
-                self.tell_all(|log| log.give_up());
-            }
-        }
-    }
-
-    #[cold]
-    fn warn_of_failure(&self) {
-        let store = self.inner.env.disk.info().path.display();
-        match self.inner.log.why_no_room() {
-            Some(why) => tracing::warn!(%store, "compaction fails, and is tried again every now and then: {why:#}"),
-            // A task's panic was told where it happened.
-            None => tracing::warn!(%store, "compaction fails, and is tried again every now and then; basin store check says more"),
-        }
-    }
-
-    /// Empties segments while there are few free ones, or somebody waits for one.
-    async fn make_room(&self) -> Round {
+    /// Empties segments while there are few free ones, or somebody waits for one. Whether that made room, and whether it ended
+    /// because no more is to be made as things are.
+    async fn make_room(&self) -> (bool, bool) {
         let (core, segments) = (&self.inner.core, &self.inner.env.segments);
-        let (mut round, mut is_second, mut failures) = (Round::default(), false, 0);
+        let (mut has_gained, mut is_second, mut failures) = (false, false, 0);
         // What could not be emptied may be another time: there was no memory, or no segment for copies, or the device failed.
         let mut is_sure = true;
         let (mut best, mut in_vain) = (segments.free_and_taken(), 0);
@@ -211,12 +138,11 @@ impl Engine {
             match tries.into_iter().min() {
                 Some(Try::Emptied) => {
                     failures = 0;
-                    (round.has_emptied, round.has_failed) = (true, false);
                     let now = segments.free_and_taken();
                     if now.0 > best.0 || now.1 > best.1 {
-                        (best, in_vain, round.has_gained) = (now, 0, true);
+                        (best, in_vain, has_gained) = (now, 0, true);
                     } else if in_vain > IN_VAIN * (2 + self.inner.crew.cores() as u32) {
-                        return Round { is_vain: is_sure, ..round };
+                        return (has_gained, is_sure);
                     } else {
                         in_vain += 1;
                     }
@@ -224,12 +150,12 @@ impl Engine {
                     // Others have their turn.
                     core.yield_now().await;
                 }
-                Some(Try::Kept) => (failures, round.has_tried) = (0, true),
-                Some(Try::Failed) if failures < FAILURES => (failures, round.has_failed) = (failures + 1, true),
-                Some(Try::Failed) => return Round { has_failed: true, ..round },
+                Some(Try::Kept) => failures = 0,
+                Some(Try::Failed) if failures < FAILURES => failures += 1,
+                Some(Try::Failed) => return (has_gained, false),
                 // None is worth it. Only who waits has a reason to try again what was kept.
-                None if is_second => return Round { is_vain: is_sure, ..round },
-                None if !segments.are_wanted() => return round,
+                None if is_second => return (has_gained, is_sure),
+                None if !segments.are_wanted() => return (has_gained, false),
                 None => {
                     is_second = true;
                     core.sleep(PAUSE).await;
@@ -237,7 +163,7 @@ impl Engine {
                 }
             }
         }
-        round
+        (has_gained, false)
     }
 
     /// Tells the logs of all cores.

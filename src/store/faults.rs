@@ -223,36 +223,6 @@ fn a_device_that_fails_is_opened_for_reading_only() {
     .unwrap();
 }
 
-#[test]
-fn compaction_that_fails_rests_ever_longer_and_no_close_waits_for_it() {
-    let Some(world) = World::new(512, Image::default(), 1) else { return };
-    let core = world.core.clone();
-    core.run(async move {
-        let store = make(&world).await;
-        let engine = store.engine();
-        // Some of what is in each segment is needed, and some is not.
-        for number in 0..80 {
-            put(engine, &format!("{}", if number % 4 == 0 { number } else { number % 4 }), number, 500_000, false).await.unwrap();
-        }
-        world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(1_000_000);
-        let (before, began) = (engine.compacted().kept, world.core.now());
-        for _ in 0..30 {
-            // Who waits is told so at once.
-            let more = world.core.timeout(Nanos::from_millis(500), put(engine, "more", 1, 900_000, false)).await;
-            more.expect("it is answered").unwrap_err();
-        }
-        world.core.sleep(Nanos::from_millis(1000)).await;
-        let (kept, took) = (engine.compacted().kept - before, world.core.now().since(began));
-        // Some ten rounds, of a few segments each.
-        assert!(kept <= 200, "{kept} segments were tried in {took:?}");
-        let began = world.core.now();
-        engine.close().await;
-        let took = world.core.now().since(began);
-        assert!(took < Nanos::from_millis(300), "it waited {took:?}");
-    })
-    .unwrap();
-}
-
 async fn discard(world: &World, is_on: bool) -> usize {
     let store = make(world).await;
     let engine = store.engine();

@@ -69,6 +69,8 @@ def put_all(path):
         client().create_bucket(Bucket=BUCKET)
     except botocore.exceptions.ClientError as error:
         assert error.response["Error"]["Code"] == "BucketAlreadyExists", error
+    # From here on the server may end.
+    print("ready", flush=True)
     lock = threading.Lock()
     is_over = threading.Event()
     with open(path, "a") as told, ThreadPoolExecutor(CLIENTS) as pool:

@@ -83,6 +83,8 @@ def put_all(path):
         client(disable_s3_express_session_auth=True).create_bucket(Bucket=BUCKET, CreateBucketConfiguration={**ZONE, "Bucket": bucket})
     except botocore.exceptions.ClientError as error:
         assert error.response["Error"]["Code"] == "BucketAlreadyExists", error
+    # From here on the server may end.
+    print("ready", flush=True)
     told, is_over = Told(path), threading.Event()
     with ThreadPoolExecutor(CLIENTS) as pool:
         clients = [pool.submit(work, told, is_over) for _ in range(CLIENTS)]

@@ -5,6 +5,7 @@
 
 mod server;
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -95,8 +96,11 @@ fn ended_and_looked_at(script: &str) {
     let told = server.place.path().join("told");
     let told = told.to_str().unwrap();
     for signal in ["KILL", "TERM", "KILL"] {
-        let mut clients = server.command(&python, script, &["put", told]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_secs(3));
+        let mut clients = server.command(&python, script, &["put", told]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(clients.stdout.take().expect("it is piped")).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        std::thread::sleep(Duration::from_secs(2));
         server.restart(signal);
         // Some may never have seen the server gone.
         drop(clients.stdin.take());

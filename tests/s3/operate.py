@@ -617,6 +617,9 @@ def test_config_check(world):
     check("BASIN_HTTP_LISTN in the environment is no setting" in out, out)
     again = world.place / "again.toml"
     again.write_text(out)
+    code, _, err = world.check("--config", str(again))
+    check(code == 2 and "********, which basin config check prints" in err, err)
+    again.write_text(out.replace("********", "filled in by hand"))
     code, told, err = world.check("--config", str(again))
     same((code, err), (0, ""), "exit code and errors of what was told")
     values = [[line.split("  # ")[0].strip() for line in text.splitlines()] for text in (told, out)]
