@@ -30,6 +30,11 @@ const COPIES: usize = 16;
 /// What could not be emptied is tried again after this, where somebody waits for room: what was written there may not have been told yet.
 const PAUSE: Nanos = Nanos::from_millis(1);
 
+/// After a round in which the device failed compaction rests until somebody waits for room, so long at first and twice as long each time:
+/// what it wrote in vain has used up room, and would call it at once.
+const REST_MIN: Nanos = Nanos::from_millis(100);
+const REST_MAX: Nanos = Nanos::from_secs(10);
+
 /// What is needed of the segments that are emptied side by side takes this part of one at most; that of a single one may be more.
 const SIDE_BY_SIDE_PART: u64 = 2;
 /// The shortest piece of a segment that is looked for items: where they are long, little but their heads is read.
@@ -95,13 +100,49 @@ enum Try {
     Failed,
 }
 
+/// What a round came to.
+#[derive(Clone, Copy, Default)]
+struct Round {
+    /// There is more room than before.
+    has_gained: bool,
+    /// It ended because no more is to be made as things are.
+    is_vain: bool,
+    /// A segment was emptied.
+    has_emptied: bool,
+    /// The device failed.
+    has_failed: bool,
+}
+
+/// The rest after rounds that fail, from the first of them to one that does not.
+#[derive(Default)]
+struct Failing {
+    rest: Option<Nanos>,
+}
+
+impl Failing {
+    /// How long to rest after this round, and whether it was the first to fail.
+    fn after(&mut self, round: Round) -> (Option<Nanos>, bool) {
+        if !round.has_failed {
+            // Where nothing was tried it fails as before.
+            self.rest = self.rest.filter(|_| !round.has_emptied);
+            return (None, false);
+        }
+        let before = self.rest;
+        self.rest = Some(before.map_or(REST_MIN, |rest| Nanos(2 * rest.0).min(REST_MAX)));
+        (self.rest, before.is_none())
+    }
+}
+
 impl Engine {
     /// Keeps segments free and the log short, until the engine is closed.
     pub(super) async fn compactor(self) {
         let inner = &self.inner;
-        let mut full = None;
+        let (mut full, mut failing, mut rest) = (None, Failing::default(), None);
         while !inner.is_closing.get() {
-            inner.log.wants_room().await;
+            match rest.take() {
+                Some(rest) => self.rest_from_failure(rest).await,
+                None => inner.log.wants_room().await,
+            }
             let is_at_it = inner.checkpointing.borrow().as_ref().is_some_and(|task| !task.is_done());
             if !is_at_it && !inner.is_closing.get() && is_due(&inner.env.segments, &inner.superblock.get()) {
                 // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
@@ -110,24 +151,48 @@ impl Engine {
                 let task = inner.core.spawn(async move { drop(engine.checkpoint().await) });
                 *inner.checkpointing.borrow_mut() = Some(task);
             }
-            let mut has_gained = false;
+            let mut round = Round::default();
             if full.is_none_or(|full: Full| full.is_over(&inner.env.segments)) {
-                let is_vain;
-                (has_gained, is_vain) = self.make_room().await;
-                full = (is_vain && !has_gained).then(|| Full::new(&inner.env.segments));
+                round = self.make_room().await;
+                full = (round.is_vain && !round.has_gained).then(|| Full::new(&inner.env.segments));
+            }
+            let is_first;
+            (rest, is_first) = failing.after(round);
+            if is_first {
+                self.warn_of_failure();
             }
             if inner.env.segments.are_wanted() {
-                self.tell_all(if has_gained { |log| log.has_room() } else { |log| log.give_up() });
+                self.tell_all(if round.has_gained { |log| log.has_room() } else { |log| log.give_up() });
             }
         }
         self.tell_all(Log::has_no_more_room);
     }
 
-    /// Empties segments while there are few free ones, or somebody waits for one. Whether that made room, and whether it ended
-    /// because no more is to be made as things are.
-    async fn make_room(&self) -> (bool, bool) {
+    /// Lets the device be for a while, until somebody waits for room or the engine is closed.
+    async fn rest_from_failure(&self, rest: Nanos) {
+        let inner = &self.inner;
+        let until = inner.core.now().saturating_add(rest);
+        while !inner.is_closing.get() && !inner.env.segments.are_wanted() {
+            if inner.core.timeout_at(until, inner.log.wants_room()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    #[cold]
+    fn warn_of_failure(&self) {
+        let store = self.inner.env.disk.info().path.display();
+        match self.inner.log.why_no_room() {
+            Some(why) => tracing::warn!(%store, "compaction fails, and is tried again now and then: {why:#}"),
+            // A task's panic was told where it happened.
+            None => tracing::warn!(%store, "compaction fails, and is tried again now and then"),
+        }
+    }
+
+    /// Empties segments while there are few free ones, or somebody waits for one.
+    async fn make_room(&self) -> Round {
         let (core, segments) = (&self.inner.core, &self.inner.env.segments);
-        let (mut has_gained, mut is_second, mut failures) = (false, false, 0);
+        let (mut round, mut is_second, mut failures) = (Round::default(), false, 0);
         // What could not be emptied may be another time: there was no memory, or no segment for copies, or the device failed.
         let mut is_sure = true;
         let (mut best, mut in_vain) = (segments.free_and_taken(), 0);
@@ -135,14 +200,16 @@ impl Engine {
             let tries = self.compact().await;
             // One that is free is worth more than those that are not.
             is_sure &= tries.iter().all(|&done| done == Try::Emptied);
+            round.has_emptied |= tries.contains(&Try::Emptied);
+            round.has_failed |= tries.contains(&Try::Failed);
             match tries.into_iter().min() {
                 Some(Try::Emptied) => {
                     failures = 0;
                     let now = segments.free_and_taken();
                     if now.0 > best.0 || now.1 > best.1 {
-                        (best, in_vain, has_gained) = (now, 0, true);
+                        (best, in_vain, round.has_gained) = (now, 0, true);
                     } else if in_vain > IN_VAIN * (2 + self.inner.crew.cores() as u32) {
-                        return (has_gained, is_sure);
+                        return Round { is_vain: is_sure, ..round };
                     } else {
                         in_vain += 1;
                     }
@@ -152,10 +219,10 @@ impl Engine {
                 }
                 Some(Try::Kept) => failures = 0,
                 Some(Try::Failed) if failures < FAILURES => failures += 1,
-                Some(Try::Failed) => return (has_gained, false),
+                Some(Try::Failed) => return round,
                 // None is worth it. Only who waits has a reason to try again what was kept.
-                None if is_second => return (has_gained, is_sure),
-                None if !segments.are_wanted() => return (has_gained, false),
+                None if is_second => return Round { is_vain: is_sure, ..round },
+                None if !segments.are_wanted() => return round,
                 None => {
                     is_second = true;
                     core.sleep(PAUSE).await;
@@ -163,7 +230,7 @@ impl Engine {
                 }
             }
         }
-        (has_gained, false)
+        round
     }
 
     /// Tells the logs of all cores.

@@ -223,6 +223,39 @@ fn a_device_that_fails_is_opened_for_reading_only() {
     .unwrap();
 }
 
+#[test]
+fn compaction_that_fails_rests_until_somebody_waits_for_room() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        // Some of what is in each segment is needed, and some is not.
+        for number in 0..80 {
+            put(engine, &format!("{}", if number % 4 == 0 { number } else { number % 4 }), number, 500_000, false).await.unwrap();
+        }
+        world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(1_000_000);
+        for _ in 0..30 {
+            // Who waits is told so at once.
+            let more = world.core.timeout(Nanos::from_millis(100), put(engine, "more", 1, 900_000, false)).await;
+            more.expect("it is answered").unwrap_err();
+        }
+        let before = engine.compacted().kept;
+        world.core.sleep(Nanos::from_secs(1)).await;
+        let kept = engine.compacted().kept - before;
+        assert!(kept <= 40, "{kept} segments were tried");
+        world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(0);
+        let began = world.core.now();
+        for number in 0..30 {
+            put(engine, &format!("{}", number % 4), number, 500_000, false).await.unwrap();
+        }
+        engine.close().await;
+        let took = world.core.now().since(began);
+        assert!(took < Nanos::from_millis(500), "it waited {took:?}");
+    })
+    .unwrap();
+}
+
 async fn discard(world: &World, is_on: bool) -> usize {
     let store = make(world).await;
     let engine = store.engine();

@@ -437,6 +437,11 @@ impl Log {
         *self.inner.no_room.borrow_mut() = Some(error);
     }
 
+    /// Why the device did not, the last time.
+    pub fn why_no_room(&self) -> Option<Error> {
+        self.inner.no_room.borrow().clone()
+    }
+
     /// There will be no more room: what waits for it fails.
     pub fn give_up(&self) {
         if !self.inner.is_starved.get() {
