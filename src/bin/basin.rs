@@ -10,6 +10,7 @@ use basin::device::rdma::{RdmaName, Transport};
 use basin::doctor;
 use basin::peer;
 use basin::reactor::PollMode;
+use basin::s3::config::LogFormat;
 use basin::s3::log;
 use basin::s3::serve::serve;
 use basin::s3::settings::{self, Loaded};
@@ -524,10 +525,10 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Client(task) => return run_client(task),
         Command::Serve(arguments) => run_serve(arguments),
-        others => open_log().and_then(|()| run(others)),
+        others => open_log().and_then(|()| run(others)).map(|()| ExitCode::SUCCESS),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             tool::complain(&error);
             ExitCode::from(exit_code(&error))
@@ -574,14 +575,21 @@ fn exit_code(error: &Error) -> u8 {
     if error.kind() == ErrorKind::Usage { 2 } else { 1 }
 }
 
-fn run_serve(arguments: Serve) -> Result<(), Error> {
+fn run_serve(arguments: Serve) -> Result<ExitCode, Error> {
     let Loaded { config, strays, .. } = arguments.load()?;
     let logging = log::open(&config)?;
     for stray in strays {
         tracing::warn!("{stray} in the environment is no setting");
     }
     // It serves whether or not anybody reads that it does.
-    serve(&config, &logging, |line| drop(print(format!("{line}\n"))))
+    match serve(&config, &logging, |line| drop(print(format!("{line}\n")))) {
+        // Who reads lines of JSON is to read this one, too.
+        Err(error) if config.log_format == LogFormat::Json && tracing::enabled!(tracing::Level::ERROR) => {
+            tracing::error!("{error:#}");
+            Ok(ExitCode::from(exit_code(&error)))
+        }
+        served => served.map(|()| ExitCode::SUCCESS),
+    }
 }
 
 fn run_config_check(arguments: Serve) -> Result<(), Error> {

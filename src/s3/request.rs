@@ -87,7 +87,8 @@ impl Request {
         let by_host = bucket_of(head.host(), domains);
         let is_by_host = by_host.is_some();
         let (bucket, key) = match by_host {
-            Some(bucket) => (bucket, path),
+            // Names of hosts are the same in any case.
+            Some(bucket) => (&*bucket.to_ascii_lowercase(), path),
             None => path.split_once('/').unwrap_or((path, "")),
         };
         if key.len() > KEY_MAX {
@@ -212,6 +213,8 @@ fn bucket_of<'a>(authority: &'a str, domains: &[Box<str>]) -> Option<&'a str> {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,
     };
+    // A name that ends with a dot is that of the whole world's names (RFC 1034, 3.1).
+    let host = host.strip_suffix('.').unwrap_or(host);
     domains.iter().find_map(|domain| {
         let at = host.len().checked_sub(domain.len() + 1)?;
         let (bucket, rest) = host.split_at_checked(at)?;
@@ -281,6 +284,7 @@ mod tests {
             ("/b//a", "localhost:9000", "b", "/a"),
             ("/a/c", "b.s3.example.com:9000", "b", "a/c"),
             ("/a", "x.y.S3.example.com", "x.y", "a"),
+            ("/A", "B.S3.Example.COM.:9000", "b", "A"),
             ("/a/c", "bs3.example.com", "a", "c"),
             ("/b/%E2%82%AC+1", "h", "b", "€+1"),
         ] {

@@ -63,6 +63,9 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         }
     };
     let identity = config.https.identity()?.map(Arc::new);
+    if identity.is_none() && (config.https.certificate.is_some() || config.https.key.is_some()) {
+        tracing::warn!("HTTPS is not served: https.certificate and https.key are of no use without https.listen");
+    }
     let keys = match &config.encryption.keys {
         Some(path) => Keys::load(path)?,
         None => Keys::own(&kept_at(&device, "keys"))?,
@@ -351,7 +354,8 @@ impl Front {
         let watching = match self.config.metrics.listen {
             Some(address) => {
                 let listener = TcpListener::bind(core.uring(), address)?;
-                let sources = Sources { counters: self.counters.clone(), dropped: self.dropped.clone(), began_s: self.began_s };
+                let (counters, dropped) = (self.counters.clone(), self.dropped.clone());
+                let sources = Sources { counters, dropped, began_s: self.began_s, identity: self.identity.clone() };
                 let connections_max = self.config.http.connections;
                 let watched = Watched { core: core.clone(), store: store.clone(), sources, connections_max };
                 Some(core.spawn(listener::serve(Rc::new(watched), listener)))

@@ -158,6 +158,8 @@ pub(super) struct Inner {
     /// The checkpoint that the compactor has started.
     pub checkpointing: RefCell<Option<Task<()>>>,
     pub compacted: Cell<Compacted>,
+    /// Reads that found something else than was written.
+    pub damaged_reads: Cell<u64>,
     /// The device is told of freed segments.
     pub discards: Cell<bool>,
     /// No change is begun any more.
@@ -256,6 +258,7 @@ impl Engine {
             compactor: RefCell::default(),
             checkpointing: RefCell::default(),
             compacted: Cell::default(),
+            damaged_reads: Cell::default(),
             discards,
             is_over: Cell::new(false),
             is_closing: Cell::new(false),
@@ -593,7 +596,7 @@ impl Engine {
             let at = written(&version);
             // Where it was looked for, and still is to be, is something else.
             if before == Some(at) {
-                return Err(corrupt(name, at.address));
+                return Err(self.corrupt(name, at.address));
             }
             // The place may have been written anew while it was read: then the next look finds another.
             match reader.item(&at, range.clone()).await? {
@@ -602,15 +605,23 @@ impl Engine {
             }
         }
     }
+
+    /// What was written is not there; it is counted.
+    #[cold]
+    pub(super) fn corrupt(&self, name: &[u8], address: u64) -> Failure {
+        self.damaged(name, &format!("byte {address} of the device is not what was written there"))
+    }
+
+    /// An object of which something is missing; it is counted.
+    #[cold]
+    pub(super) fn damaged(&self, name: &[u8], what: &str) -> Failure {
+        self.inner.damaged_reads.update(|count| count + 1);
+        Failure::Corrupt(format!("object '{}' is damaged: {what}", shown(name)))
+    }
 }
 
 /// Where the item of a version is.
 pub(super) fn written(version: &Version) -> Written {
     let Version { sequence, address, item_bytes, head_bytes, .. } = *version;
     Written { sequence, address, item_bytes, head_bytes }
-}
-
-/// What was written is not there.
-pub(super) fn corrupt(name: &[u8], address: u64) -> Failure {
-    Failure::Corrupt(format!("object '{}' is damaged: byte {address} of the device is not what was written there", shown(name)))
 }

@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use super::cache::{Cache, CacheStats, Hot, PIECES_MAX};
 use super::catalog::Catalog;
 use super::draft::Data;
-use super::engine::{Attributes, Engine, Which, corrupt, ended};
+use super::engine::{Attributes, Engine, Which, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::index::Version;
 use super::log::Written;
@@ -99,7 +99,7 @@ impl Engine {
                 // None where it was overwritten between the look and the read.
                 let Some(head) = self.head(bucket, name, which, &version).await? else { continue };
                 let left = pieces(&self.inner.catalog.borrow(), &extents, &range);
-                let left = left.ok_or_else(|| corrupt(name, version.address))?;
+                let left = left.ok_or_else(|| self.corrupt(name, version.address))?;
                 let extents = Extents { bucket, name: name.into(), held, reading: VecDeque::new(), left };
                 let (properties, tags_of_put, fields) = (head.properties.clone(), head.tags.clone(), head.fields);
                 let (engine, ready, extents) = (self.clone(), ArrayVec::new(), Some(Box::new(extents)));
@@ -314,10 +314,10 @@ impl Engine {
         loop {
             let at = self.inner.catalog.borrow().extent(id);
             let Some(at) = at else {
-                return Err(Failure::Corrupt(format!("object '{}' is damaged: extent {id:#x} of it is not on the device", shown(name))));
+                return Err(self.damaged(name, &format!("extent {id:#x} of it is not on the device")));
             };
             if before == Some(at) {
-                return Err(corrupt(name, at.address));
+                return Err(self.corrupt(name, at.address));
             }
             let kept = cache.as_ref().and_then(|cache| Some((cache.reader(&self.inner.reader, at.item_bytes)?, cache)));
             let reader = kept.as_ref().map_or(&self.inner.reader, |(reader, _)| reader);
@@ -334,7 +334,7 @@ impl Engine {
                         None => read.runs.into_iter().map(Run::freeze).collect(),
                     });
                 }
-                Found::Item(_) => return Err(corrupt(name, at.address)),
+                Found::Item(_) => return Err(self.corrupt(name, at.address)),
                 Found::NoItem | Found::Rotten(_) => before = Some(at),
             }
         }

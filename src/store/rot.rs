@@ -103,6 +103,9 @@ async fn look(engine: &Engine, objects: &Objects, is_closed: bool) -> usize {
         let Line::Object(name, _) = line else { panic!("there is no delimiter") };
         assert!(objects.contains_key(&*name) || !is_closed, "{} was deleted", String::from_utf8_lossy(&name));
     }
+    // Several extents of an object are read at once.
+    let counted = engine.inner.damaged_reads.get();
+    assert!(counted >= damaged as u64 && (counted > 0) == (damaged > 0), "{damaged} were damaged, and {counted} counted");
     damaged
 }
 

@@ -4,7 +4,7 @@
 //! left is an item too, without bytes: it stays as long as the version does, so that no earlier one is found again.
 
 use super::draft::{Draft, Kind};
-use super::engine::{Engine, Expect, Which, corrupt};
+use super::engine::{Engine, Expect, Which};
 use super::failure::{Failure, Outcome, shown};
 use super::get::Get;
 use super::index::Version;
@@ -124,7 +124,7 @@ impl Engine {
     async fn read_tags(&self, name: &[u8], at: Written, before: &mut Option<Written>) -> Outcome<Option<Box<[u8]>>> {
         match self.inner.reader.item(&at, 0..0).await? {
             Found::Item(read) => Ok(Some(read.properties)),
-            Found::NoItem | Found::Rotten(_) if before.replace(at) == Some(at) => Err(corrupt(name, at.address)),
+            Found::NoItem | Found::Rotten(_) if before.replace(at) == Some(at) => Err(self.corrupt(name, at.address)),
             Found::NoItem | Found::Rotten(_) => Ok(None),
         }
     }

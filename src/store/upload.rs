@@ -208,7 +208,7 @@ impl Engine {
         loop {
             let at = place()?;
             if before == Some(at) {
-                return Err(super::engine::corrupt(name, at.address));
+                return Err(self.corrupt(name, at.address));
             }
             match self.inner.reader.item(&at, 0..0).await? {
                 super::read::Found::Item(read) => return Ok(read.properties),

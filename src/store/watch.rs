@@ -32,6 +32,8 @@ pub struct Sample {
     pub traffic: Traffic,
     /// What compaction did.
     pub compacted: Compacted,
+    /// Reads that found something else than was written.
+    pub damaged_reads: u64,
     /// Versions of objects of its shards, delete markers too.
     pub versions: u64,
     /// Bytes of memory of their index.
@@ -53,6 +55,7 @@ impl Engine {
             copied: inner.env.ledger.copied_bytes(),
             traffic: self.traffic(),
             compacted: self.compacted(),
+            damaged_reads: inner.damaged_reads.get(),
             versions: catalog.index().len(),
             index_bytes: catalog.index().bytes() as u64,
         }

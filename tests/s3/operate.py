@@ -357,11 +357,17 @@ def user_of(name, *statements):
 
 
 def test_what_the_making_of_a_bucket_needs(world):
-    """Its list of access and its rule for owners need rights of their own, and policies know where it is to be."""
+    """Its list of access, its rule for owners and its tags need rights of their own, and policies know where it is to be."""
     made = {"Effect": "Allow", "Action": "s3:CreateBucket", "Resource": "*"}
     there = {**made, "Condition": {"StringEquals": {"s3:LocationConstraint": "eu-west-1"}}}
-    with Server(world, "makers", user_of("maker", made) + user_of("placer", there)) as server:
-        maker, placer = (server.client(f"AKIA{name.upper()}", f"secret-of-{name}") for name in ("maker", "placer"))
+    tags = {"Effect": "Allow", "Action": "s3:TagResource", "Resource": "arn:aws:s3:::more*"}
+    with Server(world, "makers", user_of("maker", made) + user_of("placer", there) + user_of("tagger", made, tags)) as server:
+        names = ("maker", "placer", "tagger")
+        maker, placer, tagger = (server.client(f"AKIA{name.upper()}", f"secret-of-{name}") for name in names)
+        tagged = {"Tags": [{"Key": "colour", "Value": "blue"}]}
+        tagger.create_bucket(Bucket="more-tagged", CreateBucketConfiguration=tagged)
+        for client, name in ((tagger, "other"), (maker, "more")):
+            refused(403, "AccessDenied", client.create_bucket, Bucket=name, CreateBucketConfiguration=tagged)
         maker.create_bucket(Bucket="plain")
         for more in ({"ACL": "public-read"}, {"ObjectOwnership": "ObjectWriter"}):
             refused(403, "AccessDenied", maker.create_bucket, Bucket="more", **more)
@@ -564,6 +570,12 @@ def test_lines_of_requests(world):
         same({name: put[name] for name in wanted}, wanted, "the put")
         check(put["micros"] > 0 and put["peer"].startswith("127.0.0.1:") and put["timestamp"].endswith("Z"), f"the put: {put}")
         same((lines[2]["access_key"], lines[2]["code"], lines[2]["sent"] > 100), ("-", "AccessDenied", True), "the get")
+        # What it ends with is a line as the others, too.
+        away = {"BASIN_HTTP_LISTEN": "203.0.113.9:9000"}
+        with Server(world, "lines", 'log_format = "json"\n', environment=away, wait=False) as other:
+            check(other.process.wait(20) != 0, "it serves where it cannot")
+            last = [json.loads(line) for line in other.log().splitlines()][-1]
+            check(last["level"] == "ERROR" and "203.0.113.9:9000" in last["message"], f"the last line: {last}")
     with Server(world, "no-lines") as server:
         server.client().create_bucket(Bucket="lines")
         same(server.stop(), 0, "exit code")

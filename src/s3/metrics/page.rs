@@ -9,6 +9,7 @@ use super::text::{Family, Page, Type};
 use crate::device::rdma::Refusals;
 use crate::mem::Census;
 use crate::s3::error::Code;
+use crate::s3::http::tls::identity::Identity;
 use crate::store::failure::Outcome;
 use crate::store::open::Store;
 use crate::store::watch::Sample;
@@ -25,6 +26,8 @@ pub struct Sources {
     pub dropped: ErrorCounter,
     /// When the server began, seconds since 1970 (UTC).
     pub began_s: f64,
+    /// Who the server says it is, if it serves HTTPS.
+    pub identity: Option<Arc<Identity>>,
 }
 
 macro_rules! families {
@@ -67,6 +70,8 @@ families! {
     HELD Counter "basin_http_accept_pauses_total"
         "Times that nobody was accepted for 50 ms, because there were as many connections as are allowed.";
     HANDSHAKES Counter "basin_tls_handshakes_total" "Handshakes of TLS that were made.";
+    CERTIFICATE_ENDS Gauge "basin_tls_certificate_not_after_seconds"
+        "When the first certificate of the chain that serves ends, in seconds since 1970; without HTTPS not there.";
     FAILED_HANDSHAKES Counter "basin_tls_handshake_failures_total" "Handshakes of TLS that were begun and not made.";
     CAPACITY Gauge "basin_store_capacity_bytes" "Bytes of all segments.";
     NEEDED Gauge "basin_store_needed_bytes" "Bytes of what is needed: objects, and what belongs to them.";
@@ -86,6 +91,7 @@ families! {
     DISCARDED Counter "basin_store_discarded_bytes_total" "Bytes of freed segments that the device was told of.";
     DAMAGED Gauge "basin_store_damaged_segments"
         "Segments that the medium cannot give back (unreadable), or whose header has rotted (lost).";
+    DAMAGED_READS Counter "basin_store_damaged_reads_total" "Reads of objects that found something else than was written.";
     MISSING Gauge "basin_store_missing_extents" "Extents that objects name and nobody found when the store was opened.";
     OPENING Gauge "basin_store_open_seconds" "How long opening the store took.";
     HITS Counter "basin_cache_hits_total" "Reads of items that the cache had.";
@@ -221,6 +227,11 @@ impl Sources {
         page.one(&TURNED_AWAY, self.sum(|counters| &counters.turned_away));
         page.one(&HELD, self.sum(|counters| &counters.held));
         page.one(&HANDSHAKES, self.sum(|counters| &counters.handshakes));
+        let ends_s = self.identity.as_ref().and_then(|identity| identity.ends_s());
+        match ends_s {
+            Some(ends_s) => page.one(&CERTIFICATE_ENDS, ends_s),
+            None => page.begin(&CERTIFICATE_ENDS),
+        }
         page.one(&FAILED_HANDSHAKES, self.sum(|counters| &counters.failed_handshakes));
     }
 }
@@ -251,6 +262,7 @@ fn of_store(page: &mut Page, store: &Store, samples: &[Sample]) {
     page.one(&MOVED, sum(samples, |sample| sample.compacted.bytes));
     page.one(&DISCARDED, sum(samples, |sample| sample.compacted.discarded));
     page.each(&DAMAGED, "damage", [("unreadable", unreadable as u64), ("lost", lost as u64)]);
+    page.one(&DAMAGED_READS, sum(samples, |sample| sample.damaged_reads));
     page.one(&MISSING, store.missing.len() as u64);
     page.one(&OPENING, store.census.took.as_secs_f64());
     page.one(&HITS, sum(samples, |sample| sample.cache.hits));

@@ -81,6 +81,7 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     }
     meta.set_document(Document::Acl, Some(&acl.to_bytes()));
     if !configuration.tags.is_empty() {
+        call.permit_service(if zone.is_some() { Action::ExpressTagResource } else { Action::TagResource })?;
         let tagging = crate::s3::xml::tagging::Tagging { tags: configuration.tags };
         meta.set_document(Document::Tagging, Some(tagging.to_xml().as_bytes()));
     }

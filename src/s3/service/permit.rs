@@ -199,9 +199,12 @@ impl<'a> Call<'a> {
             | Action::PutBucketAcl
             | Action::PutBucketObjectLockConfiguration
             | Action::PutBucketOwnershipControls
-            | Action::PutBucketVersioning => {
-                Target::NewBucket { name: &self.request.bucket, is_directory: action == Action::ExpressCreateBucket }
-            }
+            | Action::PutBucketVersioning
+            | Action::TagResource
+            | Action::ExpressTagResource => Target::NewBucket {
+                name: &self.request.bucket,
+                is_directory: matches!(action, Action::ExpressCreateBucket | Action::ExpressTagResource),
+            },
             _ => Target::Service,
         };
         self.decide(action, target, (&[], &[]), decide).map_err(|denied| self.denied(denied))

@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::ServerConfig;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
+use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::reactor::Core;
@@ -18,14 +21,45 @@ const LOOK: Nanos = Nanos::from_secs(10);
 /// The most bytes of either file: a chain of a few certificates is some 10 KiB.
 const FILE_MAX: u64 = 1 << 20;
 
+/// So long before a certificate ends the log says that it will: a week.
+const SOON_S: u64 = 7 * 86_400;
+/// After the last time that a certificate can name, the end of the year 9999.
+const AFTER_ALL_S: u64 = 253_402_300_800;
+
 /// A certificate and its key. All cores have the same.
 pub struct Identity {
     certificate: PathBuf,
     key: PathBuf,
     /// Taken for a moment by each connection that begins, and when the files have changed.
-    serving: Mutex<Arc<ServerConfig>>,
+    serving: Mutex<Serving>,
     /// What the files were when they were looked at last, whether or not they could be used.
     seen: Mutex<Seen>,
+}
+
+/// What serves.
+#[derive(Clone)]
+struct Serving {
+    config: Arc<ServerConfig>,
+    /// When the first of the chain's certificates ends, in seconds since 1970; unknown if none of them can be read as one.
+    ends_s: Option<u64>,
+}
+
+/// How much of its time a certificate has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Term {
+    Long,
+    Soon,
+    Ended,
+}
+
+impl Term {
+    pub(super) fn of(ends_s: Option<u64>, now_s: u64) -> Term {
+        match ends_s {
+            Some(ends_s) if ends_s < now_s => Term::Ended,
+            Some(ends_s) if ends_s < now_s + SOON_S => Term::Soon,
+            _ => Term::Long,
+        }
+    }
 }
 
 /// What files were, without their content: a digest, or why they could not be read.
@@ -61,7 +95,12 @@ impl Identity {
 
     /// What a connection that begins now is to serve with.
     pub fn serving(&self) -> Arc<ServerConfig> {
-        self.serving.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
+    }
+
+    /// When the first certificate of the chain ends, in seconds since 1970, if any can be read.
+    pub fn ends_s(&self) -> Option<u64> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner).ends_s
     }
 
     /// Looks whether the files are others now, and takes those if they can be used. What is bad is told once.
@@ -83,7 +122,12 @@ impl Identity {
 
     /// Looks at the files now and then, until the task is ended. One core does it for all.
     pub async fn watch(self: Arc<Identity>, core: Core) {
+        let mut told = Term::Long;
         loop {
+            let term = Term::of(self.ends_s(), unix_now_ns() / 1_000_000_000);
+            if std::mem::replace(&mut told, term) != term {
+                self.warn_of_end(term);
+            }
             core.sleep(LOOK).await;
             match self.look() {
                 Look::Same => {}
@@ -92,6 +136,33 @@ impl Identity {
             }
         }
     }
+
+    fn warn_of_end(&self, term: Term) {
+        let certificate = self.certificate.display();
+        let at = self.ends_s().map(|ends_s| crate::s3::time::iso(ends_s * 1000)).unwrap_or_default();
+        match term {
+            Term::Long => {}
+            Term::Soon => {
+                tracing::warn!(%certificate, at, "a certificate of the chain ends soon; a new one serves as soon as the files are there")
+            }
+            Term::Ended => tracing::warn!(%certificate, at, "a certificate of the chain has ended: clients refuse it"),
+        }
+    }
+}
+
+/// When the first of these certificates ends, in seconds since 1970.
+fn end_of(chain: &[CertificateDer<'_>]) -> Option<u64> {
+    let algorithms = ring::default_provider().signature_verification_algorithms.all;
+    let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(AFTER_ALL_S));
+    let ends = chain.iter().filter_map(|certificate| {
+        // Whoever signed it, by then it has ended, which is what is looked at first.
+        let certificate = ParsedCertificate::try_from(certificate).ok()?;
+        match verify_server_cert_signed_by_trust_anchor(&certificate, &RootCertStore::empty(), &[], then, algorithms) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => Some(not_after.as_secs()),
+            _ => None,
+        }
+    });
+    ends.min()
 }
 
 type Pems = (Vec<u8>, Vec<u8>);
@@ -127,7 +198,7 @@ fn read(path: &Path, setting: &str) -> Result<Vec<u8>> {
 }
 
 /// How connections are served with this certificate and key.
-fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> Result<Arc<ServerConfig>> {
+fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> Result<Serving> {
     let wrong =
         |path: &Path, what: String, remedy: &str| Error::new(ErrorKind::Usage, format!("{}: {what}", path.display())).remedy(remedy);
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(certificates).collect();
@@ -137,6 +208,7 @@ fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> R
         let remedy = "https.certificate names a file with -----BEGIN CERTIFICATE----- in it, the server's own first";
         return Err(wrong(certificate, "there is no certificate in it".into(), remedy));
     }
+    let ends_s = end_of(&chain);
     let private = PrivateKeyDer::from_pem_slice(keys).map_err(|bad| match bad {
         pem::Error::NoItemsFound if keys.windows(9).any(|word| word == b"ENCRYPTED") => {
             wrong(key, "its key is encrypted".into(), "decrypt it: openssl pkey -in KEY -out PLAIN")
@@ -162,5 +234,5 @@ fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> R
     // Who comes again needs no new handshake, whichever core answers. Tickets end with the certificate that they were given under.
     config.ticketer =
         ring::Ticketer::new().map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: making a key for tickets: {error}")))?;
-    Ok(Arc::new(config))
+    Ok(Serving { config: Arc::new(config), ends_s })
 }

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
 
-use super::identity::Look;
+use super::identity::{Look, Term};
 use super::stream::TlsStream;
 use super::*;
 use crate::base::error::ErrorKind;
@@ -400,6 +400,24 @@ fn certificates_are_read_with_clear_errors() {
             }
             (result, _) => panic!("{certificate} and {key}: {:?}", result.err()),
         }
+    }
+}
+
+#[test]
+fn it_is_known_when_a_certificate_ends() {
+    // As openssl tells it: Jul 22 08:44:52 2126 GMT.
+    let identity = Identity::load(&testdata("one.pem"), &testdata("one.key")).unwrap();
+    assert_eq!(identity.ends_s(), Some(4_940_383_492));
+    let week_s = 7 * 86_400;
+    for (ends_s, term) in [
+        (None, Term::Long),
+        (Some(1000 + week_s), Term::Long),
+        (Some(999 + week_s), Term::Soon),
+        (Some(1000), Term::Soon),
+        (Some(999), Term::Ended),
+        (Some(0), Term::Ended),
+    ] {
+        assert_eq!(Term::of(ends_s, 1000), term, "{ends_s:?}");
     }
 }
 
