@@ -96,9 +96,11 @@ pub enum Document {
     Notification = 27,
     /// A web site: XML.
     Website = 28,
+    /// What moves at least, where rules say nothing of it and it is not the usual: the word that was put.
+    TransitionSize = 29,
 }
 
-const DOCUMENTS: [Document; 13] = [
+const DOCUMENTS: [Document; 14] = [
     Document::Acl,
     Document::Policy,
     Document::Cors,
@@ -112,6 +114,7 @@ const DOCUMENTS: [Document; 13] = [
     Document::RequestPayment,
     Document::Notification,
     Document::Website,
+    Document::TransitionSize,
 ];
 
 const OWNER: u8 = 1;

@@ -115,6 +115,13 @@ impl Algorithm {
         }
     }
 
+    /// That a request says the checksum of another algorithm than this.
+    pub fn other_named(self, named: Algorithm) -> S3Error {
+        let (usual, named) = (self.name().to_lowercase(), named.name().to_lowercase());
+        let what = format!("Checksum Type mismatch occurred, expected checksum Type: {usual}, actual checksum Type: {named}");
+        S3Error::with(Code::InvalidRequest, what)
+    }
+
     /// Whether checksums of pieces make one of the whole.
     pub fn combines(self) -> bool {
         self.crc().is_some()

@@ -172,6 +172,10 @@ fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
         let what = "This operation does not accept partNumber without uploadId";
         return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "partNumber"));
     }
+    if matches!(method, "PUT" | "POST") && request.param("versionId").is_some() {
+        let what = "This operation does not accept a version-id.";
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "versionId"));
+    }
     let is_copy = request.text("x-amz-copy-source").is_some();
     match method {
         "GET" if is_of_upload => Ok(Op::ListParts),

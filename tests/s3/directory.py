@@ -262,6 +262,16 @@ def test_lifecycle_and_policy(t):
     rules = {"Rules": [{"ID": "r", "Status": "Enabled", "Filter": {"Prefix": "old/"}, "Expiration": {"Days": 3650}}]}
     own.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration=rules)
     same(own.get_bucket_lifecycle_configuration(Bucket=name)["Rules"][0]["ID"], "r", "rules")
+    for wrong in (
+        {"Filter": {"Tag": {"Key": "a", "Value": "b"}}, "Expiration": {"Days": 1}},
+        {"Prefix": "old/", "Expiration": {"Days": 1}},
+        {"Filter": {"Prefix": ""}, "Expiration": {"Date": datetime.datetime(2050, 1, 1, tzinfo=datetime.timezone.utc)}},
+        {"Filter": {"Prefix": ""}, "Expiration": {"ExpiredObjectDeleteMarker": True}},
+        {"Filter": {"Prefix": ""}, "NoncurrentVersionExpiration": {"NoncurrentDays": 1}},
+    ):
+        rule = {"Rules": [{"ID": "w", "Status": "Enabled", **wrong}]}
+        refused(400, "InvalidRequest", own.put_bucket_lifecycle_configuration, Bucket=name, LifecycleConfiguration=rule)
+    same(own.get_bucket_lifecycle_configuration(Bucket=name)["Rules"][0]["ID"], "r", "rules")
     own.delete_bucket_lifecycle(Bucket=name)
     refused(404, "NoSuchLifecycleConfiguration", own.get_bucket_lifecycle_configuration, Bucket=name)
     refused(403, "AccessDenied", own.put_bucket_policy, Bucket=name, Policy=policy(name, "*"))

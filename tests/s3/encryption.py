@@ -262,6 +262,14 @@ def test_keys_of_parts(t):
     at = {"Bucket": name, "Key": "k", "UploadId": upload["UploadId"], "PartNumber": 1}
     refused(400, "InvalidRequest", t.main.upload_part, **at, Body=b"x")
     refused(400, "InvalidRequest", t.main.upload_part, **at, Body=b"x", **customer(8))
+    put = {"PartNumber": 1, "ETag": t.main.upload_part(**at, Body=b"x", **customer())["ETag"]}
+    query = {"uploadId": upload["UploadId"]}
+    whole = f'<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{put["ETag"]}</ETag></Part></CompleteMultipartUpload>'
+    for method, body in (("GET", b""), ("POST", whole.encode())):
+        answer = t.request(method, f"/{name}/k", query, customer_headers(8), body, t.main_user)
+        same((answer.status, answer.code()), (400, "InvalidRequest"), f"{method} with another key")
+    for brought in ({}, customer_headers()):
+        t.request("GET", f"/{name}/k", query, brought, user=t.main_user).expect(200)
     t.main.abort_multipart_upload(Bucket=name, Key="k", UploadId=upload["UploadId"])
     upload = t.main.create_multipart_upload(Bucket=name, Key="k")
     at["UploadId"] = upload["UploadId"]

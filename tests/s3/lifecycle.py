@@ -333,7 +333,12 @@ def test_overwritten_stays(t):
 
 
 def test_minimum_size_field(t):
-    """x-amz-transition-default-minimum-object-size is taken where it does nothing."""
-    name = t.bucket()
-    headers = {"x-amz-transition-default-minimum-object-size": "varies_by_storage_class"}
-    t.request("PUT", f"/{name}", {"lifecycle": None}, headers, ONE, t.main_user).expect(200)
+    """x-amz-transition-default-minimum-object-size does nothing, and is told as it was put, for tools that look until it is."""
+    name, field = t.bucket(), "x-amz-transition-default-minimum-object-size"
+    usual, other = "all_storage_classes_128K", "varies_by_storage_class"
+    for said, told in ((None, usual), (other, other), (usual, usual), (other, other), (None, usual)):
+        answer = t.request("PUT", f"/{name}", {"lifecycle": None}, {field: said} if said else {}, ONE, t.main_user).expect(200)
+        got = t.request("GET", f"/{name}", {"lifecycle": None}, user=t.main_user).expect(200)
+        same((answer.headers[field], got.headers[field]), (told, told), f"what is told of {said}")
+    answer = t.request("PUT", f"/{name}", {"lifecycle": None}, {field: "none"}, ONE, t.main_user)
+    same((answer.status, answer.code()), (400, "InvalidRequest"), "another word")

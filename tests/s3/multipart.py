@@ -1,5 +1,6 @@
 """Multipart uploads."""
 
+import datetime
 import hashlib
 import socket
 
@@ -236,6 +237,63 @@ def test_abort(t):
     same(status_of(t.main.abort_multipart_upload(Bucket=name, Key="k", UploadId=upload)), 204, "status")
     check("Uploads" not in t.main.list_multipart_uploads(Bucket=name), "the upload is listed")
     same(t.body(name, "k"), b"k", "body")
+
+
+def test_abort_if_begun(t):
+    """Of an upload that was begun at another time than is asked for nothing is aborted."""
+    name = t.bucket()
+    upload = start(t, name)
+    begun = t.main.list_multipart_uploads(Bucket=name)["Uploads"][0]["Initiated"]
+    at = {"Bucket": name, "Key": "k", "UploadId": upload}
+    other = begun - datetime.timedelta(seconds=1)
+    refused(412, "PreconditionFailed", t.main.abort_multipart_upload, **at, IfMatchInitiatedTime=other)
+    wrong = {"x-amz-if-match-initiated-time": "yesterday"}
+    answer = t.request("DELETE", f"/{name}/k", {"uploadId": upload}, wrong, user=t.main_user)
+    same((answer.status, answer.code()), (400, "InvalidArgument"), "what is no time")
+    check("Parts" not in t.main.list_parts(**at), "it has parts")
+    for _ in range(2):
+        same(status_of(t.main.abort_multipart_upload(**at, IfMatchInitiatedTime=begun)), 204, "status")
+    refused(404, "NoSuchUpload", t.main.list_parts, **at)
+
+
+def test_checksums_of_others(t):
+    """A completion's checksums are those of the upload and of its parts, or it is refused: none is passed over."""
+    name, body = t.bucket(), b"x" * 1000
+    # It asks for no algorithm by itself.
+    plain = t.world.client(t.main_user.key, t.main_user.secret, request_checksum_calculation="when_required")
+    for algorithm in (None, "CRC32", "SHA256"):
+        asked = {"ChecksumAlgorithm": algorithm} if algorithm else {}
+        upload = start(t, name, client=plain, **asked)
+        answer = plain.upload_part(Bucket=name, Key="k", UploadId=upload, PartNumber=1, Body=body, ChecksumAlgorithm=algorithm or "SHA1")
+        put = {"PartNumber": 1, "ETag": answer["ETag"]}
+        for wrong in (
+            {"ChecksumCRC32C": "AAAAAA=="},
+            {"ChecksumType": "NONSENSE"},
+            {"ChecksumSHA256": "A" * 43 + "="} if algorithm != "SHA256" else {"ChecksumCRC32": "AAAAAA=="},
+        ):
+            refused(400, "InvalidRequest", end, t, name, upload, [put], client=plain, **wrong)
+        for field, value in (("ChecksumSHA256", "A" * 43 + "="), ("ChecksumCRC32C", "AAAAAA=="), ("ChecksumSHA1", "A" * 27 + "=")):
+            refused(400, "InvalidPart", end, t, name, upload, [{**put, field: value}], client=plain)
+        # What the part's answer said is right.
+        said = {field: value for field, value in answer.items() if field.startswith("Checksum") and field != "ChecksumType"}
+        check(said, "a part's answer tells its checksum")
+        end(t, name, upload, [{**put, **said}], client=plain)
+
+
+def test_no_version_to_write(t):
+    """What is put is a new version: none is named."""
+    name = t.bucket()
+    t.main.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    version = t.put(name, "k", b"x")["VersionId"]
+    for method, query, headers in (
+        ("PUT", {}, {}),
+        ("PUT", {}, {"x-amz-copy-source": f"{name}/k"}),
+        ("POST", {"uploads": None}, {}),
+        ("POST", {"uploadId": "0123456789abcdef"}, {}),
+    ):
+        answer = t.request(method, f"/{name}/k", {**query, "versionId": version}, headers, b"y", t.main_user)
+        same((answer.status, answer.code()), (400, "InvalidArgument"), f"{method} {query}")
+    same(t.main.list_object_versions(Bucket=name)["Versions"][0]["VersionId"], version, "the newest version")
 
 
 def test_replaces(t):

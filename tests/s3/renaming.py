@@ -62,9 +62,12 @@ def test_names(t):
         (f"{name}/", 400, "InvalidArgument"),
         ("%zz", 400, "InvalidArgument"),
         ("k" * 1025, 400, "InvalidArgument"),
+        ("/other--az1--x-s3/none", 400, "InvalidArgument"),
+        ("none/", 400, "InvalidRequest"),
     ):
         answer = t.request("PUT", f"/{name}/to", {"renameObject": None}, {"x-amz-rename-source": written}, user=t.main_user)
         same((answer.status, answer.code()), (status, code), written)
+    refused(400, "InvalidRequest", rename, t, name, "to", "to/")
     same(t.body(name, "to"), b"x", "body")
 
 

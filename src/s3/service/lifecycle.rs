@@ -1,7 +1,7 @@
 //! When objects end by themselves, as clients say and hear it: PutBucketLifecycleConfiguration, and the fields of answers that tell what
 //! the rules come to. Those count whole days, however short the server's are.
 
-use super::settings::change;
+use super::settings::{change, kept};
 use super::{Bucket, Call};
 use crate::s3::answer::Answer;
 use crate::s3::body::Body;
@@ -10,22 +10,39 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::lifecycle::rules::{Days, Seen, Standing};
 use crate::s3::time;
-use crate::s3::xml::lifecycle::{LIMITS, LifecycleConfiguration};
+use crate::s3::xml::lifecycle::{Expiration, LIMITS, LifecycleConfiguration, Rule};
 use crate::store::index::Version;
 use crate::store::put::PROPERTIES_MAX;
 use crate::wire::http::uri;
+
+/// What is to move at least, of which nothing depends here: tools put it, and look until it is told.
+const SIZE_FIELD: &str = "x-amz-transition-default-minimum-object-size";
+const SIZE_USUAL: &str = "all_storage_classes_128K";
+const SIZE_BY_CLASS: &str = "varies_by_storage_class";
 
 /// PutBucketLifecycleConfiguration. A rule without an ID is given one.
 pub async fn put(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
     let mut asked = LifecycleConfiguration::parse(&body.document(LIMITS.bytes).await?)?;
     refuse_moves(&asked)?;
+    let size = match call.request.text(SIZE_FIELD) {
+        None | Some(SIZE_USUAL) => None,
+        Some(word @ SIZE_BY_CLASS) => Some(word),
+        Some(other) => {
+            let what = format!("{SIZE_FIELD} is {SIZE_USUAL} or {SIZE_BY_CLASS}");
+            return Err(S3Error::with(Code::InvalidRequest, what).field("ArgumentValue", other));
+        }
+    };
     give_ids(&mut asked, || {
         let mut rng = call.service().core().rng();
         format!("{:016x}{:016x}", rng.u64(), rng.u64())
     });
     let document = asked.to_xml();
     change(call, |meta| {
+        if meta.is_directory {
+            refuse_in_directory(&asked)?;
+        }
         meta.set_document(Document::Lifecycle, Some(document.as_bytes()));
+        meta.set_document(Document::TransitionSize, size.map(str::as_bytes));
         match meta.to_bytes().len() {
             0..=PROPERTIES_MAX => Ok(()),
             bytes => {
@@ -39,12 +56,48 @@ pub async fn put(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error
         }
     })
     .await?;
-    Ok(Answer::new(200))
+    Ok(Answer::new(200).header(SIZE_FIELD, size.unwrap_or(SIZE_USUAL)))
+}
+
+/// GetBucketLifecycleConfiguration.
+pub fn get(bucket: &Bucket) -> Result<Answer, S3Error> {
+    let size = bucket.meta.document(Document::TransitionSize).and_then(|word| str::from_utf8(word).ok());
+    let answer = kept(bucket, Document::Lifecycle, Code::NoSuchLifecycleConfiguration)?;
+    Ok(answer.header(SIZE_FIELD, size.unwrap_or(SIZE_USUAL)))
+}
+
+/// DeleteBucketLifecycle.
+pub async fn delete(call: &Call<'_>) -> Result<Answer, S3Error> {
+    change(call, |meta| {
+        meta.set_document(Document::Lifecycle, None);
+        meta.set_document(Document::TransitionSize, None);
+        Ok(())
+    })
+    .await?;
+    Ok(Answer::new(204))
+}
+
+/// Rules of directory buckets are of the current versions by prefix and size, and of uploads (directory-buckets-objects-lifecycle.html).
+fn refuse_in_directory(asked: &LifecycleConfiguration) -> Result<(), S3Error> {
+    let of_rule = |rule: &Rule| match rule {
+        _ if !rule.filter.tags.is_empty() => Some("a filter by tags"),
+        _ if rule.filter.is_first_version => Some("a Prefix outside of its Filter"),
+        _ if rule.noncurrent_expiration.is_some() => Some("NoncurrentVersionExpiration"),
+        _ => match rule.expiration {
+            Some(Expiration::Date(_)) => Some("an Expiration by Date"),
+            Some(Expiration::DeleteMarker(_)) => Some("ExpiredObjectDeleteMarker"),
+            Some(Expiration::Days(_)) | None => None,
+        },
+    };
+    match asked.rules.iter().find_map(of_rule) {
+        Some(what) => Err(S3Error::with(Code::InvalidRequest, format!("A rule of a directory bucket does not have {what}"))),
+        None => Ok(()),
+    }
 }
 
 /// There is nowhere to move objects to, and a rule that is not carried out is not kept.
 fn refuse_moves(asked: &LifecycleConfiguration) -> Result<(), S3Error> {
-    let of_rule = |rule: &crate::s3::xml::lifecycle::Rule| {
+    let of_rule = |rule: &Rule| {
         let current = rule.transitions.iter().map(|transition| transition.storage_class.clone());
         current.chain(rule.noncurrent_transitions.iter().map(|transition| transition.storage_class.clone())).next()
     };

@@ -15,12 +15,14 @@ use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::Versioning;
 use crate::s3::checksum::{Algorithm, Kind};
-use crate::s3::encryption::asked::CustomerKey;
+use crate::s3::encryption::asked::{CustomerKey, OWN};
 use crate::s3::encryption::cipher::Cipher;
 use crate::s3::encryption::{self, PartSeal};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::meta::{Checksum, Meta};
+use crate::s3::request::Request;
+use crate::s3::time;
 use crate::s3::upload::UploadMeta;
 use crate::s3::xml::checksums::Checksums;
 use crate::s3::xml::multipart::{
@@ -39,6 +41,10 @@ const PART_MIN: u64 = 5 << 20;
 const OBJECT_MAX: u64 = 50_000_000_000_000;
 /// How often an upload is looked at again whose parts are being put again.
 const TRIES: u32 = 8;
+/// What is said of a kind of checksums that there is not.
+const KIND_INVALID: &str = "Value for x-amz-checksum-type header is invalid.";
+/// The condition of AbortMultipartUpload.
+const IF_BEGUN: &str = "x-amz-if-match-initiated-time";
 /// Bytes of an object's properties that are kept free of checksums of parts.
 const KEPT_FREE: usize = 16 << 10;
 
@@ -64,6 +70,17 @@ impl Call<'_> {
             _ => return self.open(bucket, &self.request.key, meta.encryption.as_ref(), brought),
         };
         Err(S3Error::with(Code::InvalidRequest, what))
+    }
+
+    /// The same where the key need not be brought, and is of no use but to be compared.
+    ///
+    /// # Errors
+    /// `InvalidRequest`: another key is brought, or one where there is none.
+    fn check_key_of_upload(&self, bucket: &Bucket, meta: &Meta) -> Result<(), S3Error> {
+        match self.customer_key(&OWN)? {
+            Some(brought) => self.open_upload(bucket, meta, Some(&brought)).map(drop),
+            None => Ok(()),
+        }
     }
 }
 
@@ -112,7 +129,7 @@ fn checksum_asked(call: &Call<'_>) -> Result<Option<Checksum>, S3Error> {
         None => None,
         Some(name) => match Kind::parse(name) {
             Some(kind) => Some(kind),
-            None => return invalid("Value for x-amz-checksum-type header is invalid."),
+            None => return invalid(KIND_INVALID),
         },
     };
     let Some(name) = request.text("x-amz-checksum-algorithm") else {
@@ -158,9 +175,32 @@ async fn permitted(call: &Call<'_>, bucket: &Bucket, upload: u64, action: Action
 pub async fn abort(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     let upload = upload_of(call)?;
-    permitted(call, &bucket, upload, Action::AbortMultipartUpload).await?;
+    let begun = begun_asked(call.request)?;
+    let found = permitted(call, &bucket, upload, Action::AbortMultipartUpload).await;
+    if let Some(begun) = begun {
+        match found.and(call.store().upload(bucket.id, call.request.key.as_bytes(), upload).await.map_err(S3Error::from)) {
+            Ok(there) if there.time_ms / 1000 == begun => {}
+            Ok(_) => return Err(S3Error::new(Code::PreconditionFailed).field("Condition", IF_BEGUN)),
+            // Nothing is left to abort.
+            Err(error) if error.code == Code::NoSuchUpload => return Ok(Answer::new(204)),
+            Err(error) => return Err(error),
+        }
+    } else {
+        found?;
+    }
     call.store().abort_upload(bucket.id, call.request.key.as_bytes(), upload, call.request.now_ms).await?;
     Ok(Answer::new(204))
+}
+
+/// When an upload was begun that alone is to be aborted, in seconds since 1970.
+fn begun_asked(request: &Request) -> Result<Option<u64>, S3Error> {
+    let Some(text) = request.text(IF_BEGUN) else { return Ok(None) };
+    match time::parse_http(text, request.now_ms).or_else(|| time::parse_iso(text)) {
+        Some(ms) => Ok(Some(ms / 1000)),
+        None => Err(S3Error::with(Code::InvalidArgument, format!("Invalid {IF_BEGUN}"))
+            .field("ArgumentName", IF_BEGUN)
+            .field("ArgumentValue", text)),
+    }
 }
 
 /// ListParts.
@@ -169,6 +209,7 @@ pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     let (id, name) = (upload_of(call)?, request.key.as_bytes());
     let UploadMeta { initiator, meta, .. } = permitted(call, &bucket, id, Action::ListMultipartUploadParts).await?;
+    call.check_key_of_upload(&bucket, &meta)?;
     let most = request.number("max-parts", 1000, 1000)?;
     let marker = request.number("part-number-marker", 0, 10_000)? as u16;
     let upload = call.store().upload(bucket.id, name, id).await?;
@@ -280,6 +321,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
         let joined = match store.upload(bucket.id, name, id).await {
             Ok(upload) => {
                 let UploadMeta { mut meta, mut labels, .. } = upload_meta(call, &bucket, id).await?;
+                call.check_key_of_upload(&bucket, &meta)?;
                 labels.lock = labels.lock.or_default(bucket.lock.as_ref(), request.now_ms);
                 check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
                 join(call, &bucket, id, (&upload, &wanted), (&mut meta, &mut chosen)).await?;
@@ -362,6 +404,19 @@ fn check_parts(upload: &Upload, wanted: &[CompletedPart], etags: &[(u16, [u8; 16
     Ok(())
 }
 
+/// Whether the request speaks of the object's checksum as one of this algorithm and kind, if it does.
+fn check_algorithms(request: &Request, (algorithm, kind): (Algorithm, Kind)) -> Result<(), S3Error> {
+    let invalid = |what: &str| Err(S3Error::with(Code::InvalidRequest, what));
+    if let Some(other) = Algorithm::ALL.into_iter().find(|other| *other != algorithm && request.text(other.header()).is_some()) {
+        return Err(algorithm.other_named(other));
+    }
+    match request.text("x-amz-checksum-type").map(Kind::parse) {
+        Some(None) => invalid(KIND_INVALID),
+        Some(Some(said)) if said != kind => invalid("The upload was created using another checksum mode than the complete request has."),
+        _ => Ok(()),
+    }
+}
+
 /// What the parts come to: lengths and checksums, held against what the request says of them.
 async fn join(
     call: &Call<'_>,
@@ -374,8 +429,11 @@ async fn join(
     meta.parts = wanted.iter().map(|part| of_part(part).fields.size).collect();
     let asked = meta.checksum.clone();
     let (algorithm, kind) = asked.as_ref().map_or((Algorithm::Crc64Nvme, Kind::FullObject), |asked| (asked.algorithm, asked.kind));
+    check_algorithms(call.request, (algorithm, kind))?;
     let is_crc = algorithm == Algorithm::Crc64Nvme;
-    let each: Vec<Box<[u8]>> = if is_crc && meta.encryption.is_none() {
+    // Where the upload has no algorithm a part has that of its own, too.
+    let says_others = wanted.iter().any(|part| part.checksums.0.iter().any(|(said, _)| *said != algorithm));
+    let each: Vec<Box<[u8]>> = if is_crc && meta.encryption.is_none() && !says_others {
         wanted.iter().map(|part| of_part(part).fields.crc.to_be_bytes().into()).collect()
     } else {
         let numbers: Vec<u16> = wanted.iter().map(|part| part.number).collect();
@@ -387,12 +445,22 @@ async fn join(
             meta.nonces = seals.iter().map(|seal| seal.nonce).collect();
             chosen.iter_mut().zip(&seals).for_each(|(chosen, seal)| chosen.crc = Some(seal.stored_crc));
         }
+        for (part, there) in wanted.iter().zip(&parts) {
+            let is_its_own = |(said, value): &(Algorithm, String)| {
+                *said == algorithm
+                    || there.checksum.as_ref().is_some_and(|own| own.algorithm == *said && BASE64_STANDARD.encode(&own.value) == *value)
+            };
+            if !part.checksums.0.iter().all(is_its_own) {
+                return Err(invalid_part(part.number, &part.etag));
+            }
+        }
         // What the store has of an encrypted part is the checksum of what lies there.
-        let checksum = |part: Meta| match part.part_seal {
+        let checksum = |(part, there): (Meta, &CompletedPart)| match part.part_seal {
             Some(seal) if is_crc => Some(seal.crc.to_be_bytes().into()),
+            None if is_crc => Some(of_part(there).fields.crc.to_be_bytes().into()),
             _ => part.checksum.map(|checksum| checksum.value),
         };
-        parts.into_iter().map(checksum).collect::<Option<_>>().ok_or(Code::InvalidPart)?
+        parts.into_iter().zip(wanted).map(checksum).collect::<Option<_>>().ok_or(Code::InvalidPart)?
     };
     for (part, value) in wanted.iter().zip(&each) {
         let said = part.checksums.get(algorithm);
@@ -416,12 +484,6 @@ async fn join(
     let plain = BASE64_STANDARD.encode(&checksum.value);
     if let Some(said) = call.request.text(algorithm.header()).filter(|said| *said != shown && *said != plain) {
         return Err(algorithm.mismatch(said));
-    }
-    if call.request.text("x-amz-checksum-type").and_then(Kind::parse).is_some_and(|said| said != kind) {
-        return Err(S3Error::with(
-            Code::InvalidRequest,
-            "The upload was created using another checksum mode than the complete request has.",
-        ));
     }
     meta.checksum = Some(checksum);
     let of_parts = if asked.is_some() { each.concat() } else { Vec::new() };

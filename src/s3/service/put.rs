@@ -235,9 +235,7 @@ pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         && let Some(named) = body.algorithm()
         && named != usual
     {
-        let (usual, named) = (usual.name().to_lowercase(), named.name().to_lowercase());
-        let what = format!("Checksum Type mismatch occurred, expected checksum Type: {usual}, actual checksum Type: {named}");
-        return Err(S3Error::with(Code::InvalidRequest, what));
+        return Err(usual.other_named(named));
     }
     let cipher = call.open_upload(&bucket, &of_upload, brought.as_ref())?.map(|cipher| (Box::new(cipher), nonce_of_part(number)));
     let put = Writing::new(store.put_part(bucket.id, name, upload, number)?, cipher);

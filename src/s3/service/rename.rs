@@ -11,7 +11,7 @@ use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::meta::Meta;
-use crate::s3::request::{KEY_MAX, Request};
+use crate::s3::request::{KEY_MAX, Request, zone_of};
 use crate::s3::time;
 use crate::store::engine::{Expect, Which};
 use crate::store::failure::Failure;
@@ -81,6 +81,10 @@ fn source_of(request: &Request) -> Result<String, S3Error> {
     let decoded = uri::decode_path(text).map_err(|_| invalid("The source of a rename is a key, percent-encoded"))?;
     let of_bucket = decoded.strip_prefix('/').unwrap_or(&decoded).strip_prefix(&*request.bucket).and_then(|rest| rest.strip_prefix('/'));
     let key = of_bucket.unwrap_or(&decoded);
+    let is_elsewhere = || zone_of(decoded.strip_prefix('/').unwrap_or(&decoded).split('/').next().unwrap_or_default()).is_some();
+    if of_bucket.is_none() && is_elsewhere() {
+        return Err(invalid("The source of a rename is in the same bucket"));
+    }
     if key.is_empty() || key.len() > KEY_MAX {
         return Err(invalid("The source of a rename is a key of the same bucket"));
     }
@@ -111,6 +115,9 @@ pub async fn rename(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     call.permit(&bucket, Action::PutObject)?;
     let source = source_of(request)?;
+    if source.ends_with('/') || request.key.ends_with('/') {
+        return Err(S3Error::with(Code::InvalidRequest, "No object is renamed whose name ends with a slash, before or after"));
+    }
     if source == *request.key {
         return Err(S3Error::with(Code::InvalidRequest, "An object is renamed to another name than it has"));
     }

@@ -73,7 +73,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         }
         Op::GetBucketCors => kept(&bucket, Document::Cors, Code::NoSuchCorsConfiguration),
         Op::GetBucketTagging => kept(&bucket, Document::Tagging, Code::NoSuchTagSet),
-        Op::GetBucketLifecycleConfiguration => kept(&bucket, Document::Lifecycle, Code::NoSuchLifecycleConfiguration),
+        Op::GetBucketLifecycleConfiguration => super::lifecycle::get(&bucket),
         Op::GetBucketEncryption => kept(&bucket, Document::Encryption, Code::ServerSideEncryptionConfigurationNotFoundError),
         Op::GetObjectLockConfiguration => kept(&bucket, Document::ObjectLock, Code::ObjectLockConfigurationNotFoundError),
         Op::GetBucketOwnershipControls => match bucket.meta.document(Document::Ownership) {
@@ -129,7 +129,7 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
         Op::DeleteBucketPolicy => keep(call, Document::Policy, None, 204).await,
         Op::DeleteBucketCors => keep(call, Document::Cors, None, 204).await,
         Op::DeleteBucketTagging => keep(call, Document::Tagging, None, 204).await,
-        Op::DeleteBucketLifecycle => keep(call, Document::Lifecycle, None, 204).await,
+        Op::DeleteBucketLifecycle => super::lifecycle::delete(call).await,
         Op::DeleteBucketEncryption => keep(call, Document::Encryption, None, 204).await,
         Op::DeleteBucketOwnershipControls => keep(call, Document::Ownership, None, 204).await,
         Op::DeletePublicAccessBlock => keep(call, Document::PublicAccessBlock, None, 204).await,
@@ -172,7 +172,8 @@ fn action(operation: Operation) -> Result<Action, S3Error> {
 }
 
 /// A document as it is kept.
-fn kept(bucket: &Bucket, document: Document, missing: Code) -> Result<Answer, S3Error> {
+/// A document as it was put.
+pub fn kept(bucket: &Bucket, document: Document, missing: Code) -> Result<Answer, S3Error> {
     match bucket.meta.document(document) {
         Some(bytes) => Ok(Answer::xml(bytes)),
         None => Err(S3Error::new(missing).field("BucketName", &*bucket.name)),
