@@ -610,6 +610,10 @@ fn run_selftest(arguments: Selftest) -> Result<(), Error> {
     if list {
         return print(selftest::names().map(|name| format!("{name}\n")).collect()).map(drop);
     }
+    if let Some(unknown) = only.iter().find(|part| selftest::names().all(|name| !name.contains(&***part))) {
+        let error = Error::new(ErrorKind::Usage, format!("no test has '{unknown}' in its name"));
+        return Err(error.remedy("basin selftest --list names them all"));
+    }
     let none = interface.is_none() && rdma.is_none() && disks.is_empty();
     let given = Devices { interface, rdma, disks, overwrite };
     let devices = if none { Devices::of_the_lab().unwrap_or(given) } else { given };

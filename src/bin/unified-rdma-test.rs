@@ -52,14 +52,14 @@ struct Arguments {
     #[arg(value_name = "server|SERVER_IP|check")]
     role: String,
     /// TCP port of the conversation and UDP port of the packets
-    #[arg(long, default_value_t = 9999)]
+    #[arg(long, default_value_t = 9999, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Address of an RDMA device's port by its index, instead of by its type and IFNAME's address
     #[arg(long, value_name = "N")]
     gid_index: Option<u32>,
-    /// Size of a file that is created
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
-    disk_size: u64,
+    /// Size of a file that is created, 1G without it; one that is there grows to it, and without it stays as it is
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    disk_size: Option<u64>,
     /// Peers of the all-reduce, the server among them
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
     peers: u32,
@@ -179,6 +179,16 @@ fn run(arguments: Arguments) -> Result<u8> {
     };
     let json = arguments.json;
     let export = arguments.export;
+    // What would do nothing was meant for another role.
+    let stray = match job {
+        Job::Check => None,
+        _ if export.is_some() => Some("--export is for check"),
+        Job::Request(_) if arguments.once => Some("--once is for a server"),
+        Job::Request(_) | Job::Serve => None,
+    };
+    if let Some(stray) = stray {
+        return Err(usage(format!("{stray}, and this is '{}'", arguments.role)));
+    }
     let options = Options {
         interface: arguments.interface,
         rdma: arguments.rdma.parse::<RdmaName>()?,

@@ -58,6 +58,13 @@ impl Failure {
         Failure { error, status: None, code: Some(code.to_owned()), is_unknown: false, is_repeated: false }
     }
 
+    /// The same with what else there is to know, and its remedy if there is none yet.
+    pub(super) fn noting(mut self, note: &str, remedy: &str) -> Failure {
+        let text = format!("{}; {note}", without_remedy(&self.error));
+        self.error = Error::new(self.error.kind(), text).remedy(self.error.remedy_text().unwrap_or(remedy));
+        self
+    }
+
     /// The status that the server answered.
     pub fn status(&self) -> Option<u16> {
         self.status

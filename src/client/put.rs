@@ -11,8 +11,8 @@ use super::budget::Granted;
 use super::call::{CRC64NVME, Call, Load, shown_crc};
 use super::object::{Put, PutOptions};
 use super::{Check, Client, Failure, RUN_BYTES, Way};
-use crate::base::Error;
 use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::reactor::Task;
 use crate::s3::checksum::Algorithm;
@@ -29,6 +29,8 @@ const PART: u64 = 8 << 20;
 pub(super) const PARTS_MAX: u64 = 10_000;
 /// Parts under way at a time.
 const AT_ONCE: usize = 2;
+/// How long the end of what is under way is waited for when an upload is given up, and then the answer to that.
+const ABORT_PATIENCE: Nanos = Nanos::from_secs(5);
 
 /// A part that was put or was not, and its memory.
 type Sent = (Result<(CompletedPart, Way), Failure>, Vec<Run>);
@@ -101,6 +103,8 @@ impl Client {
             Err(failure) => Err(failure),
         };
         if done.is_err() {
+            // Their memory goes back to the caller, whatever becomes of them.
+            upload.reap_all().await;
             upload.abort().await;
         }
         upload.id = None;
@@ -190,11 +194,19 @@ impl Upload {
     /// # Errors
     /// It was not stored; what was put of it is removed.
     pub async fn finish(mut self) -> Result<Put, Failure> {
-        let done = self.complete().await;
+        let done = self.finish_or_stay().await;
         if done.is_err() {
             self.abort().await;
         }
-        self.id = None;
+        done
+    }
+
+    /// The same but for the removal. It may be given up half-way: then [`Upload::abort`] is to come.
+    pub(super) async fn finish_or_stay(&mut self) -> Result<Put, Failure> {
+        let done = self.complete().await;
+        if done.is_ok() {
+            self.id = None;
+        }
         done
     }
 
@@ -365,19 +377,31 @@ impl Upload {
         Ok(told.upload_id)
     }
 
-    /// Gives up: what was put of it is removed.
-    pub async fn abort(&mut self) {
-        // A part that arrives after the end would stay.
+    /// Waits for the end of all parts that are under way, good or bad.
+    async fn reap_all(&mut self) {
         while !self.under_way.is_empty() {
             let _ = self.reap().await;
         }
-        if let Some(id) = self.id.take() {
-            let mut call = Call::new(Method::Delete, &self.bucket, &self.key);
-            call.query = format!("uploadId={}", encode_query(id.as_bytes()));
-            if let Err(failure) = self.client.call(&call, Load::None).await {
-                tracing::warn!("parts of s3://{}/{} stay: {failure:#}", self.bucket, self.key);
-            }
+    }
+
+    /// Gives up: what was put of it is removed, for which the server has some seconds. False if parts of it may stay.
+    pub async fn abort(&mut self) -> bool {
+        let core = self.client.core().clone();
+        // A part that arrives after the end would stay.
+        if core.timeout(ABORT_PATIENCE, self.reap_all()).await.is_err() {
+            self.under_way.iter().for_each(Task::abort);
         }
+        let Some(id) = self.id.take() else { return true };
+        let mut call = Call::new(Method::Delete, &self.bucket, &self.key);
+        call.query = format!("uploadId={}", encode_query(id.as_bytes()));
+        let why = match core.timeout(ABORT_PATIENCE, self.client.call(&call, Load::None)).await {
+            Ok(Ok(_)) => return true,
+            Ok(Err(failure)) if failure.is_not_found() => return true,
+            Ok(Err(failure)) => format!("{failure:#}"),
+            Err(_) => "the server does not answer".into(),
+        };
+        tracing::warn!("parts of s3://{}/{} may stay: {why}", self.bucket, self.key);
+        false
     }
 }
 

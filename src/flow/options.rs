@@ -16,6 +16,9 @@ const ONE_PACKET: u32 = 1024;
 /// When an operation counts as lost. A peer on a busy machine is silent for half a second now and then, and a disk may be too.
 const LOST_AFTER_MS: u64 = 2000;
 
+/// The bytes of a file that is created where nobody says how many.
+pub const DISK_BYTES: u64 = 1 << 30;
+
 /// Everything that was asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -29,8 +32,8 @@ pub struct Options {
     pub block: PathBuf,
     /// The TCP port of the conversation and the UDP port of the packet flows.
     pub port: u16,
-    /// The size in bytes of a file to be created.
-    pub disk_bytes: u64,
+    /// The size in bytes of a file that is created, or grows to it; without it one is created of [`DISK_BYTES`].
+    pub disk_bytes: Option<u64>,
     /// The region's size in bytes.
     pub region_bytes: u64,
     /// Peers of an all-reduce.

@@ -24,7 +24,7 @@ use crate::flow::hub::{Datagram, Hub, Unknown};
 #[cfg(feature = "xdp")]
 use crate::flow::log;
 use crate::flow::node::{Node, Place};
-use crate::flow::options::Options;
+use crate::flow::options::{DISK_BYTES, Options};
 use crate::flow::post::{Client, Letter, Post};
 use crate::flow::server::Say;
 use crate::mem::{Region, RegionConfig, Slab};
@@ -175,7 +175,9 @@ async fn lead(
     let mut supplies = Supplies { region, link, interface, mode, queues, room, slab_chunks, copies };
     let node = equip(core, options, role, post, &supplies, packets, say)?;
     if role == Role::Server {
-        let config = DiskConfig { force_device: options.force_device.clone(), ..DiskConfig::sized(&options.block, options.disk_bytes) };
+        // A file that is there is as long as its owner made it.
+        let size_bytes = options.disk_bytes.or_else(|| (!options.block.exists()).then_some(DISK_BYTES));
+        let config = DiskConfig { force_device: options.force_device.clone(), size_bytes, ..DiskConfig::new(&options.block) };
         let disk = Disk::open(core.uring(), core.ops(), &config)?;
         if let Some(queue) = disk.queue() {
             core.attach(queue);

@@ -412,6 +412,21 @@ fn a_signal_leaves_nothing_half_way() {
     ended(child, "INT");
     assert_eq!(uploads(), 0);
     drop(input);
+    // A server that is gone: it is not waited for long, also where there is no room for more, and what is left is said.
+    let mut child = begun(&all, &["cp", "-", "s3://halves/gone"], Stdio::piped());
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&pattern(17 << 20, 9)).unwrap();
+    wait_for("an upload in parts", &|| uploads() == 1);
+    server.signals().send("KILL");
+    let more = std::thread::spawn(move || input.write_all(&pattern(200 << 20, 9)).is_err());
+    std::thread::sleep(Duration::from_secs(1));
+    let asked = Instant::now();
+    Signals { pid: child.id() }.send("TERM");
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(130) && told.contains("parts of s3://halves/gone may stay"), "{output:?}");
+    assert!(asked.elapsed() < Duration::from_secs(20), "it took {:?}", asked.elapsed());
+    assert!(more.join().unwrap(), "all was read");
 }
 
 #[test]

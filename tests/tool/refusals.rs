@@ -35,7 +35,25 @@ fn wrong_names() {
         run(["lo", "soft", "/nowhere/disk.img", "server"], &[]).refused(2, &["/nowhere/disk.img", "directory does not exist"]);
         run(["lo", "soft", &disk, "server"], &["--size", "many"]).refused(2, &["many"]);
         run(["lo", "soft", &disk, "server"], &["--count", "0"]).refused(2, &["--count"]);
+        run(["lo", "soft", &disk, "server"], &["--port", "0"]).refused(2, &["--port"]);
+        run(["lo", "soft", "none", "127.0.0.1"], &["--once"]).refused(2, &["--once is for a server"]);
+        for role in ["server", "127.0.0.1"] {
+            run(["lo", "soft", &disk, role], &["--export", "x.pcapng"]).refused(2, &["--export is for check", role]);
+        }
         assert!(!fs::exists(&disk).unwrap(), "a program that was called wrongly has made no disk");
+    });
+}
+
+#[test]
+fn a_file_stays_as_long_as_it_is() {
+    in_world(|world| {
+        let disk = world.path("disk.img");
+        for (more, bytes) in [(&["--disk-size", "20M"][..], 20 << 20), (&[], 20 << 20), (&["--disk-size", "24M"], 24 << 20)] {
+            let server = Process::start(PROGRAM, &[&["lo", "soft:udp", &disk, "server"][..], more].concat());
+            server.says("ready ");
+            server.stop();
+            assert_eq!(fs::metadata(&disk).unwrap().len(), bytes, "{more:?}");
+        }
     });
 }
 

@@ -15,12 +15,13 @@ use std::rc::Rc;
 use nix::poll::PollFlags;
 
 use super::super::object::{CopyOptions, Encryption, PutOptions};
+use super::super::put::Upload;
 use super::super::{Client, Failure};
 use super::file::{self, Target, ready};
 use super::place::{Place, S3Place, path_of};
 use super::progress::Progress;
 use super::tree::{Step, Tally, plan};
-use super::{Cp, Print, STOPPED, Sse, stopped, there_already, unless_stopped, usage};
+use super::{Cp, Print, STOPPED, Sse, stopped, stopped_with, there_already, unless_stopped, usage};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 
@@ -225,7 +226,10 @@ async fn put(
     loop {
         let read = match unless_stopped(client.core(), ready(client.core(), from, PollFlags::POLLIN)).await {
             Ok(Ok(())) if client.core().is_stopping() => Err(stopped()),
-            Ok(Ok(())) => upload.room().await.map(|room| from.read(room)),
+            Ok(Ok(())) => match unless_stopped(client.core(), upload.room()).await {
+                Ok(room) => room.map(|room| from.read(room)),
+                Err(stopped) => Err(stopped),
+            },
             Ok(Err(error)) => Err(error.into()),
             Err(stopped) => Err(stopped),
         };
@@ -239,17 +243,26 @@ async fn put(
                 progress.add(count as u64);
             }
             Ok(Err(error)) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-            Ok(Err(error)) => {
-                upload.abort().await;
-                return Err(Error::io(format!("reading {shown}"), &error).into());
-            }
-            Err(failure) => {
-                upload.abort().await;
-                return Err(failure);
-            }
+            Ok(Err(error)) => return Err(given_up(&mut upload, to, Error::io(format!("reading {shown}"), &error).into()).await),
+            Err(failure) => return Err(given_up(&mut upload, to, failure).await),
         }
     }
-    upload.finish().await.map(drop)
+    match unless_stopped(client.core(), upload.finish_or_stay()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(failure)) | Err(failure) => Err(given_up(&mut upload, to, failure).await),
+    }
+}
+
+/// Removes what was put, and says so where that failed.
+async fn given_up(upload: &mut Upload, to: &S3Place, failure: Failure) -> Failure {
+    match upload.abort().await {
+        true => failure,
+        false => {
+            let note = format!("parts of s3://{}/{} may stay", to.bucket, to.key);
+            let failure = if failure.code() == Some(STOPPED) { stopped_with("") } else { failure };
+            failure.noting(&note, "a lifecycle rule with AbortIncompleteMultipartUpload removes them")
+        }
+    }
 }
 
 /// Writes an object to where it goes on this machine.

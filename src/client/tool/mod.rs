@@ -221,7 +221,11 @@ fn there_already(what: &dyn Display) -> Failure {
 }
 
 fn stopped() -> Failure {
-    Failure::coded(STOPPED, Error::new(ErrorKind::Failed, "stopped by a signal; nothing is left half-way"))
+    stopped_with("; nothing is left half-way")
+}
+
+fn stopped_with(more: &str) -> Failure {
+    Failure::coded(STOPPED, Error::new(ErrorKind::Failed, format!("stopped by a signal{more}")))
 }
 
 /// What comes of it, unless a signal comes first.

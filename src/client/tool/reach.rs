@@ -23,14 +23,14 @@ const USUAL_REGION: &str = "us-east-1";
 /// Who asks.
 #[derive(Args, Clone)]
 pub struct Who {
-    /// The access key
-    #[arg(long, env = "AWS_ACCESS_KEY_ID")]
+    /// The access key [env: AWS_ACCESS_KEY_ID]
+    #[arg(long)]
     access_key: Option<String>,
-    /// Its secret
-    #[arg(long, env = "AWS_SECRET_ACCESS_KEY", hide_env_values = true)]
+    /// Its secret [env: AWS_SECRET_ACCESS_KEY]
+    #[arg(long)]
     secret_key: Option<String>,
-    /// The file that basin serve keeps beside its store, in place of both
-    #[arg(long, value_name = "FILE", env = "BASIN_CREDENTIALS")]
+    /// The file that basin serve keeps beside its store, in place of both [env: BASIN_CREDENTIALS]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["access_key", "secret_key"])]
     credentials: Option<OsString>,
     /// The region that is signed for
     #[arg(long, default_value = USUAL_REGION, env = "AWS_REGION")]
@@ -109,18 +109,64 @@ impl Who {
     /// # Errors
     /// There are none, or half of them; the file cannot be read.
     pub fn credentials(&self) -> Result<Credentials> {
-        // What is said by name goes before what is in the environment.
-        if let Some(path) = self.credentials.as_ref().filter(|path| !path.is_empty()) {
-            return Credentials::read(Path::new(path));
+        self.credentials_in(|variable| std::env::var_os(variable))
+    }
+
+    /// The same in an environment: what is said here goes before it, and in it a file goes before a key.
+    fn credentials_in(&self, environment: impl Fn(&str) -> Option<OsString>) -> Result<Credentials> {
+        let variable = |name| environment(name).filter(|text| !text.is_empty());
+        let is_key_said = said(&self.access_key).is_some() || said(&self.secret_key).is_some();
+        let file = self.credentials.clone().filter(|path| !path.is_empty());
+        if let Some(path) = file.or_else(|| variable("BASIN_CREDENTIALS").filter(|_| !is_key_said)) {
+            return Credentials::read(Path::new(&path));
         }
+        let text = |option: &Option<String>, name| said(option).map(str::to_owned).or_else(|| variable(name)?.into_string().ok());
+        let (access_key, secret_key) = (text(&self.access_key, "AWS_ACCESS_KEY_ID"), text(&self.secret_key, "AWS_SECRET_ACCESS_KEY"));
         let remedy = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name the file beside the server's store: --credentials FILE";
         let wrong = |what: &str| Err(Error::new(ErrorKind::Usage, what).remedy(remedy));
-        match (said(&self.access_key), said(&self.secret_key)) {
-            (Some(access_key), Some(secret_key)) => Ok(Credentials { access_key: access_key.into(), secret_key: secret_key.into() }),
+        match (access_key, secret_key) {
+            (Some(access_key), Some(secret_key)) => Ok(Credentials { access_key, secret_key }),
             (Some(access_key), None) => wrong(&format!("the access key {access_key} without its secret")),
             (None, Some(_)) => wrong("a secret without its access key"),
             (None, None) if Path::new(USUAL_CREDENTIALS).exists() => Credentials::read(Path::new(USUAL_CREDENTIALS)),
             (None, None) => wrong("no access key"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        who: Who,
+    }
+
+    #[test]
+    fn what_is_said_goes_before_the_environment() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("credentials");
+        std::fs::write(&file, "access_key = \"OFFILE\"\nsecret_key = \"secret of the file\"\n").unwrap();
+        let file = file.into_os_string();
+        let asked = |options: &[&str], variables: &[(&str, OsString)]| {
+            let who = Line::try_parse_from(["basin"].iter().chain(options)).map_err(|error| error.to_string())?.who;
+            let found = who.credentials_in(|name| Some(variables.iter().find(|(known, _)| *known == name)?.1.clone()));
+            found.map(|found| format!("{} {}", found.access_key, found.secret_key)).map_err(|error| error.to_string())
+        };
+        let keys = [("AWS_ACCESS_KEY_ID", "OFENV".into()), ("AWS_SECRET_ACCESS_KEY", "env".into())];
+        let all = [("BASIN_CREDENTIALS", file.clone()), keys[0].clone(), keys[1].clone()];
+        let said = ["--access-key", "SAID", "--secret-key", "mine"];
+        assert_eq!(asked(&said, &all).unwrap(), "SAID mine");
+        assert_eq!(asked(&said[..2], &all).unwrap(), "SAID env");
+        assert_eq!(asked(&[], &all).unwrap(), "OFFILE secret of the file");
+        assert_eq!(asked(&["--credentials", file.to_str().unwrap()], &keys).unwrap(), "OFFILE secret of the file");
+        assert_eq!(asked(&[], &keys).unwrap(), "OFENV env");
+        let both = [&said[..2], &["--credentials", file.to_str().unwrap()]].concat();
+        assert!(asked(&both, &[]).unwrap_err().contains("cannot be used with"), "one of them would be ignored");
+        assert!(asked(&said[..2], &[]).unwrap_err().contains("the access key SAID without its secret"));
     }
 }
