@@ -172,7 +172,6 @@ fn action(operation: Operation) -> Result<Action, S3Error> {
 }
 
 /// A document as it is kept.
-/// A document as it was put.
 pub fn kept(bucket: &Bucket, document: Document, missing: Code) -> Result<Answer, S3Error> {
     match bucket.meta.document(document) {
         Some(bytes) => Ok(Answer::xml(bytes)),
