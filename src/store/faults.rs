@@ -236,8 +236,8 @@ fn compaction_that_fails_rests_until_somebody_waits_for_room() {
         }
         world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(1_000_000);
         for _ in 0..30 {
-            // Who waits is told so at once.
-            let more = world.core.timeout(Nanos::from_millis(100), put(engine, "more", 1, 900_000, false)).await;
+            // Who waits is told so, and not at the end of a rest: those come to ten seconds.
+            let more = world.core.timeout(Nanos::from_secs(2), put(engine, "more", 1, 900_000, false)).await;
             more.expect("it is answered").unwrap_err();
         }
         let before = engine.compacted().kept;
@@ -251,7 +251,7 @@ fn compaction_that_fails_rests_until_somebody_waits_for_room() {
         }
         engine.close().await;
         let took = world.core.now().since(began);
-        assert!(took < Nanos::from_millis(500), "it waited {took:?}");
+        assert!(took < Nanos::from_secs(5), "it waited {took:?}");
     })
     .unwrap();
 }

@@ -425,7 +425,7 @@ fn a_signal_leaves_nothing_half_way() {
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(130) && told.contains("parts of s3://halves/gone may stay"), "{output:?}");
-    assert!(asked.elapsed() < Duration::from_secs(20), "it took {:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(30), "it took {:?}", asked.elapsed());
     assert!(more.join().unwrap(), "all was read");
 }
 
