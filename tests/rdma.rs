@@ -3,6 +3,8 @@
 #[macro_use]
 #[path = "rdma/cases.rs"]
 mod cases;
+#[path = "rdma/lent.rs"]
+mod lent;
 #[cfg(feature = "xdp")]
 mod packet_net;
 #[path = "rdma/transports.rs"]
@@ -206,6 +208,7 @@ fn here(case: impl FnOnce()) {
 conformance! {
     memory: Wire::Named("soft:mem"), here;
     shm: Wire::Named("soft:shm"), here;
+    shm_lent: Wire::Made(&lent::LENT), here;
     udp: Wire::Named("soft:udp"), here;
     best: Wire::Named("soft"), here;
     sim: Wire::Sim { seed: 1, faults: Faults::NONE }, here;
@@ -217,6 +220,7 @@ mod in_user_space {
     in_user_space! {
         memory: Wire::Named("soft:mem"), here;
         shm: Wire::Named("soft:shm"), here;
+        shm_lent: Wire::Made(&lent::LENT), here;
         udp: Wire::Named("soft:udp"), here;
         best: Wire::Named("soft"), here;
         sim: Wire::Sim { seed: 1, faults: Faults::NONE }, here;

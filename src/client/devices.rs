@@ -24,7 +24,7 @@ impl Devices {
     /// # Errors
     /// No such device, a name that has no address, no interface to reach it by.
     pub fn new(options: &Options) -> Result<Devices> {
-        let device = Device::new(&options.rdma, options.rdma_interface.as_deref())?;
+        let device = Device::new(&options.rdma, options.rdma_interface.as_deref())?.lending(options.rdma_lends);
         let mut servers = Vec::new();
         for endpoint in options.endpoints.iter().filter(|endpoint| endpoint.scheme == Scheme::Rdma) {
             let address = endpoint.address()?;

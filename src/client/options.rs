@@ -138,6 +138,9 @@ pub struct Options {
     pub rdma: String,
     /// The network interface of `soft:xdp`; without it the one by which a server is reached.
     pub rdma_interface: Option<String>,
+    /// Whether a server on this host that runs as the same user may look at the registered memory, all of it: over `soft:shm` it then
+    /// copies what is put from there, once, where it takes two copies otherwise.
+    pub rdma_lends: bool,
     /// Bytes of registered memory, for all buffers and messages: 8 MiB at least.
     pub memory_bytes: u64,
     /// How often a request is sent at most.
@@ -161,6 +164,7 @@ impl Options {
             region: "us-east-1".to_owned(),
             rdma: "soft".to_owned(),
             rdma_interface: None,
+            rdma_lends: true,
             memory_bytes: 96 << 20,
             tries: 6,
             patience: Nanos::from_secs(30),

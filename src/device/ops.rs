@@ -318,6 +318,12 @@ impl Ops {
         self.table.faults.get()
     }
 
+    /// Whether somebody still wants to know how this operation ends.
+    pub fn is_awaited(&self, id: OpId) -> bool {
+        let table = self.table.slots.borrow();
+        table.slots.get(id.slot as usize).is_some_and(|slot| slot.generation == id.generation && slot.phase == Phase::Pending)
+    }
+
     /// Operations that have a slot: in flight, or done and not yet looked at.
     pub fn occupied(&self) -> usize {
         let table = self.table.slots.borrow();

@@ -207,6 +207,9 @@ pub struct HcaEnv {
     /// Completions that the core has room for: the requests and receives of all its queue pairs are no more than so many. Without it what
     /// finds no room waits, and there is room for as many operations as the core may have in flight.
     pub completions: Option<u32>,
+    /// Lends the region to processes of this user on this host that queue pairs are connected to: their soft HCA then copies what it READs
+    /// from there, once, and no packet carries it. They can look at all of the region. For programs that trust who they connect to.
+    pub lends: bool,
     /// Pieces of memory in one request at most, where fewer than the device takes are wanted: a NIC's queues are as wide as that.
     pub pieces: Option<u32>,
     /// What only verbs devices are told.
@@ -245,6 +248,7 @@ impl HcaEnv {
             slab: None,
             strays: None,
             completions: None,
+            lends: false,
             pieces: None,
             verbs: VerbsConfig::default(),
         }

@@ -572,6 +572,11 @@ impl Qp {
         self.requester.pending()
     }
 
+    /// The `wr_id` of each of them.
+    pub fn pending_ids(&self) -> impl Iterator<Item = u64> {
+        self.requester.pending_ids()
+    }
+
     /// Receives posted and not complete.
     #[inline]
     pub fn recvs_pending(&self) -> u32 {

@@ -142,6 +142,11 @@ impl Requester {
         self.tail.wrapping_sub(self.head)
     }
 
+    /// Those that are pending, by what comes back in their completions.
+    pub(super) fn pending_ids(&self) -> impl Iterator<Item = u64> {
+        (0..self.pending()).map(|at| self.ring[self.head.wrapping_add(at)].wr.wr_id)
+    }
+
     #[inline]
     pub(super) fn post(&mut self, path: &Path, wr: SendWr) -> Result<(), Refused<SendWr>> {
         if self.tail.wrapping_sub(self.reap) >= self.ring.depth() {

@@ -2,7 +2,7 @@
 
 use super::wr::{Sge, Sges, slice_into};
 use crate::wire::icrc;
-use crate::wire::roce::{HEADERS_MAX, Repr};
+use crate::wire::roce::{BTH_LEN, HEADERS_MAX, Opcode, Repr, Syndrome};
 
 /// A packet to send: headers as bytes, payload by address. What comes before (UDP, IP, Ethernet) and the ICRC behind are the
 /// wire's, which may gather header, payload and tail as descriptors, or copy them into one frame.
@@ -47,6 +47,12 @@ impl Transmit {
     #[inline]
     pub fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
+    }
+
+    /// Whether it only says that what came was executed, and nothing that is to be acted upon.
+    #[inline]
+    pub fn is_plain_acknowledgement(&self) -> bool {
+        self.header[0] == Opcode::RcAcknowledge as u8 && matches!(Syndrome::parse(self.header[BTH_LEN]), Syndrome::Ack { .. })
     }
 
     /// Where the payload lies, in order; none for a packet without.

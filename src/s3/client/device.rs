@@ -14,6 +14,7 @@ use crate::reactor::Core;
 pub struct Device {
     name: RdmaName,
     interface: Option<String>,
+    lends: bool,
 }
 
 impl Device {
@@ -27,7 +28,13 @@ impl Device {
             let error = Error::new(ErrorKind::Usage, format!("the interface {interface} for the RDMA device {name}"));
             return Err(error.remedy("an interface is soft:xdp's: --rdma soft:xdp"));
         }
-        Ok(Device { name, interface: interface.map(str::to_owned) })
+        Ok(Device { name, interface: interface.map(str::to_owned), lends: true })
+    }
+
+    /// Whether the region is lent to servers of this user on this host ([`HcaEnv::lends`]), as it is unless somebody says otherwise.
+    #[must_use]
+    pub fn lending(self, lends: bool) -> Device {
+        Device { lends, ..self }
     }
 
     /// Whether it has an interface's queues, which are opened once.
@@ -66,7 +73,7 @@ impl Device {
     pub fn open(&self, core: &Core, region: &Region, rng: Rng, server: SocketAddr) -> Result<Hca> {
         let own = own_address(server);
         let uring = Some(core.uring().clone());
-        let mut env = HcaEnv { uring, address: own, ..HcaEnv::new(core.ops().clone(), region.clone(), rng) };
+        let mut env = HcaEnv { uring, address: own, lends: self.lends, ..HcaEnv::new(core.ops().clone(), region.clone(), rng) };
         if let Some(link) = self.way_to(server)? {
             let address = link.choose_address(None, Some(server.ip()))?;
             let config = PacketsConfig { link: &link, address, udp_port: 0, cores: 1, copies: false };

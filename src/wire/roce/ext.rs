@@ -80,8 +80,9 @@ impl Syndrome {
     /// The acknowledgement of a responder that does not count credits, as rxe's.
     pub const ACK: Syndrome = Syndrome::Ack { credits: 0x1f };
 
+    /// As the byte has it.
     #[inline]
-    fn parse(byte: u8) -> Syndrome {
+    pub fn parse(byte: u8) -> Syndrome {
         match (byte >> 5, byte & 0x1f) {
             (0, credits) => Syndrome::Ack { credits },
             (1, timer) => Syndrome::RnrNak { timer },

@@ -54,6 +54,12 @@ pub struct Repr {
 }
 
 impl Repr {
+    /// Whether it only says that what came was executed, and nothing that is to be acted upon.
+    #[inline]
+    pub fn is_plain_acknowledgement(&self) -> bool {
+        self.opcode == Opcode::RcAcknowledge && matches!(self.ext, Ext::Aeth(Aeth { syndrome: Syndrome::Ack { .. }, .. }))
+    }
+
     /// A packet of the default partition, without flags, extension headers or payload.
     #[inline]
     pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Repr {

@@ -3,6 +3,7 @@
 //! The CRC of two pieces of data, one behind the other, is `M · one ^ other`: M, of 64 × 64 bits, is what as many zeros as the other piece
 //! has bytes do to a CRC. Of CRC-64/NVME nothing is to be added to that, for what it begins with and what is added at its end are one.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
@@ -102,8 +103,8 @@ impl Blocks {
 /// The checksums of blocks, and of all that came.
 #[derive(Default)]
 pub struct Sums {
-    /// Of what was taken.
-    before: u64,
+    /// Of what was taken and of the first whole blocks behind that, and how many these are: who asks more than once has them joined once.
+    known: Cell<(u64, usize)>,
     blocks: Blocks,
 }
 
@@ -129,13 +130,15 @@ impl Sums {
 
     /// The checksum of all bytes so far.
     pub fn of_all(&self) -> u64 {
-        let whole = self.blocks.whole.iter().fold(self.before, |all, &block| joined(all, block, DATA_BLOCK as usize));
+        let (known, blocks) = self.known.get();
+        let whole = self.blocks.whole[blocks..].iter().fold(known, |all, &block| joined(all, block, DATA_BLOCK as usize));
+        self.known.set((whole, self.blocks.whole.len()));
         self.blocks.begun.as_ref().map_or(whole, |(digest, filled)| joined(whole, digest.finalize(), *filled))
     }
 
     /// The checksums of the blocks since the last time: what comes next begins with a block of its own.
     pub fn take(&mut self) -> Vec<u64> {
-        self.before = self.of_all();
+        self.known.set((self.of_all(), 0));
         self.blocks.take()
     }
 }

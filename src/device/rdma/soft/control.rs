@@ -7,7 +7,7 @@ use super::engine::{Connection, Engine};
 use super::hca::{QPS_MAX, Slot, Soft};
 use super::wire::sim::Sim;
 use super::wire::udp::Udp;
-use super::wire::{Carrier, Datagrams, Links, Peer, Tag, Wires};
+use super::wire::{Carrier, Datagrams, Links, Peer, Tag, Wires, lend};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Psn, Qpn, Result, Rkey, Rng};
 use crate::device::rdma::endpoint::{LinkOffer, QpEndpoint, Route};
@@ -37,7 +37,7 @@ impl Soft {
     /// The wires the name asks for.
     pub fn open(mut env: HcaEnv, name: &RdmaName) -> Result<Soft> {
         let tag = new_tag(&mut env.rng);
-        let (strays, completions) = (env.strays.clone(), env.completions);
+        let (strays, completions, lends) = (env.strays.clone(), env.completions, env.lends);
         let pieces = env.pieces_of(&name.to_string(), rc::SGES_MAX as u32)?;
         let (links, datagrams) = match name {
             RdmaName::SoftMemory => (Some(Links::in_process(tag)?), None),
@@ -57,7 +57,22 @@ impl Soft {
         let mut soft = Soft::over(env.ops, env.region, env.rng, tag, wires)?;
         (soft.strays, soft.completions) = (strays, completions);
         Rc::make_mut(&mut soft.caps).max_sge = pieces;
+        if lends {
+            soft.lend();
+        }
         Ok(soft)
+    }
+
+    /// Lends the region to peers on this host, where there may be any. Without that all goes by packets.
+    fn lend(&mut self) {
+        let Some(links) = self.wires.links.as_mut().filter(|links| links.is_between_processes()) else { return };
+        match lend::open(&self.region) {
+            Ok((board, lender)) => {
+                self.grants.show_on(board);
+                links.lend(lender);
+            }
+            Err(error) => tracing::debug!(%error, "memory is not lent"),
+        }
     }
 
     /// Over a port of the simulated network.
@@ -167,7 +182,7 @@ impl Soft {
             Connection { dest_qp: Qpn(remote.qpn), mtu, recv_psn, send_psn, max_dest_reads: READS, max_reads: remote.reads.min(READS) };
         slot.engine.connect(&connection, &slot.config)?;
         slot.to = (slot.config.transport == Transport::Ud).then_some(ud::Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
-        slot.peer = peer;
+        (slot.peer, slot.dest) = (peer, Qpn(remote.qpn));
         self.list(index);
         Ok(())
     }

@@ -10,11 +10,12 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::borrow::{BYTES_OF_A_POLL, Borrowing};
 use super::engine::Engine;
 use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
-use super::wire::{Arrival, Carrier, Change, Family, Peer, Tag, Wires};
+use super::wire::{Arrival, Carrier, Change, Family, Peer, Sleep, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
@@ -42,6 +43,10 @@ pub(super) struct Slot {
     pub(super) qpn: Qpn,
     pub(super) engine: Engine,
     pub(super) peer: Peer,
+    /// The queue pair at the other end, once it is connected to one.
+    pub(super) dest: Qpn,
+    /// READs of what the peer lends.
+    pub(super) borrowing: Borrowing,
     /// Datagrams: where the peer it was connected to takes them.
     pub(super) to: Option<ud::Destination>,
     /// Datagrams: the ways to other peers.
@@ -53,6 +58,8 @@ pub(super) struct Slot {
     pub(super) shared: Option<u32>,
     /// On the list of those with something to do.
     listed: bool,
+    /// On the list of those whose requests may be under way.
+    is_sending: bool,
     /// Its change to the error state was told.
     fault_told: bool,
     /// What has gone under it: the process at the other end of its link, or the interface.
@@ -84,6 +91,8 @@ pub struct Soft {
     own: Ledger,
     /// Queue pairs with something to do, each once.
     listed: VecDeque<u32>,
+    /// Queue pairs whose requests may be under way, each once.
+    sending: Vec<u32>,
     /// The last poll looked at the links alone.
     is_ahead: bool,
     /// No queue pair's deadline is before this. It may be too early, never too late.
@@ -118,6 +127,7 @@ impl Soft {
             completions: None,
             strays: None,
             listed: VecDeque::with_capacity(QPS_MAX),
+            sending: Vec::new(),
             is_ahead: false,
             next_deadline: Nanos::MAX,
             events: VecDeque::new(),
@@ -168,13 +178,39 @@ impl Soft {
             return Posted::Never(WcStatus::LocalLength);
         }
         let wr = SendWr { wr_id: id.to_bits(), op, sges, signaled: true, fence: false, solicited: false };
+        if self.borrow(index, &wr) {
+            self.list(index);
+            return Posted::Taken;
+        }
         let slot = self.slot(index);
+        if slot.borrowing.len() > 0 && slot.engine.sends_pending() as usize + slot.borrowing.len() >= slot.config.send_depth as usize {
+            return Posted::Full;
+        }
         let posted = slot.engine.post_send(wr, to.or(slot.to));
+        if posted.is_ok() {
+            slot.borrowing.note(&op);
+        }
+        let is_first = !std::mem::replace(&mut slot.is_sending, true);
+        self.sending.extend(is_first.then_some(index));
         let posted = self.posted(index, posted);
         if matches!(posted, Posted::Taken) {
             self.begin(index);
         }
         posted
+    }
+
+    /// Whether somebody waits for an acknowledgement.
+    fn is_waited_for(&mut self) -> bool {
+        let Soft { sending, slots, ops, .. } = self;
+        sending.retain(|index| {
+            let Some(slot) = slots[*index as usize].as_mut() else { return false };
+            slot.is_sending &= slot.engine.sends_pending() > 0;
+            slot.is_sending
+        });
+        sending.iter().filter_map(|index| slots[*index as usize].as_ref()).any(|slot| match &slot.engine {
+            Engine::Rc(qp) => qp.pending_ids().any(|id| ops.is_awaited(OpId::from_bits(id))),
+            Engine::Uc(_) | Engine::Ud(_) => false,
+        })
     }
 
     /// What goes over a link goes at once: there is no batch to wait for. A peer that sleeps is woken in the next poll. Before the first
@@ -275,16 +311,20 @@ impl Soft {
         self.grants.refusals.clone()
     }
 
-    /// Sends for the queue pairs on the list, in turns, until none has anything or the budget is spent.
+    /// Sends for the queue pairs on the list, in turns, until none has anything or the budget is spent. Whether anything was done.
     #[inline]
-    fn transmit(&mut self, now: Nanos) -> usize {
-        let mut left = TRANSMIT_BUDGET;
+    fn transmit(&mut self, now: Nanos) -> bool {
+        let (mut left, mut to_copy) = (TRANSMIT_BUDGET, BYTES_OF_A_POLL);
         let mut waiting = self.listed.len();
         while left > 0 && waiting > 0 {
             waiting -= 1;
             let Some(index) = self.listed.pop_front() else { break };
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
             slot.listed = false;
+            if slot.borrowing.is_under_way() {
+                to_copy -= slot.copy_borrowed(to_copy, self.wires.links.as_ref(), &self.grants);
+            }
+            let is_copying = slot.borrowing.is_under_way();
             let turn = left.min(TRANSMIT_TURN);
             let sent = slot.transmit(now, turn, &mut self.wires, &self.grants);
             left = left.saturating_sub(sent.packets);
@@ -295,6 +335,7 @@ impl Soft {
                 self.tell_fault(index);
             }
             match sent.stopped {
+                Stopped::Nothing if is_copying => self.list(index),
                 Stopped::Nothing => {}
                 Stopped::Turn => {
                     // Others first, but in this same poll.
@@ -305,15 +346,16 @@ impl Soft {
                 Stopped::NoRoom => self.list(index),
             }
         }
-        let sent = TRANSMIT_BUDGET - left;
         self.wires.flush(now);
-        sent
+        left < TRANSMIT_BUDGET || to_copy < BYTES_OF_A_POLL
     }
 
     #[inline]
-    fn receive(&mut self, now: Nanos, family: Family) -> usize {
+    fn receive(&mut self, now: Nanos, family: Family) -> Came {
         let Soft { wires, slots, by_qpn, shared, grants, listed, next_deadline, management, rng, .. } = self;
+        let mut is_news = false;
         let came = wires.receive(now, family, RECEIVE_BUDGET, &mut |arrival: Arrival| {
+            is_news |= !arrival.repr.is_plain_acknowledgement();
             if arrival.repr.dest_qp == cm::QPN {
                 return management.take(now, &arrival, rng);
             }
@@ -344,7 +386,7 @@ impl Soft {
         if came > 0 && family == Family::Datagrams {
             self.grants.refusals.set_damaged(self.frames_dropped());
         }
-        came
+        Came { any: came > 0, is_news }
     }
 
     /// Completes what ended. The list stays: the next poll sends for it.
@@ -377,6 +419,8 @@ impl Soft {
         if now < self.next_deadline {
             return false;
         }
+        // What is here already has not timed out. An end that slept deeply was not woken for it.
+        self.receive(now, Family::Links);
         self.next_deadline = Nanos::MAX;
         let mut any = false;
         for index in 0..self.slots.len() as u32 {
@@ -403,7 +447,7 @@ impl Soft {
             self.wires.flush(now);
         }
         self.look(now);
-        Progress::from_work(came > 0 || managed)
+        Progress::from_work(came.is_news || managed)
     }
 
     #[inline]
@@ -505,6 +549,13 @@ pub(super) enum Stopped {
     NoRoom,
 }
 
+/// What came by a wire in one poll.
+struct Came {
+    any: bool,
+    /// More than acknowledgements. Those are no work: a task that waits for one is woken, and what may be sent now goes in the next poll.
+    is_news: bool,
+}
+
 /// What a turn did.
 pub(super) struct Sent {
     /// As [`TRANSMIT_BUDGET`] counts them.
@@ -515,8 +566,24 @@ pub(super) struct Sent {
 impl Slot {
     pub(super) fn new(qpn: Qpn, engine: Engine, psn: Psn, qkey: u32, config: QpConfig, shared: Option<u32>) -> Slot {
         let ledger = config.ledger.clone();
-        let (peer, to, addresses) = (Peer::Nobody, None, Vec::new());
-        Slot { qpn, engine, peer, to, addresses, qkey, ledger, shared, listed: false, fault_told: false, gone: None, psn, config }
+        Slot {
+            qpn,
+            engine,
+            peer: Peer::Nobody,
+            dest: Qpn(0),
+            borrowing: Borrowing::default(),
+            to: None,
+            addresses: Vec::new(),
+            qkey,
+            ledger,
+            shared,
+            listed: false,
+            is_sending: false,
+            fault_told: false,
+            gone: None,
+            psn,
+            config,
+        }
     }
 
     /// Why it is in the error state, unless this end asked for it.
@@ -575,10 +642,7 @@ impl Slot {
     /// Ends the operations whose requests ended.
     #[inline]
     pub(super) fn complete(&mut self, ops: &Ops) {
-        while let Some(completion) = self.engine.poll_send() {
-            // A fault would be a bug of ours, counted and logged by the table.
-            let _ = ops.complete(OpId::from_bits(completion.wr_id), outcome(&completion));
-        }
+        self.complete_sends(ops);
         while let Some(completion) = self.engine.poll_recv() {
             let id = OpId::from_bits(completion.wr_id);
             let mut outcome = outcome(&completion);
@@ -592,7 +656,7 @@ impl Slot {
     }
 }
 
-fn outcome(completion: &rc::Completion) -> Outcome {
+pub(super) fn outcome(completion: &rc::Completion) -> Outcome {
     match completion.status {
         rc::WcStatus::Success => Outcome { status: Status::Ok, bytes: completion.byte_len, immediate: completion.imm, qpn: None },
         failure => Outcome::failed(Status::Rdma(status(failure))),
@@ -623,15 +687,15 @@ impl Queue for Soft {
     fn poll(&mut self, now: Nanos) -> Progress {
         self.now = now;
         let timed = self.time(now);
-        let sent = if self.listed.is_empty() { 0 } else { self.transmit(now) };
+        let sent = !self.listed.is_empty() && self.transmit(now);
         let linked = self.receive(now, Family::Links);
         // Somebody waits for what came over a link: the rest is looked at in the next poll, which passes over nothing.
-        self.is_ahead = linked > 0 && !self.is_ahead;
+        self.is_ahead = linked.any && !self.is_ahead;
         let rest = if self.is_ahead { Progress::Idle } else { self.poll_rest(now) };
         if !self.listed.is_empty() {
             self.complete();
         }
-        Progress::from_work(timed || sent > 0 || linked > 0).or(rest)
+        Progress::from_work(timed || sent || linked.is_news).or(rest)
     }
 
     fn deadline(&self) -> Option<Nanos> {
@@ -639,7 +703,8 @@ impl Queue for Soft {
     }
 
     fn arm(&mut self, now: Nanos) -> Progress {
-        let pending = self.wires.arm();
+        let sleep = if self.is_waited_for() { Sleep::Light } else { Sleep::Deep };
+        let pending = self.wires.arm(sleep);
         // Queue pairs still listed have a reply to send, or wait for room that no descriptor announces.
         if pending || !self.listed.is_empty() || self.management.wants_to_send() {
             self.poll(now).or(Progress::Busy)
@@ -660,7 +725,13 @@ impl Queue for Soft {
 
     fn in_flight(&self) -> usize {
         let shared: usize = self.shared.iter().flatten().map(Shared::pending).sum();
-        shared + self.slots.iter().flatten().map(|slot| (slot.engine.sends_pending() + slot.engine.recvs_pending()) as usize).sum::<usize>()
+        shared
+            + self
+                .slots
+                .iter()
+                .flatten()
+                .map(|slot| (slot.engine.sends_pending() + slot.engine.recvs_pending()) as usize + slot.borrowing.len())
+                .sum::<usize>()
     }
 
     fn quiesce(&mut self, _now: Nanos) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
+use super::wire::lend::Board;
 use crate::base::{Qpn, Rkey, Rng, limits};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::{Access, Refusals, Written};
@@ -25,6 +26,8 @@ pub struct Grants {
     sums: RefCell<Vec<Sum>>,
     /// Counts what was asked for and is not granted.
     pub(super) refusals: Arc<Refusals>,
+    /// Where grants are shown to whom the region is lent.
+    board: Option<Board>,
 }
 
 #[derive(Clone, Copy)]
@@ -120,18 +123,37 @@ impl Grants {
             }
         };
         self.by_key.insert(key, Grant { va, len, access, qpn });
+        if let Some(board) = self.board.as_mut().filter(|_| access.reads()) {
+            board.show(Rkey(key), qpn, va, len);
+        }
         Some(Rkey(key))
+    }
+
+    /// Shows what is granted from now on to whom the region is lent.
+    pub fn show_on(&mut self, board: Board) {
+        self.board = Some(board);
     }
 
     /// Ends a grant. Harmless when it ended with its queue pair.
     pub fn revoke(&mut self, rkey: Rkey) {
-        self.by_key.remove(&rkey.0);
+        if self.by_key.remove(&rkey.0).is_some()
+            && let Some(board) = &mut self.board
+        {
+            board.hide(rkey);
+        }
         self.sums.get_mut().retain(|sum| !sum.is_of(rkey));
     }
 
     /// Ends every grant of a queue pair.
     pub fn revoke_all(&mut self, qpn: Qpn) {
-        self.by_key.retain(|_, grant| grant.qpn != qpn);
+        let (by_key, board) = (&mut self.by_key, &mut self.board);
+        by_key.retain(|key, grant| {
+            let stays = grant.qpn != qpn;
+            if let Some(board) = board.as_mut().filter(|_| !stays) {
+                board.hide(Rkey(*key));
+            }
+            stays
+        });
         self.sums.get_mut().retain(|sum| !matches!(sum.what, What::Grant(rkey) if !self.by_key.contains_key(&rkey.0)));
     }
 

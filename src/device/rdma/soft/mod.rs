@@ -2,6 +2,7 @@
 //!
 //! | file | part |
 //! | --- | --- |
+//! | [`borrow`] | READs of memory that a peer on this host lends |
 //! | [`hca`] | the queue: send, receive, look, complete; each bounded per poll |
 //! | [`connect`] | connections made by `rdma_cm` |
 //! | [`control`] | queue pairs made, connected and closed; grants |
@@ -12,6 +13,7 @@
 //! | [`frame`] | RoCEv2 frames built and judged |
 //! | [`wire`] | rings in shared memory, a UDP socket, the simulated network |
 
+mod borrow;
 pub mod connect;
 pub mod control;
 pub mod engine;

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use memmap2::MmapRaw;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{MsgFlags, recv, send};
+use nix::sys::socket::{MsgFlags, send};
 
-use super::ring::{self, Consumer, Producer, Spoiled};
+use super::lend::{Borrowed, Lender};
+use super::ring::{self, Consumer, Producer, Sleep, Spoiled};
 use super::{Arrival, Change, From, Tag, memory, shm};
 use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::soft::memory::RawPayload;
@@ -52,6 +53,10 @@ struct Link {
     /// Queue pairs on it. A link nobody asked for yet is not read.
     users: u32,
     state: State,
+    /// What the peer lends.
+    borrowed: Option<Borrowed>,
+    /// The peer was lent what this end lends.
+    is_lent: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,6 +107,8 @@ pub struct Links {
     turn: usize,
     /// Polls in a row that found no frame.
     idle: u32,
+    /// What is lent to whom this end has connected to.
+    lender: Option<Lender>,
 }
 
 impl Links {
@@ -126,12 +133,28 @@ impl Links {
     fn over(rendezvous: Rendezvous) -> Result<Links> {
         let sockets = Sockets::new()?;
         let links = Vec::with_capacity(LINKS_MAX);
-        Ok(Links { rendezvous, links, next_id: 1, poll: None, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1 })
+        Ok(Links { rendezvous, links, next_id: 1, poll: None, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender: None })
+    }
+
+    /// From here on this memory is lent to the peers that queue pairs are connected to.
+    pub fn lend(&mut self, lender: Lender) {
+        self.lender = Some(lender);
+    }
+
+    /// What the peer of a link lends.
+    #[inline]
+    pub fn borrowed(&self, id: u32) -> Option<&Borrowed> {
+        self.links.iter().find(|link| link.id == id)?.borrowed.as_ref()
     }
 
     /// Has `uring`, which is this core's, tell when there is something at the sockets.
     pub fn announce_by(&mut self, uring: &Uring) {
         self.poll = Some(uring.one_shot_poll(self.fd()));
+    }
+
+    /// Whether the other ends may be other processes.
+    pub fn is_between_processes(&self) -> bool {
+        matches!(self.rendezvous, Rendezvous::Shm(_))
     }
 
     /// Where both ends must be for such a link to be possible.
@@ -154,9 +177,9 @@ impl Links {
     pub fn join(&mut self, peer: Tag) -> Result<Option<u32>> {
         for link in self.links.iter_mut().filter(|link| link.peer == peer) {
             // The peer may have closed it since the last look.
-            link.hear();
+            while link.hear() {}
             if link.state == State::Up {
-                link.users += 1;
+                link.join(self.lender.as_ref());
                 return Ok(Some(link.id));
             }
         }
@@ -168,7 +191,9 @@ impl Links {
             Rendezvous::Memory(meeting) => Some(meeting.meet(peer)?),
             Rendezvous::Shm(listener) => listener.connect(peer)?,
         };
-        parts.map(|parts| self.add(peer, parts, 1)).transpose()
+        let made = parts.map(|parts| self.add(peer, parts)).transpose()?;
+        made.into_iter().for_each(|id| self.claim(id));
+        Ok(made)
     }
 
     /// A queue pair leaves a link; the last one closes it.
@@ -181,12 +206,13 @@ impl Links {
         }
     }
 
-    fn add(&mut self, peer: Tag, parts: Parts, users: u32) -> Result<u32> {
+    fn add(&mut self, peer: Tag, parts: Parts) -> Result<u32> {
         let (tx, rx) = ring::ends(&parts.map, parts.first);
         self.sockets.watch(parts.socket.as_fd())?;
         let id = self.next_id;
         self.next_id += 1;
-        self.links.push(Link { id, peer, tx, rx, socket: parts.socket, users, state: State::Up });
+        let socket = parts.socket;
+        self.links.push(Link { id, peer, tx, rx, socket, users: 0, state: State::Up, borrowed: None, is_lent: false });
         Ok(id)
     }
 
@@ -296,7 +322,10 @@ impl Links {
         for event in &events[..ready] {
             let fd = event.data() as RawFd;
             match self.links.iter_mut().find(|link| link.socket.as_raw_fd() == fd) {
-                Some(link) => link.hear(),
+                // One wake, as a rule: what is behind it keeps the descriptor readable.
+                Some(link) => {
+                    link.hear();
+                }
                 None => called = true,
             }
         }
@@ -325,24 +354,24 @@ impl Links {
         if full || self.links.iter().any(|link| link.peer == peer && link.state == State::Up) {
             return;
         }
-        if let Ok(link) = self.add(peer, parts, 0) {
+        if let Ok(link) = self.add(peer, parts) {
             changes(Change::Linked { peer, link });
         }
     }
 
-    /// A queue pair that waited for `peer` takes the link that came.
+    /// A queue pair takes a link that has come, or was made for it.
     pub fn claim(&mut self, id: u32) {
-        if let Some(link) = self.link(id) {
-            link.users += 1;
+        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+            link.join(self.lender.as_ref());
         }
     }
 
     /// Asks to be woken; true if there is something to do already.
-    pub fn arm(&mut self) -> bool {
+    pub fn arm(&mut self, sleep: Sleep) -> bool {
         if !self.poll.as_ref().is_some_and(OneShotPoll::is_set) {
             self.look_at = Nanos::ZERO;
         }
-        self.links.iter().filter(|link| link.users > 0).any(|link| link.rx.arm())
+        self.links.iter().filter(|link| link.users > 0).any(|link| link.rx.arm(sleep))
     }
 
     /// Needs no wake any more.
@@ -398,20 +427,33 @@ impl Link {
         }
     }
 
-    /// Takes wakes off the socket, and sees its end.
-    fn hear(&mut self) {
+    /// One more queue pair is on it. The peer is who that was connected to, and may have what is lent.
+    fn join(&mut self, lender: Option<&Lender>) {
+        self.users += 1;
+        if let Some(lender) = lender.filter(|_| !self.is_lent) {
+            lender.lend(self.socket.as_fd());
+            self.is_lent = true;
+        }
+    }
+
+    /// Takes a wake off the socket, or what the peer lends, or sees its end. False where there is none of that.
+    fn hear(&mut self) -> bool {
         let mut bytes = [0; 64];
-        loop {
-            match recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-                Err(Errno::EAGAIN) => return,
-                Err(Errno::EINTR) => {}
-                Ok(1..) => {}
-                Ok(0) | Err(_) => {
-                    self.state = State::HungUp;
-                    return;
+        match shm::take_message(self.socket.as_fd(), &mut bytes) {
+            Err(Errno::EAGAIN) => return false,
+            Err(Errno::EINTR) => {}
+            Ok((len @ 1.., descriptors)) => {
+                // For good: what is under way would not stand on anything else.
+                if self.borrowed.is_none() {
+                    self.borrowed = Borrowed::take(&bytes[..len], descriptors, self.socket.as_fd());
                 }
             }
+            Ok((0, _)) | Err(_) => {
+                self.state = State::HungUp;
+                return false;
+            }
         }
+        true
     }
 }
 
@@ -433,7 +475,7 @@ mod tests {
 
     fn changes(links: &mut Links) -> Vec<Change> {
         let mut seen = Vec::new();
-        assert!(!links.arm());
+        assert!(!links.arm(Sleep::Light));
         links.look(Nanos(1), &mut |change| seen.push(change));
         seen
     }

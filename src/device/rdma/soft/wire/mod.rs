@@ -6,6 +6,7 @@
 //! HCA has at most one of each; which one a queue pair uses is decided when it is connected, by a rule both ends share
 //! ([`endpoint`](crate::device::rdma::endpoint)).
 
+pub mod lend;
 pub mod link;
 pub mod memory;
 pub mod ring;
@@ -28,6 +29,7 @@ use crate::wire::frame::Encapsulation;
 use crate::wire::roce;
 
 pub use link::Links;
+pub use ring::Sleep;
 
 /// Names an HCA for links: 128 random bits, told in the exchange. The lower half is in the name of its socket, which every process of
 /// the host can read; the upper half is known to those alone who were told.
@@ -318,8 +320,8 @@ impl Wires {
     }
 
     /// Asks every wire to raise the descriptor; true if there is something already.
-    pub fn arm(&mut self) -> bool {
-        let links = self.links.as_mut().is_some_and(Links::arm);
+    pub fn arm(&mut self, sleep: Sleep) -> bool {
+        let links = self.links.as_mut().is_some_and(|links| links.arm(sleep));
         let datagrams = self.datagrams.as_mut().is_some_and(Datagrams::arm);
         links || datagrams
     }

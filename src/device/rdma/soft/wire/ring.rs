@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mapping:  ring 0 | ring 1          each end produces into one and consumes from the other
-//! ring:     consumed (64) | asleep (64) | slot 0 | slot 1 | ...
+//! ring:     consumed (64) | asleep (64) | slot 0 | slot 1 | ...          asleep: 0, or how deep (`Sleep`)
 //! slot:     word 8: lap << 32 | packet length      the line that says a frame is there also holds its headers, and
 //!           headers ≤ 40 | short payload | ... 60   all of a short frame: one cache line crosses for a small message
 //!           payload ≤ 16384                         at byte 64, for a payload that does not fit the first line
@@ -57,14 +57,25 @@ const _: () = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spoiled;
 
+/// What ends a consumer's sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Sleep {
+    /// Any frame.
+    Light = 1,
+    /// One that is more than an acknowledgement: nobody waits for those. A wake-up takes some microseconds here and there.
+    Deep = 2,
+}
+
 /// The producing end of a ring.
 pub struct Producer {
     ring: Ring,
     produced: u32,
     /// The last consumed count that was looked at.
     consumed: u32,
-    /// Frames were written since the last [`Producer::flush`].
+    /// Frames were written since the last [`Producer::flush`], and not acknowledgements alone.
     dirty: bool,
+    is_urgent: bool,
     ahead: Ahead,
 }
 
@@ -109,7 +120,7 @@ pub fn ends(map: &Arc<MmapRaw>, first: bool) -> (Producer, Consumer) {
     };
     let (produce, consume) = if first { (0, 1) } else { (1, 0) };
     (
-        Producer { ring: ring(produce), produced: 0, consumed: 0, dirty: false, ahead: Ahead::default() },
+        Producer { ring: ring(produce), produced: 0, consumed: 0, dirty: false, is_urgent: false, ahead: Ahead::default() },
         Consumer { ring: ring(consume), consumed: 0 },
     )
 }
@@ -180,6 +191,7 @@ impl Producer {
         self.ring.slot_word(self.produced).store(lap(self.produced) << 32 | packet_len as u64, Ordering::Release);
         self.produced = self.produced.wrapping_add(1);
         self.dirty = true;
+        self.is_urgent |= !transmit.is_plain_acknowledgement();
         // Only the first frames are of interest.
         let _ = self.ahead.burst.try_push(at.saturating_sub(LINE).div_ceil(LINE) as u16);
     }
@@ -212,13 +224,19 @@ impl Producer {
         if !std::mem::take(&mut self.dirty) {
             return false;
         }
+        let is_urgent = std::mem::take(&mut self.is_urgent);
         self.ahead.plan = std::mem::take(&mut self.ahead.burst);
         self.ahead.done = (0, 0);
         // Between our word and our look at `asleep`, as the consumer has one between `asleep` and its look at the word: one of
         // the two sees the other.
         fence(Ordering::SeqCst);
         let asleep = self.ring.word(ASLEEP_AT);
-        asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
+        match asleep.load(Ordering::Relaxed) {
+            0 => false,
+            // What follows wakes it.
+            depth if depth == Sleep::Deep as u32 && !is_urgent => false,
+            _ => asleep.swap(0, Ordering::Relaxed) != 0,
+        }
     }
 }
 
@@ -290,8 +308,8 @@ impl Consumer {
     }
 
     /// Asks the producer to wake this end at the next frame; true if one is there already.
-    pub fn arm(&self) -> bool {
-        self.ring.word(ASLEEP_AT).store(1, Ordering::Relaxed);
+    pub fn arm(&self, sleep: Sleep) -> bool {
+        self.ring.word(ASLEEP_AT).store(sleep as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // A length that breaks the rules is something to look at too.
         !matches!(self.peek(), Ok(None))
@@ -346,7 +364,7 @@ impl Arrived {
 pub(super) mod tests {
     use super::*;
     use crate::base::{Nanos, Psn, Qpn, Rkey};
-    use crate::proto::rc::{self, AckTimeout, Memory, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
+    use crate::proto::rc::{self, AckTimeout, Memory, RecvWr, RnrTimer, Rtr, Rts, SendOp, SendWr, Sge};
     use crate::wire::roce::Repr;
 
     struct Nothing;
@@ -373,6 +391,21 @@ pub(super) mod tests {
                 qp.poll_transmit(Nanos(1), &Nothing).unwrap()
             })
             .collect()
+    }
+
+    /// What a responder says to one of them, with a receive for it and without.
+    fn answer(packet: &Transmit, is_expected: bool) -> Transmit {
+        let mut qp = rc::Qp::new(rc::Config::new(Qpn(3)));
+        qp.init().unwrap();
+        qp.ready_to_receive(Rtr { dest_qp: Qpn(2), mtu: MTU, recv_psn: Psn::new(7), max_dest_reads: 0, rnr_timer: RnrTimer::USUAL })
+            .unwrap();
+        if is_expected {
+            let sges = [Sge { addr: 0x1000, len: packet.payload_len() }].into_iter().collect();
+            qp.post_recv(RecvWr { wr_id: 1, sges }).unwrap();
+        }
+        let repr = Repr::parse(packet.header(), packet.packet_len()).unwrap();
+        qp.handle_packet(Nanos(1), &repr, &(), &mut Nothing);
+        qp.poll_transmit(Nanos(1), &Nothing).unwrap()
     }
 
     fn mapping() -> Arc<MmapRaw> {
@@ -458,6 +491,46 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn who_sleeps_deeply_is_woken_by_more_than_acknowledgements() {
+        let map = mapping();
+        let ((mut tx, _), (_, mut rx)) = (ends(&map, true), ends(&map, false));
+        let message = packets(b"a message", 1).remove(0);
+        let (ack, nak) = (answer(&message, true), answer(&message, false));
+        assert!(ack.is_plain_acknowledgement() && !nak.is_plain_acknowledgement());
+        let mut take = |tx: &mut Producer, packets: &[&Transmit], sleep| {
+            assert!(!rx.arm(sleep));
+            packets.iter().for_each(|packet| write(tx, packet));
+            let woken = tx.flush();
+            for _ in packets {
+                rx.peek().unwrap().expect("all of them are there");
+                rx.consumed += 1;
+            }
+            rx.release();
+            woken
+        };
+        for (packets, sleep, woken) in [
+            (&[&ack][..], Sleep::Light, true),
+            (&[&ack], Sleep::Deep, false),
+            (&[&nak], Sleep::Deep, true),
+            (&[&message], Sleep::Deep, true),
+            (&[&ack, &ack], Sleep::Deep, false),
+            (&[&ack, &message], Sleep::Deep, true),
+            (&[&message, &ack], Sleep::Deep, true),
+        ] {
+            assert_eq!(take(&mut tx, packets, sleep), woken, "{sleep:?}, {} packets", packets.len());
+        }
+        // What did not wake it is no reason to be woken by the next acknowledgement, and what does then takes both.
+        assert!(!rx.arm(Sleep::Deep));
+        write(&mut tx, &ack);
+        assert!(!tx.flush());
+        write(&mut tx, &ack);
+        assert!(!tx.flush());
+        write(&mut tx, &message);
+        assert!(tx.flush() && !tx.flush());
+        assert!(rx.arm(Sleep::Deep), "frames are there, whatever they are");
+    }
+
+    #[test]
     fn a_peer_that_breaks_the_rules_is_found_out_and_harms_nothing() {
         let map = mapping();
         let ((mut tx, _), (_, rx)) = (ends(&map, true), ends(&map, false));
@@ -489,9 +562,9 @@ pub(super) mod tests {
         let packet = packets(b"x", 1).remove(0);
         write(&mut tx, &packet);
         assert!(!tx.flush(), "nobody sleeps");
-        assert!(rx.arm(), "a frame is there already");
+        assert!(rx.arm(Sleep::Light), "a frame is there already");
         rx.advance();
-        assert!(!rx.arm());
+        assert!(!rx.arm(Sleep::Light));
         write(&mut tx, &packet);
         assert!(tx.flush());
         write(&mut tx, &packet);

@@ -6,6 +6,7 @@
 //! judged: the hello to the byte, the file by its seals (nobody can cut it under our mapping, which would be a SIGBUS), its exact
 //! size, and its file system (huge pages of hugetlbfs could run out at a touch).
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -20,7 +21,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen,
     recvmsg, sendmsg, socket,
 };
-use nix::sys::statfs::TMPFS_MAGIC;
+use nix::sys::statfs::{FsType, TMPFS_MAGIC};
 
 use super::Tag;
 use super::link::{Parts, Sockets};
@@ -31,6 +32,8 @@ use crate::base::{Error, Result};
 /// Magic and version, the rings' geometry, the tag of who is greeted, and the tag of who greets.
 const HELLO_LEN: usize = 56;
 const MAGIC: &[u8; 8] = b"basinrg1";
+/// Where rings may lie: huge pages of hugetlbfs could run out at a touch.
+const RINGS_IN: &[FsType] = &[TMPFS_MAGIC];
 /// Connections accepted whose hello has not come. A well-behaved peer's comes right behind its connection; one connection is taken
 /// a look, so strangers that say nothing push it out after this many looks, 13 ms, and no sooner.
 const PENDING_MAX: usize = 64;
@@ -140,14 +143,19 @@ impl AsFd for Listener {
 
 /// Rings of our own, and the file to pass on.
 pub(super) fn make_rings() -> Result<(File, Arc<MmapRaw>)> {
-    let memfd =
-        memfd_create(c"basin-rings", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(|errno| os("creating a memfd", errno))?;
-    let memfd = File::from(memfd);
-    memfd.set_len(MAPPING_BYTES as u64).map_err(|error| Error::io("soft:shm: sizing the rings", &error))?;
-    fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))
-        .map_err(|errno| os("sealing the rings", errno))?;
+    let memfd = make_sealed(c"basin-rings", MAPPING_BYTES)?;
     let map = map(&memfd)?;
     Ok((memfd, map))
+}
+
+/// A file in memory of so many bytes, for good.
+pub(super) fn make_sealed(name: &CStr, bytes: usize) -> Result<File> {
+    let memfd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(|errno| os("creating a memfd", errno))?;
+    let memfd = File::from(memfd);
+    memfd.set_len(bytes as u64).map_err(|error| Error::io("soft:shm: sizing a memfd", &error))?;
+    fcntl(&memfd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL))
+        .map_err(|errno| os("sealing a memfd", errno))?;
+    Ok(memfd)
 }
 
 /// Connects to a peer's socket.
@@ -179,28 +187,28 @@ enum Greeting {
     Right(Tag, Arc<MmapRaw>),
 }
 
+/// The next message on a link's socket: its length, as far as there was room for it, and what descriptors came with it.
+pub(super) fn take_message(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> nix::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
+    let mut pieces = [IoSliceMut::new(bytes)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags)?;
+    let mut owned = Vec::new();
+    for part in message.cmsgs().into_iter().flatten() {
+        if let ControlMessageOwned::ScmRights(descriptors) = part {
+            // SAFETY: the kernel has just installed these descriptors for us; every one is owned here, so that none is left open.
+            owned.extend(descriptors.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok((message.bytes, owned))
+}
+
 fn greet(socket: &OwnedFd, own: Tag) -> Greeting {
     let mut bytes = [0; HELLO_LEN + 1];
-    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
-    let mut memfd = None;
-    let len = {
-        let mut pieces = [IoSliceMut::new(&mut bytes)];
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags) {
-            Ok(message) => message,
-            Err(Errno::EAGAIN) => return Greeting::Silent,
-            Err(_) => return Greeting::Wrong,
-        };
-        for part in message.cmsgs().into_iter().flatten() {
-            if let ControlMessageOwned::ScmRights(descriptors) = part {
-                for fd in descriptors {
-                    // SAFETY: the kernel has just installed this descriptor for us; every one is owned here, so surplus ones close.
-                    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-                    memfd.get_or_insert(fd);
-                }
-            }
-        }
-        message.bytes
+    let (len, descriptors) = match take_message(socket.as_fd(), &mut bytes) {
+        Ok(message) => message,
+        Err(Errno::EAGAIN) => return Greeting::Silent,
+        Err(_) => return Greeting::Wrong,
     };
     let mut tag = [0; 16];
     tag.copy_from_slice(&bytes[40..HELLO_LEN]);
@@ -208,21 +216,22 @@ fn greet(socket: &OwnedFd, own: Tag) -> Greeting {
     if len != HELLO_LEN || bytes[..HELLO_LEN] != hello(own, tag) {
         return Greeting::Wrong;
     }
-    let checked = memfd.map(File::from).filter(is_safe).and_then(|memfd| map(&memfd).ok());
+    let memfd = descriptors.into_iter().next().map(File::from);
+    let checked = memfd.filter(|memfd| is_safe(memfd, MAPPING_BYTES as u64, RINGS_IN)).and_then(|memfd| map(&memfd).ok());
     checked.map_or(Greeting::Wrong, |map| Greeting::Right(tag, map))
 }
 
-/// Whether a file from another process can be mapped without it being able to pull pages away.
-fn is_safe(memfd: &File) -> bool {
+/// Whether a file from another process, of so many bytes and in a file system of these, can be mapped without being cut afterwards.
+pub(super) fn is_safe(memfd: &File, bytes: u64, file_systems: &[FsType]) -> bool {
     let sealed = fcntl(memfd, FcntlArg::F_GET_SEALS).is_ok_and(|seals| {
         let seals = SealFlag::from_bits_truncate(seals);
         seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
     });
-    let sized = memfd.metadata().is_ok_and(|data| data.len() == MAPPING_BYTES as u64);
-    // Of hugetlbfs it would be another one. What the kernel says of a block's size is no sign: it is a huge page's, too, where the kernel
-    // may use such for all shared memory, which it does without as soon as there are none.
-    let ordinary = nix::sys::statfs::fstatfs(memfd).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC);
-    sealed && sized && ordinary
+    let sized = memfd.metadata().is_ok_and(|data| data.len() == bytes);
+    // What the kernel says of a block's size is no sign of hugetlbfs: it is a huge page's, too, where the kernel may use such for all
+    // shared memory, which it does without as soon as there are none.
+    let placed = nix::sys::statfs::fstatfs(memfd).is_ok_and(|system| file_systems.contains(&system.filesystem_type()));
+    sealed && sized && placed
 }
 
 fn map(memfd: &File) -> Result<Arc<MmapRaw>> {
@@ -239,6 +248,7 @@ mod tests {
     #[test]
     fn rings_are_mapped_if_nobody_can_pull_them_away() {
         let (ours, _map) = make_rings().unwrap();
+        let is_safe = |file: &File| is_safe(file, MAPPING_BYTES as u64, RINGS_IN);
         assert!(is_safe(&ours), "sealed, of the right size");
         let with = |bytes: usize, seals: SealFlag| {
             let file = File::from(memfd_create(c"other", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap());
