@@ -73,6 +73,13 @@ impl FromStr for Endpoint {
         if host.is_empty() || !host.chars().all(is_name) {
             return Err(wrong());
         }
+        if let Some((_, port)) = host.rsplit_once(':')
+            && port.chars().all(|letter| letter.is_ascii_digit())
+            && !port.parse::<u16>().is_ok_and(|port| port > 0)
+        {
+            let what = format!("'{text}' is no endpoint: there is no port '{port}'");
+            return Err(Error::new(ErrorKind::Usage, what).remedy("a port is 1 to 65535"));
+        }
         Ok(Endpoint { scheme, host: host.to_owned() })
     }
 }
@@ -208,7 +215,18 @@ mod tests {
             assert_eq!((endpoint.scheme, endpoint.host.as_str()), (scheme, host));
             assert_eq!(endpoint.to_string(), text.trim().trim_end_matches('/'));
         }
-        for text in ["", "localhost:9000", "ftp://host", "http://", "http://a b", "http://host/path", "http://h\r\nx: y"] {
+        for text in [
+            "",
+            "localhost:9000",
+            "ftp://host",
+            "http://",
+            "http://a b",
+            "http://host/path",
+            "http://h\r\nx: y",
+            "http://h:0",
+            "http://h:65536",
+            "rdma://h:",
+        ] {
             let error = text.parse::<Endpoint>().unwrap_err();
             assert!(error.kind() == ErrorKind::Usage && error.remedy_text().is_some(), "{text}: {error}");
         }

@@ -54,7 +54,8 @@ impl S3Place {
     pub(super) fn key_of(&self, command: &str) -> Result<&str> {
         if self.key.is_empty() {
             let what = format!("basin {command} {self}: there is no key in it");
-            return Err(Error::new(ErrorKind::Usage, what).remedy("name an object: s3://bucket/key; for all of a bucket, --recursive"));
+            let of_all = if matches!(command, "cp" | "rm") { "; for all of a bucket, --recursive" } else { "" };
+            return Err(Error::new(ErrorKind::Usage, what).remedy(format!("name an object: s3://bucket/key{of_all}")));
         }
         Ok(&self.key)
     }

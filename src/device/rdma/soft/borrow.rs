@@ -88,7 +88,9 @@ impl Slot {
     /// Copies up to so many bytes; how many it copied.
     pub(super) fn copy_borrowed(&mut self, bytes: u32, links: Option<&Links>, grants: &Grants) -> u32 {
         let mut copied = 0;
+        // A queue pair that has failed places nothing.
         while copied < bytes
+            && self.engine.state() == State::Rts
             && let Some(at) = self.borrowing.reads.iter().position(|read| read.done < read.len && !read.is_flushed)
         {
             let read = &mut self.borrowing.reads[at];

@@ -233,10 +233,17 @@ impl Producer {
         let asleep = self.ring.word(ASLEEP_AT);
         match asleep.load(Ordering::Relaxed) {
             0 => false,
-            // What follows wakes it.
-            depth if depth == Sleep::Deep as u32 && !is_urgent => false,
+            // What follows wakes it, while that has room.
+            depth if depth == Sleep::Deep as u32 && !is_urgent && !self.is_half_full() => false,
             _ => asleep.swap(0, Ordering::Relaxed) != 0,
         }
+    }
+}
+
+impl Producer {
+    /// Whether half of the slots have frames in them, by what the consumer says.
+    fn is_half_full(&self) -> bool {
+        self.produced.wrapping_sub(self.ring.word(CONSUMED_AT).load(Ordering::Acquire)) >= SLOTS / 2
     }
 }
 
@@ -528,6 +535,17 @@ pub(super) mod tests {
         write(&mut tx, &message);
         assert!(tx.flush() && !tx.flush());
         assert!(rx.arm(Sleep::Deep), "frames are there, whatever they are");
+        rx.consumed += 3;
+        rx.release();
+        // Who takes nothing is woken before there is no room for what would wake him.
+        assert!(!rx.arm(Sleep::Deep));
+        let woken: Vec<u32> = (1..=SLOTS)
+            .filter(|_| {
+                write(&mut tx, &ack);
+                tx.flush()
+            })
+            .collect();
+        assert_eq!(woken, [SLOTS / 2]);
     }
 
     #[test]
