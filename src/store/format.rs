@@ -56,7 +56,8 @@ pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut R
             human_bytes(segment_bytes.into()),
             human_bytes(least)
         );
-        return Err(Error::new(ErrorKind::Unavailable, what).remedy("use a larger disk, or smaller segments"));
+        let smaller = if segment_bytes > SEGMENT_MIN_BYTES { ", or smaller segments" } else { "" };
+        return Err(Error::new(ErrorKind::Unavailable, what).remedy(format!("use a larger disk{smaller}")));
     }
     let owner = header::read(disk, slab).await.ok().flatten().map(|header| header.owner);
     if let Some(owner) = owner.filter(|_| !config.may_overwrite) {

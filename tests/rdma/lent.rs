@@ -2,9 +2,9 @@
 
 use super::cases::{revoke, status};
 use super::world::{End, Made, Wire, World, pattern};
-use basin::base::Rng;
-use basin::device::WcStatus;
-use basin::device::rdma::{Access, Hca, HcaEnv, Qp, QpConfig, Remote};
+use basin::base::{Nanos, Rng};
+use basin::device::rdma::{Access, Hca, HcaEnv, Qp, QpConfig, QpState, Remote};
+use basin::device::{Progress, WcStatus};
 use basin::mem::{Ledger, Run};
 use futures::future::FutureExt;
 
@@ -119,7 +119,7 @@ fn what_is_not_granted_is_the_peer_s_to_refuse() {
     for what in ["another key", "beyond its end", "before its start", "revoked", "for writing alone", "another queue pair's"] {
         let mut lent = Lent::new();
         let (refusals, mut at) = (lent.world.b.hca.refusals(), lent.at(0, 4096));
-        let mut held = Vec::new();
+        let (mut held, mut others) = (Vec::new(), None);
         match what {
             "another key" => at.rkey ^= 1,
             "beyond its end" => at.address += u64::from(LEN) - 4095,
@@ -134,7 +134,7 @@ fn what_is_not_granted_is_the_peer_s_to_refuse() {
                 at = Remote::of(&held[0]);
             }
             _ => {
-                let (_a, b) = lent.world.connected(&QpConfig::default());
+                let (_, b) = others.insert(lent.world.connected(&QpConfig::default()));
                 held.push(lent.world.run(b.grant(lent.world.b.filled(4096, 2), Access::READ)).unwrap());
                 at = Remote::of(&held[0]);
             }
@@ -145,6 +145,7 @@ fn what_is_not_granted_is_the_peer_s_to_refuse() {
         assert_eq!((status(&failed), refusals.memory() - before), (WcStatus::RemoteAccess, 1), "{what}");
         drop(failed);
         held.into_iter().for_each(|window| drop(revoke(&lent.world.b, window)));
+        drop(others);
         lent.end();
     }
 }
@@ -258,4 +259,103 @@ fn who_does_not_lend_is_asked_by_packets() {
         assert_eq!(b_copied.copied_bytes(), 1000 * reads);
     }
     drop(revoke(&world.b, window));
+}
+
+#[test]
+fn a_read_behind_what_has_failed_is_flushed() {
+    let mut lent = Lent::new();
+    let send = lent.a.submit_send(lent.world.a.filled(10, 3), None).unwrap();
+    let read = lent.a.submit_read(lent.sink(1000), lent.at(0, 1000)).unwrap();
+    let before = lent.copied()[0];
+    lent.poll_a(10);
+    assert_eq!(lent.copied()[0] - before, 1000, "it has come");
+    lent.a.force_error();
+    let send = lent.world.run(send).into_result().map(drop).map_err(|failed| status(&failed));
+    let read = lent.world.run(read).into_result().map(drop).map_err(|failed| status(&failed));
+    assert_eq!((send, read), (Err(WcStatus::Flushed), Err(WcStatus::Flushed)));
+    lent.end();
+}
+
+/// What comes behind a long READ has completed at the peer, but not here: it has its place in the queue until then.
+#[test]
+fn a_grant_that_ends_under_a_read_in_front_of_a_full_queue_ends_the_read() {
+    let mut lent = Lent::new();
+    let window = lent.world.run(lent.b.grant(lent.world.b.filled(LEN, 2), Access::READ)).unwrap();
+    let receives: Vec<_> =
+        (0..QpConfig::default().recv_depth).map(|_| lent.b.submit_recv(lent.world.b.slab.run(10).unwrap()).unwrap()).collect();
+    let read = lent.a.submit_read(lent.sink(LEN), Remote::of(&window)).unwrap();
+    let mut sends = Vec::new();
+    for polls in 0..6 {
+        while let Ok(send) = lent.a.submit_send(lent.sink(10), None) {
+            sends.push(send);
+        }
+        assert_eq!(sends.len() as u32, QpConfig::default().send_depth - 1, "after {polls} polls");
+        lent.world.step();
+    }
+    let before = lent.world.b.hca.refusals().memory();
+    drop(revoke(&lent.world.b, window));
+    let failed = lent.world.run(read).into_result().unwrap_err();
+    assert_ne!(status(&failed), WcStatus::Fatal);
+    drop(failed);
+    for send in sends {
+        drop(lent.world.run(send));
+    }
+    assert_eq!((lent.a.state(), lent.world.b.hca.refusals().memory() - before), (QpState::Error, 1), "the peer has refused it");
+    drop(receives);
+    lent.end();
+}
+
+#[test]
+fn a_core_is_woken_for_acknowledgements_that_somebody_waits_for() {
+    let mut lent = Lent::new();
+    // With a SEND that nobody waits for, one that somebody does, and a READ that has been copied behind one of the first kind.
+    for (is_awaited, with_read) in [(false, false), (true, false), (false, true)] {
+        let what = format!("awaited: {is_awaited}, a READ: {with_read}");
+        let receive = lent.b.submit_recv(lent.world.b.slab.run(10).unwrap()).unwrap();
+        let send = lent.a.submit_send(lent.world.a.filled(10, 3), None).unwrap();
+        let send = is_awaited.then_some(send);
+        let read = with_read.then(|| lent.a.submit_read(lent.sink(100), lent.at(0, 100)).unwrap());
+        lent.poll_a(10);
+        let queue = lent.world.a.queue.clone();
+        assert_eq!(queue.borrow_mut().arm(lent.world.now()), Progress::Idle, "{what}");
+        for _ in 0..10 {
+            let _ = lent.world.b.queue.borrow_mut().poll(lent.world.now());
+        }
+        assert!(receive.now_or_never().is_some(), "{what}: it has come");
+        let mut poll = libc::pollfd { fd: queue.borrow().event_fd().unwrap(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, which lives through the call.
+        let woken = unsafe { libc::poll(&mut poll, 1, 0) } == 1;
+        assert_eq!(woken, is_awaited || with_read, "{what}");
+        queue.borrow_mut().disarm();
+        lent.world.settle();
+        assert!(send.is_none_or(|send| send.now_or_never().is_some()), "{what}");
+        assert!(read.is_none_or(|read| read.now_or_never().is_some()), "{what}");
+    }
+    lent.end();
+}
+
+/// An acknowledgement that is here, and was no reason to wake up, is looked at before its request has timed out; also behind a message.
+#[test]
+fn what_is_here_has_not_timed_out() {
+    let mut world = World::new(Wire::Named("soft:shm"));
+    let config = QpConfig { ack_timeout: Nanos::from_millis(20), retries: 0, ..QpConfig::default() };
+    let (a, b) = world.connected(&config);
+    for with_message in [false, true] {
+        let to_b = b.submit_recv(world.b.slab.run(10).unwrap()).unwrap();
+        let to_a = with_message.then(|| a.submit_recv(world.a.slab.run(10).unwrap()).unwrap());
+        world.settle();
+        let sent = a.submit_send(world.a.filled(10, 1), None).unwrap();
+        let answer = with_message.then(|| b.submit_send(world.b.filled(10, 1), None).unwrap());
+        let poll = |end: &End| end.queue.borrow_mut().poll(world.now());
+        for _ in 0..3 {
+            let _ = poll(&world.b);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let _ = poll(&world.a);
+        assert!(sent.now_or_never().is_some_and(|sent| sent.into_result().is_ok()), "with a message in front: {with_message}");
+        assert_eq!(a.state(), QpState::Connected);
+        assert!(to_a.is_none_or(|received| received.now_or_never().is_some()));
+        let _ = poll(&world.b);
+        drop((to_b, answer));
+    }
 }

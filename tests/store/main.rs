@@ -213,6 +213,10 @@ fn the_tool_makes_and_checks_and_never_overwrites() {
     let name = path.to_str().unwrap();
     let (code, said) = tool(&["stat", name]);
     assert!(code == 1 && said.contains("does not exist") && said.contains("store format"), "{said}");
+    let (code, said) = tool(&["format", name, "--size", "3M"]);
+    assert!(code == 1 && said.contains("needs 33 MiB") && !said.contains("smaller segments") && !path.exists(), "{said}");
+    let (code, said) = tool(&["format", name, "--size", "64M", "--segment-size", "64M"]);
+    assert!(code == 1 && said.contains("smaller segments") && !path.exists(), "{said}");
     let (code, said) = tool(&["format", name, "--size", "64M"]);
     assert!(code == 0 && said.contains("31 segments of 2 MiB"), "{said}");
     for again in [vec!["format", name], vec!["format", name, "--force-device", "other"]] {

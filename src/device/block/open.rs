@@ -148,7 +148,8 @@ fn create_file(uring: &Uring, ops: &Ops, config: &DiskConfig) -> Result<Disk> {
         return Err(missing(format!("the block devices here are: {}", guard::devices())).with_kind(ErrorKind::Unavailable));
     }
     let Some(size) = config.size_bytes.filter(|&size| size > 0 && !config.read_only) else {
-        return Err(missing("give a --disk-size to create it".into()));
+        let remedy = if config.read_only { "check its name: it is only read here" } else { "give a --disk-size to create it" };
+        return Err(missing(remedy.to_owned()));
     };
     let opened = open_with(path, false, 0, true).map_err(|error| explain_open(path, &error))?;
     let made = lock::lock(&opened.file, path, false, config.lock_wait)

@@ -566,6 +566,12 @@ impl Qp {
         self.requester.stalled(now, &self.path);
     }
 
+    /// Whether a READ may be posted.
+    #[inline]
+    pub fn takes_reads(&self) -> bool {
+        self.state == State::Rts && self.path.rts.max_reads > 0
+    }
+
     /// Sends posted and not complete.
     #[inline]
     pub fn sends_pending(&self) -> u32 {

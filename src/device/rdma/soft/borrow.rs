@@ -2,8 +2,8 @@
 //!
 //! They complete in the order in which requests were posted, as others do. What was posted before may still be on its way to the peer,
 //! unless it changes memory there: then the READ goes by packets, behind it. So does one that finds no grant, or whose grant ends under
-//! it: what the peer's HCA says of it, and what becomes of the queue pair, is the same then as without lent memory. Only here a READ may
-//! be overtaken, by requests that were posted after it.
+//! it: what the peer's HCA says of it, and what becomes of the queue pair, is the same then as without lent memory. That one alone
+//! completes behind requests that were posted after it.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::memory::{Grants, RawPayload, Reach};
 use super::wire::lend::Found;
 use super::wire::{Links, Peer};
 use crate::device::{OpId, Ops, Outcome, Status, WcStatus};
-use crate::proto::rc::{Memory, SendOp, SendWr, State};
+use crate::proto::rc::{MESSAGE_MAX_BYTES, Memory, SendOp, SendWr, State};
 
 /// Bytes copied in one poll: about 10 µs, which the core's other queues wait.
 pub(super) const BYTES_OF_A_POLL: u32 = 128 << 10;
@@ -27,8 +27,6 @@ struct Read {
     done: u32,
     /// Requests that were posted to the engine before it.
     behind: u64,
-    /// The queue pair failed before it was through.
-    is_flushed: bool,
 }
 
 /// Those of a queue pair, and where they stand among its other requests.
@@ -56,10 +54,17 @@ impl Borrowing {
         self.reads.len()
     }
 
+    /// Whether one more request would be more than the queue has. The engine has no place for those either that wait for a READ in front of
+    /// them to complete.
+    #[inline]
+    pub fn is_full(&self, depth: u32) -> bool {
+        !self.reads.is_empty() && self.posted - self.completed + self.reads.len() as u64 >= depth.into()
+    }
+
     /// Whether there is something to copy.
     #[inline]
     pub fn is_under_way(&self) -> bool {
-        self.reads.iter().any(|read| read.done < read.len && !read.is_flushed)
+        self.reads.iter().any(|read| read.done < read.len)
     }
 }
 
@@ -72,13 +77,15 @@ impl Soft {
         let (Peer::Link(link), Engine::Rc(qp)) = (slot.peer, &slot.engine) else { return false };
         let Some(borrowed) = links.borrowed(link) else { return false };
         let borrowing = &mut slot.borrowing;
-        let has_room = qp.sends_pending() as usize + borrowing.len() < slot.config.send_depth as usize;
+        let has_room = borrowing.posted - borrowing.completed + (borrowing.len() as u64) < slot.config.send_depth.into();
         let len: u32 = wr.sges.iter().map(|sge| sge.len).sum();
-        if qp.state() != State::Rts || !has_room || len == 0 || borrowing.changed > borrowing.completed {
+        // What the engine would refuse it is to refuse.
+        let is_usual = qp.takes_reads() && (1..=MESSAGE_MAX_BYTES).contains(&len);
+        if !is_usual || !has_room || borrowing.changed > borrowing.completed {
             return false;
         }
         let Some(found) = borrowed.find(remote.rkey, slot.dest, remote.va, len) else { return false };
-        let read = Read { wr: wr.clone(), link, found, len, done: 0, behind: borrowing.posted, is_flushed: false };
+        let read = Read { wr: wr.clone(), link, found, len, done: 0, behind: borrowing.posted };
         borrowing.reads.push_back(read);
         true
     }
@@ -91,7 +98,7 @@ impl Slot {
         // A queue pair that has failed places nothing.
         while copied < bytes
             && self.engine.state() == State::Rts
-            && let Some(at) = self.borrowing.reads.iter().position(|read| read.done < read.len && !read.is_flushed)
+            && let Some(at) = self.borrowing.reads.iter().position(|read| read.done < read.len)
         {
             let read = &mut self.borrowing.reads[at];
             let borrowed = links.and_then(|links| links.borrowed(read.link));
@@ -110,13 +117,14 @@ impl Slot {
         copied
     }
 
-    /// A READ whose grant has ended under it goes by packets, and the peer's HCA judges it.
+    /// A READ whose grant has ended under it goes by packets, and the peer's HCA judges it. There is a place for it in the engine, which is
+    /// ready.
     #[cold]
     fn pass_on(&mut self, at: usize) {
         let Some(read) = self.borrowing.reads.remove(at) else { return };
         match self.engine.post_send(read.wr.clone(), None) {
             Ok(()) => self.borrowing.note(&read.wr.op),
-            Err(_) => self.borrowing.reads.insert(at, Read { done: 0, is_flushed: true, ..read }),
+            Err(refusal) => unreachable!("a READ that could be posted before: {refusal:?}"),
         }
     }
 
@@ -126,10 +134,11 @@ impl Slot {
         while let Some(read) = self.borrowing.reads.front()
             && read.behind <= self.borrowing.completed
         {
-            let outcome = if read.done == read.len {
-                Outcome { status: Status::Ok, bytes: read.len, immediate: None, qpn: None }
-            } else if read.is_flushed || self.engine.state() == State::Error {
+            let outcome = if self.engine.state() == State::Error {
+                // What it came behind may be what has failed.
                 Outcome::failed(Status::Rdma(WcStatus::Flushed))
+            } else if read.done == read.len {
+                Outcome { status: Status::Ok, bytes: read.len, immediate: None, qpn: None }
             } else {
                 return false;
             };

@@ -243,6 +243,7 @@ impl Soft {
         self.disconnect(index);
         let Some(slot) = self.slots[index as usize].take() else { return };
         self.by_qpn.remove(&slot.qpn.0);
+        self.sending.retain(|sending| *sending != index);
         for way in slot.addresses.iter().chain([&slot.peer]) {
             self.leave(way);
         }

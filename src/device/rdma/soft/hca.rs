@@ -28,6 +28,8 @@ use crate::wire::cm;
 
 /// Packets taken from each wire in one poll: what the other queues of the core wait at most, about 10 µs of 4 KiB packets.
 const RECEIVE_BUDGET: usize = 32;
+/// How often more is taken from the links before what is due has timed out: all that a full ring holds, message by message.
+const LATE_RECEIVES: usize = 32;
 /// Packets sent in one poll; a longer one than a network takes is as many as it has 4 KiB.
 const TRANSMIT_BUDGET: usize = 64;
 /// The same that one queue pair sends before the next one's turn.
@@ -92,7 +94,7 @@ pub struct Soft {
     /// Queue pairs with something to do, each once.
     listed: VecDeque<u32>,
     /// Queue pairs whose requests may be under way, each once.
-    sending: Vec<u32>,
+    pub(super) sending: Vec<u32>,
     /// The last poll looked at the links alone.
     is_ahead: bool,
     /// No queue pair's deadline is before this. It may be too early, never too late.
@@ -183,7 +185,7 @@ impl Soft {
             return Posted::Taken;
         }
         let slot = self.slot(index);
-        if slot.borrowing.len() > 0 && slot.engine.sends_pending() as usize + slot.borrowing.len() >= slot.config.send_depth as usize {
+        if slot.borrowing.is_full(slot.config.send_depth) {
             return Posted::Full;
         }
         let posted = slot.engine.post_send(wr, to.or(slot.to));
@@ -208,7 +210,8 @@ impl Soft {
             slot.is_sending
         });
         sending.iter().filter_map(|index| slots[*index as usize].as_ref()).any(|slot| match &slot.engine {
-            Engine::Rc(qp) => qp.pending_ids().any(|id| ops.is_awaited(OpId::from_bits(id))),
+            // A READ of lent memory that has been copied may wait for a request in front of it.
+            Engine::Rc(qp) => slot.borrowing.len() > 0 || qp.pending_ids().any(|id| ops.is_awaited(OpId::from_bits(id))),
             Engine::Uc(_) | Engine::Ud(_) => false,
         })
     }
@@ -420,7 +423,11 @@ impl Soft {
             return false;
         }
         // What is here already has not timed out. An end that slept deeply was not woken for it.
-        self.receive(now, Family::Links);
+        for _ in 0..LATE_RECEIVES {
+            if !self.receive(now, Family::Links).any {
+                break;
+            }
+        }
         self.next_deadline = Nanos::MAX;
         let mut any = false;
         for index in 0..self.slots.len() as u32 {

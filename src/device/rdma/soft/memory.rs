@@ -308,7 +308,7 @@ impl rc::Memory for Reach<'_> {
             // SAFETY: `addr .. addr + len` is either inside a grant, that is a published window, checked during this call into the
             // engine, or inside a receive or READ sink that is in flight in the op table; both stay mapped, and this HCA alone
             // writes there. The spans of the payload, together as long, are readable until the wire takes the frame back, after
-            // this call.
+            // this call; or they lie in what a peer lends, which stays mapped while its link is there.
             to = unsafe {
                 match &mut sum {
                     None => self.ledger.carry(to, from, len),

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Only processes of one user lend to each other. Who borrows can read all of the region, so it is lent to none but the peers that this
-//! end has connected to, and only where [`HcaEnv::lends`](crate::device::rdma::HcaEnv::lends) says so. Who lends could take huge pages out
-//! of its file, whose touch would be a SIGBUS: a process may do that to others of its user anyway, by a signal.
+//! end has connected to, and only where [`HcaEnv::lends`](crate::device::rdma::HcaEnv::lends) says so. The descriptors are for reading: a
+//! mistake writes nothing, but a process of the same user could open the files anew. Who lends could take huge pages out of its file,
+//! whose touch would be a SIGBUS: a process may do that to others of its user anyway, by a signal.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -188,9 +189,7 @@ impl Borrowed {
             return None;
         }
         let map = |file: &File, bytes: usize| MmapOptions::new().len(bytes).map_raw_read_only(file).inspect(keep_from_children).ok();
-        let borrowed = Borrowed { region: map(&region, usize::try_from(bytes).ok()?)?, base, board: map(&board, BOARD_BYTES)? };
-        tracing::debug!(bytes, "memory borrowed over shared memory");
-        Some(borrowed)
+        Some(Borrowed { region: map(&region, usize::try_from(bytes).ok()?)?, base, board: map(&board, BOARD_BYTES)? })
     }
 
     /// The grant `rkey` to the peer of its queue pair `qpn`, if that is on the board, has these bytes and lies in what is lent.

@@ -444,8 +444,9 @@ impl Link {
             Err(Errno::EINTR) => {}
             Ok((len @ 1.., descriptors)) => {
                 // For good: what is under way would not stand on anything else.
-                if self.borrowed.is_none() {
+                if len > 1 && self.borrowed.is_none() {
                     self.borrowed = Borrowed::take(&bytes[..len], descriptors, self.socket.as_fd());
+                    tracing::debug!(is_taken = self.borrowed.is_some(), "memory offered over shared memory");
                 }
             }
             Ok((0, _)) | Err(_) => {

@@ -8,8 +8,8 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -18,8 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen,
-    recvmsg, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, sendmsg, socket,
 };
 use nix::sys::statfs::{FsType, TMPFS_MAGIC};
 
@@ -187,20 +186,37 @@ enum Greeting {
     Right(Tag, Arc<MmapRaw>),
 }
 
-/// The next message on a link's socket: its length, as far as there was room for it, and what descriptors came with it.
+/// The next message on a link's socket: its length, as far as there was room for it, and the descriptors that came with it; none if more
+/// came than there was room for. No library is asked for them: nix shows none of a message that was cut, and they would stay open.
 pub(super) fn take_message(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> nix::Result<(usize, Vec<OwnedFd>)> {
-    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 4]);
-    let mut pieces = [IoSliceMut::new(bytes)];
-    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut pieces, Some(&mut control), flags)?;
+    // Of more than four descriptors the kernel leaves the rest out.
+    let mut control = [0u64; 4];
+    let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeros are a message header without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+    // SAFETY: the header names memory of this call alone, with its lengths.
+    let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) };
+    let len = usize::try_from(len).map_err(|_| Errno::last())?;
     let mut owned = Vec::new();
-    for part in message.cmsgs().into_iter().flatten() {
-        if let ControlMessageOwned::ScmRights(descriptors) = part {
-            // SAFETY: the kernel has just installed these descriptors for us; every one is owned here, so that none is left open.
-            owned.extend(descriptors.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+    // SAFETY: the kernel has filled `control`, as far as the header now says; each part that these functions find lies in it, and so do
+    // the descriptors in one. They are this process's alone, and each is taken once.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(head) = part.as_ref() {
+            if (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let count = (head.cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                let first = libc::CMSG_DATA(part).cast::<RawFd>();
+                owned.extend((0..count).map(|at| OwnedFd::from_raw_fd(first.add(at).read_unaligned())));
+            }
+            part = libc::CMSG_NXTHDR(&raw const message, part);
         }
     }
-    Ok((message.bytes, owned))
+    if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        owned.clear();
+    }
+    Ok((len, owned))
 }
 
 fn greet(socket: &OwnedFd, own: Tag) -> Greeting {
@@ -244,6 +260,33 @@ fn map(memfd: &File) -> Result<Arc<MmapRaw>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::socketpair;
+
+    #[test]
+    fn descriptors_that_nobody_wants_are_closed() {
+        let (near, far) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_NONBLOCK).unwrap();
+        let pipe = || nix::unistd::pipe().unwrap();
+        for count in [0, 1, 2, 4, 5, 8, 253] {
+            // The other end of a pipe sees when the last copy is gone.
+            let (kept, passed) = pipe();
+            let descriptors = vec![passed.as_raw_fd(); count];
+            let control = [ControlMessage::ScmRights(&descriptors)];
+            let control = if count > 0 { &control[..] } else { &[] };
+            sendmsg::<()>(near.as_raw_fd(), &[IoSlice::new(b"hello")], control, MsgFlags::empty(), None).unwrap();
+            drop(passed);
+            let mut bytes = [0; 64];
+            let (len, owned) = take_message(far.as_fd(), &mut bytes).unwrap();
+            assert_eq!((len, owned.len()), (5, if count <= 4 { count } else { 0 }), "{count}");
+            assert!(owned.iter().all(|fd| fcntl(fd, FcntlArg::F_GETFD).unwrap() == libc::FD_CLOEXEC), "{count}");
+            drop(owned);
+            let mut poll = libc::pollfd { fd: kept.as_raw_fd(), events: 0, revents: 0 };
+            // SAFETY: one descriptor, which lives through the call.
+            assert_eq!((unsafe { libc::poll(&mut poll, 1, 0) }, poll.revents), (1, libc::POLLHUP), "{count}: one is still open");
+        }
+        assert_eq!(take_message(far.as_fd(), &mut [0; 8]).unwrap_err(), Errno::EAGAIN);
+        drop(near);
+        assert_eq!(take_message(far.as_fd(), &mut [0; 8]).unwrap().0, 0);
+    }
 
     #[test]
     fn rings_are_mapped_if_nobody_can_pull_them_away() {
