@@ -554,7 +554,7 @@ fn run_client(task: tool::Task) -> ExitCode {
     match open_log().map_err(Failure::from).and_then(|()| tool::run(task, print)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tool::complain(&failure);
+            tool::explain(&failure);
             ExitCode::from(tool::exit_code(&failure))
         }
     }

@@ -74,7 +74,9 @@ impl<'a> Call<'a> {
     /// For people: `GET s3://bucket/key`.
     pub(super) fn shown(&self) -> String {
         let slash = if self.key.is_empty() { "" } else { "/" };
-        format!("{} s3://{}{slash}{}", self.method.name(), self.bucket, self.key)
+        // A line of a key is none of ours.
+        let key = self.key.replace('\\', "\\\\").replace('\n', "\\n");
+        format!("{} s3://{}{slash}{key}", self.method.name(), self.bucket)
     }
 
     /// A name or value that would be another line is no field.

@@ -52,6 +52,8 @@ pub struct Upload {
     hint: Option<u64>,
     /// The upload in parts, once it has begun.
     id: Option<String>,
+    /// It may have begun, and nobody has told its name.
+    is_unnamed: bool,
     under_way: VecDeque<Task<Sent>>,
     parts: Vec<CompletedPart>,
     /// The memory of parts that were sent, where somebody wants it back.
@@ -124,6 +126,7 @@ impl Client {
             granted: None,
             hint: None,
             id: None,
+            is_unnamed: false,
             under_way: VecDeque::new(),
             parts: Vec::new(),
             back: None,
@@ -370,7 +373,10 @@ impl Upload {
             .field("x-amz-checksum-type", "FULL_OBJECT");
         self.options.describe(&mut call);
         call.query = "uploads=".to_owned();
-        let reply = self.client.call(&call, Load::Document(b"")).await?;
+        self.is_unnamed = true;
+        let begun = self.client.call(&call, Load::Document(b"")).await;
+        self.is_unnamed = begun.as_ref().is_err_and(Failure::is_unknown);
+        let reply = begun?;
         let told = InitiateMultipartUploadResult::parse(&reply.document)
             .map_err(|_| Error::new(ErrorKind::Protocol, format!("{}: an answer that names no upload", call.shown())))?;
         self.id = Some(told.upload_id.clone());
@@ -384,14 +390,15 @@ impl Upload {
         }
     }
 
-    /// Gives up: what was put of it is removed, for which the server has some seconds. False if parts of it may stay.
+    /// Gives up: what was put of it is removed, for which the server has some seconds. False if parts of it may stay, or an upload without
+    /// any.
     pub async fn abort(&mut self) -> bool {
         let core = self.client.core().clone();
         // A part that arrives after the end would stay.
         if core.timeout(ABORT_PATIENCE, self.reap_all()).await.is_err() {
             self.under_way.iter().for_each(Task::abort);
         }
-        let Some(id) = self.id.take() else { return true };
+        let Some(id) = self.id.take() else { return !self.is_unnamed };
         let mut call = Call::new(Method::Delete, &self.bucket, &self.key);
         call.query = format!("uploadId={}", encode_query(id.as_bytes()));
         let why = match core.timeout(ABORT_PATIENCE, self.client.call(&call, Load::None)).await {

@@ -5,10 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -18,10 +18,10 @@ use super::super::object::{CopyOptions, Encryption, PutOptions};
 use super::super::put::Upload;
 use super::super::{Client, Failure};
 use super::file::{self, Target, ready};
-use super::place::{Place, S3Place, path_of};
+use super::place::{Place, S3Place, path_of, shown};
 use super::progress::Progress;
 use super::tree::{Step, Tally, plan};
-use super::{Cp, Print, STOPPED, Sse, stopped, stopped_with, there_already, unless_stopped, usage};
+use super::{Cp, Print, STOPPED, Sse, UNREAD, stopped, stopped_with, there_already, unless_stopped, usage};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 
@@ -47,7 +47,11 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
     let (is_to_stream, tally) = (to == Place::Stream, Rc::new(Tally::default()));
     if task.recursive {
         let steps = unless_stopped(client.core(), plan(client, from, to, &tally)).await??;
-        all(client, steps.into(), &options, &progress, &tally).await?;
+        let count = steps.len();
+        all(client, steps.into(), &options, &progress, &tally).await.map_err(|failure| match failure.code() {
+            Some(STOPPED) => stopped_with(&format!("; {} of {count} objects were copied, none half", tally.count())),
+            _ => failure,
+        })?;
     } else {
         match (from, to) {
             (Place::Stream, Place::S3(to)) => {
@@ -111,8 +115,10 @@ async fn to_stream(client: &Client, place: &S3Place, progress: Option<&Progress>
     while let Some(piece) = download.next().await? {
         match out.write_all(piece.as_slice()).and_then(|()| out.flush()) {
             Ok(()) => {}
-            // A reader that went away (`| head`) has what it wanted.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            // A reader that went away (`| head`) has what it wanted. What it has not read was not looked at, which the exit code says.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Err(Failure::coded(UNREAD, Error::io("writing to standard output", &error)));
+            }
             Err(error) => return Err(Error::io("writing to standard output", &error).into()),
         }
         if let Some(progress) = progress {
@@ -150,12 +156,12 @@ async fn all(
     progress: &Progress,
     tally: &Rc<Tally>,
 ) -> Result<(), Failure> {
-    let left = Rc::new(steps);
+    let (left, end) = (Rc::new(steps), Rc::new(RefCell::new(None)));
     let workers = (client.memory_bytes() / MEMORY_OF_EACH).clamp(1, AT_ONCE);
     let tasks: Vec<_> = (0..workers)
         .map(|_| {
             let (client, left, options) = (client.clone(), left.clone(), options.clone());
-            let (progress, tally) = (progress.clone(), tally.clone());
+            let (progress, tally, end) = (progress.clone(), tally.clone(), end.clone());
             client.core().clone().spawn(async move {
                 while !client.core().is_stopping() {
                     let next = left.borrow_mut().pop_front();
@@ -163,6 +169,12 @@ async fn all(
                     match step(&client, next, &options, &progress).await {
                         Ok(()) => tally.copied(),
                         Err(failure) if failure.code() == Some(STOPPED) => return,
+                        // It is the same with all that is left.
+                        Err(failure) if failure.code() == Some("NoSuchBucket") => {
+                            left.borrow_mut().clear();
+                            end.replace(Some(failure));
+                            return;
+                        }
                         Err(failure) => tally.failed(&failure),
                     }
                 }
@@ -172,7 +184,10 @@ async fn all(
     for task in tasks {
         task.await.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string()))?;
     }
-    if client.core().is_stopping() { Err(stopped()) } else { Ok(()) }
+    if client.core().is_stopping() {
+        return Err(stopped());
+    }
+    end.take().map_or(Ok(()), Err)
 }
 
 /// What a condition that did not hold means here.
@@ -183,7 +198,7 @@ fn explained(failure: Failure, options: &PutOptions, to: &S3Place) -> Failure {
 async fn step(client: &Client, step: Step, options: &PutOptions, progress: &Progress) -> Result<(), Failure> {
     match step {
         Step::Up(from, to) => {
-            let shown = from.display().to_string();
+            let shown = shown(&from.display().to_string());
             let explain = |error: io::Error| Error::io(format!("reading {shown}"), &error);
             // A FIFO that nobody writes to yet is waited for where signals are heeded.
             let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&from).map_err(explain)?;
@@ -191,8 +206,8 @@ async fn step(client: &Client, step: Step, options: &PutOptions, progress: &Prog
             if about.is_dir() {
                 return Err(usage(format!("{shown} is a directory"), "copy what is in it: --recursive"));
             }
-            let size = about.is_file().then_some(about.len());
-            let done = put(client, &mut file, &shown, size, &to, options.clone(), progress).await;
+            let about = about.is_file().then_some(about);
+            let done = put(client, &mut file, &shown, about.as_ref(), &to, options.clone(), progress).await;
             done.map_err(|failure| explained(failure, options, &to))
         }
         Step::Down(from, to) => unless_stopped(client.core(), save(client, &from, &to, options.if_none_match, progress)).await?,
@@ -216,11 +231,12 @@ async fn put(
     client: &Client,
     from: &mut File,
     shown: &str,
-    size: Option<u64>,
+    about: Option<&Metadata>,
     to: &S3Place,
     options: PutOptions,
     progress: &Progress,
 ) -> Result<(), Failure> {
+    let size = about.map(Metadata::len);
     progress.expect(size.unwrap_or(0));
     let mut upload = client.upload(&to.bucket, &to.key, size, options)?;
     loop {
@@ -247,10 +263,26 @@ async fn put(
             Err(failure) => return Err(given_up(&mut upload, to, failure).await),
         }
     }
+    if let Some(about) = about
+        && let Err(error) = is_as_it_was(from, shown, about)
+    {
+        return Err(given_up(&mut upload, to, error.into()).await);
+    }
     match unless_stopped(client.core(), upload.finish_or_stay()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(failure)) | Err(failure) => Err(given_up(&mut upload, to, failure).await),
     }
+}
+
+/// What was read of a file is one state of it, as far as it tells when it was written to.
+fn is_as_it_was(file: &File, shown: &str, before: &Metadata) -> Result<()> {
+    let now = file.metadata().map_err(|error| Error::io(format!("reading {shown}"), &error))?;
+    let of = |about: &Metadata| (about.len(), about.mtime(), about.mtime_nsec());
+    if of(&now) == of(before) {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::Failed, format!("{shown}: it was changed while it was read, and is not put"));
+    Err(error.remedy("copy it when nobody writes to it, or a copy or snapshot of it"))
 }
 
 /// Removes what was put, and says so where that failed.

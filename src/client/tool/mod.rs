@@ -40,6 +40,8 @@ pub type Print = fn(String) -> Result<bool>;
 
 /// The code of a command that a signal has ended.
 const STOPPED: &str = "Stopped";
+/// That of one whose output nobody reads any more.
+const UNREAD: &str = "Unread";
 
 /// A command.
 #[derive(Subcommand, Debug)]
@@ -191,7 +193,7 @@ pub fn run(task: Task, print: Print) -> Result<(), Failure> {
             Task::Cp(task) => copy::copy(&client, &task, print).await,
             Task::Ls(task) => show::list(&client, &task, print).await,
             Task::Cat(task) => copy::cat(&client, &task.place).await,
-            Task::Rm(task) => remove(&client, &task).await,
+            Task::Rm(task) => remove(&client, &task, print).await,
             Task::Stat(task) => show::stat(&client, &task, print).await,
             Task::Mb(task) => client.create_bucket(task.place.bucket_alone("mb")?).await,
             Task::Rb(task) => remove_bucket(&client, &task.place).await,
@@ -200,6 +202,13 @@ pub fn run(task: Task, print: Print) -> Result<(), Failure> {
     // What it opened is closed now, not with the program: queue pairs, and an interface's AF_XDP program.
     core.shut_down(CLOSED);
     done?
+}
+
+/// Says on standard error what a command has failed with, unless whoever reads its output has what he wanted.
+pub fn explain(failure: &Failure) {
+    if failure.code() != Some(UNREAD) {
+        complain(failure);
+    }
 }
 
 /// Says on standard error what went wrong. What would move a terminal's cursor is written out.
@@ -238,10 +247,13 @@ async fn unless_stopped<F: Future>(core: &Core, work: F) -> Result<F::Output, Fa
     .await
 }
 
-/// 3 for what is not there, 2 for a request that is wrong in itself, 1 for one that failed; 130 after a signal, as shells have it.
+/// 3 for what is not there, 2 for a request that is wrong in itself, 1 for one that failed; as shells have it, 130 after a signal, and 141
+/// where nobody reads what is written.
 pub fn exit_code(failure: &Failure) -> u8 {
     if failure.code() == Some(STOPPED) {
         130
+    } else if failure.code() == Some(UNREAD) {
+        141
     } else if failure.is_not_found() || failure.error().errno() == Some(libc::ENOENT) {
         3
     } else if failure.error().kind() == ErrorKind::Usage {
@@ -251,17 +263,17 @@ pub fn exit_code(failure: &Failure) -> u8 {
     }
 }
 
-async fn remove(client: &Client, task: &Rm) -> Result<(), Failure> {
+async fn remove(client: &Client, task: &Rm, print: Print) -> Result<(), Failure> {
     let S3Place { bucket, key } = &task.place;
     if !task.recursive {
         return client.delete(bucket, task.place.key_of("rm")?).await;
     }
     let (mut listing, mut keys, mut left) = (client.list(bucket, key, ""), Vec::new(), Vec::new());
-    let mut is_there = false;
+    let mut count = 0;
     loop {
         let next = listing.next().await?;
         let is_last = next.is_none();
-        is_there |= !is_last;
+        count += u64::from(!is_last);
         keys.extend(next.map(|entry| entry.name().to_owned()));
         if keys.len() == 1000 || is_last {
             left.extend(client.delete_many(bucket, &std::mem::take(&mut keys)).await?);
@@ -273,8 +285,10 @@ async fn remove(client: &Client, task: &Rm) -> Result<(), Failure> {
     if let Some(error) = stay(bucket, &left) {
         return Err(error.into());
     }
-    if !is_there {
+    if count == 0 {
         complain(format!("nothing was there whose name begins with {}", task.place));
+    } else {
+        print(format!("{count} {} removed\n", if count == 1 { "object" } else { "objects" }))?;
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ const BUNDLES: [&str; 4] =
 /// # Errors
 /// There is no such file, or no certificate in it.
 pub fn believing(file: Option<&Path>) -> Result<Arc<ClientConfig>> {
-    let from_environment = std::env::var_os("SSL_CERT_FILE").map(Into::into);
+    let from_environment = std::env::var_os("SSL_CERT_FILE").filter(|named| !named.is_empty()).map(Into::into);
     let of_system = || BUNDLES.iter().map(Path::new).find(|path| path.exists()).map(Path::to_path_buf);
     let remedy = "name a file of certificates in PEM: --ca FILE, or SSL_CERT_FILE";
     let path = file.map(Path::to_path_buf).or(from_environment).or_else(of_system).ok_or_else(|| {

@@ -208,9 +208,17 @@ fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> R
         let remedy = "https.certificate names a file with -----BEGIN CERTIFICATE----- in it, the server's own first";
         return Err(wrong(certificate, "there is no certificate in it".into(), remedy));
     }
+    for (at, one) in chain.iter().enumerate() {
+        // Clients that look at all of the chain would refuse it.
+        if let Err(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)) = ParsedCertificate::try_from(one) {
+            let what = format!("certificate {} of {} in it is none", at + 1, chain.len());
+            return Err(wrong(certificate, what, "look at each: openssl storeutl -noout -text -certs FILE; leave that one out"));
+        }
+    }
     let ends_s = end_of(&chain);
     let private = PrivateKeyDer::from_pem_slice(keys).map_err(|bad| match bad {
-        pem::Error::NoItemsFound if keys.windows(9).any(|word| word == b"ENCRYPTED") => {
+        // The older form has lines in it that are no base64.
+        _ if keys.windows(9).any(|word| word == b"ENCRYPTED") => {
             wrong(key, "its key is encrypted".into(), "decrypt it: openssl pkey -in KEY -out PLAIN")
         }
         pem::Error::NoItemsFound => {

@@ -488,7 +488,13 @@ fn encode(outbox: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Result<usiz
 fn broken(error: rustls::Error) -> Error {
     let told = Error::new(ErrorKind::Protocol, format!("TLS: {error}"));
     // It is the other end's that a client does not believe.
-    let rustls::Error::InvalidCertificate(wrong) = &error else { return told };
+    let wrong = match &error {
+        rustls::Error::InvalidCertificate(wrong) => wrong,
+        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+            return told.remedy("see whether it is a port for HTTPS: of HTTP ask for http://");
+        }
+        _ => return told,
+    };
     told.remedy(match wrong {
         CertificateError::UnknownIssuer => "believe who has issued it: --ca FILE, or SSL_CERT_FILE",
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the server needs a new one; or set this machine's clock",

@@ -404,6 +404,23 @@ fn certificates_are_read_with_clear_errors() {
 }
 
 #[test]
+fn all_of_a_chain_is_looked_at_and_a_locked_key_is_known_in_both_forms() {
+    let place = tempfile::tempdir().unwrap();
+    let (chain, key) = (place.path().join("chain.pem"), place.path().join("old.key"));
+    let one = std::fs::read_to_string(testdata("one.pem")).unwrap();
+    std::fs::write(&chain, format!("{one}{one}")).unwrap();
+    assert!(Identity::load(&chain, &testdata("one.key")).is_ok());
+    std::fs::write(&chain, format!("{one}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")).unwrap();
+    let error = Identity::load(&chain, &testdata("one.key")).err().unwrap().to_string();
+    assert!(error.contains("chain.pem: certificate 2 of 2 in it is none"), "{error}");
+    // As `openssl ec -aes256` writes it.
+    let head = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0123456789ABCDEF0123456789ABCDEF\n\n";
+    std::fs::write(&key, format!("{head}AAAA\n-----END EC PRIVATE KEY-----\n")).unwrap();
+    let error = Identity::load(&testdata("one.pem"), &key).err().unwrap().to_string();
+    assert!(error.contains("old.key: its key is encrypted"), "{error}");
+}
+
+#[test]
 fn it_is_known_when_a_certificate_ends() {
     // As openssl tells it: Jul 22 08:44:52 2126 GMT.
     let identity = Identity::load(&testdata("one.pem"), &testdata("one.key")).unwrap();
