@@ -143,7 +143,8 @@ pub(super) fn remedy(code: &str, what: &str) -> Option<String> {
     Some(match code {
         "NoSuchKey" => format!("see what is there: basin ls -r s3://{bucket}"),
         "NotFound" => format!("see what is there: basin ls, basin ls -r s3://{bucket}"),
-        "NoSuchBucket" => format!("make it: basin mb s3://{bucket}"),
+        "NoSuchBucket" if what.starts_with("PUT") || what.starts_with("POST") => format!("make it: basin mb s3://{bucket}"),
+        "NoSuchBucket" => "see which there are: basin ls".to_owned(),
         "BucketNotEmpty" => format!("remove what is in it first: basin rm -r s3://{bucket}"),
         "InvalidAccessKeyId" => {
             "check the access key: AWS_ACCESS_KEY_ID, or --credentials with the file beside the server's store".to_owned()
@@ -189,9 +190,10 @@ mod tests {
     fn failures_name_object_and_remedy() {
         let body = b"<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist.</Message></Error>";
         let failure = Failure::answered("GET s3://b/a/key", "host:1", (404, None), body);
-        let text =
-            "GET s3://b/a/key at host:1: 404 NoSuchBucket: The specified bucket does not exist\n  to mend it: make it: basin mb s3://b";
-        assert_eq!(failure.to_string(), text);
+        let (what, remedy) = ("404 NoSuchBucket: The specified bucket does not exist", "see which there are: basin ls");
+        assert_eq!(failure.to_string(), format!("GET s3://b/a/key at host:1: {what}\n  to mend it: {remedy}"));
+        let put = Failure::answered("PUT s3://b/a/key", "host:1", (404, None), body);
+        assert!(put.to_string().ends_with("make it: basin mb s3://b"), "{put}");
         assert!(failure.is_not_found() && failure.code() == Some("NoSuchBucket") && !failure.is_unknown());
         let failure = Failure::answered("GET s3://b/no such key", "host:1", (404, Some("NoSuchKey")), b"");
         assert!(failure.to_string().ends_with("basin ls -r s3://b"), "{failure}");

@@ -152,7 +152,7 @@ pub struct Stat {
 /// Of commands with a place and nothing else.
 #[derive(Args, Debug)]
 pub struct One {
-    /// s3://BUCKET, or s3://BUCKET/KEY
+    /// s3://BUCKET/KEY of cat, s3://BUCKET of mb and rb
     #[arg(value_name = "PLACE")]
     place: S3Place,
     #[command(flatten)]
