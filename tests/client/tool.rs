@@ -445,12 +445,25 @@ fn what_happens_meanwhile_is_said() {
         let like = command(&over_http, &place, &[]);
         child.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?)))).spawn().unwrap()
     };
+    // It has read the first part, and asks for an upload then.
+    let wait_for_a_part = |child: &std::process::Child| {
+        let begun = Instant::now();
+        let read = || {
+            let told = std::fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap();
+            told.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse::<u64>().unwrap()
+        };
+        while read() < 8 << 20 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it reads nothing");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    };
     let uploads = || String::from_utf8(curl_gets(&server, "/while?uploads=")).unwrap().matches("<UploadId>").count();
     for change in [|file: &mut std::fs::File| file.write_all(b"other").unwrap(), |file: &mut std::fs::File| file.set_len(9 << 20).unwrap()]
     {
         server.signals().send("STOP");
         let child = begun("changed");
-        std::thread::sleep(Duration::from_secs(1));
+        wait_for_a_part(&child);
         change(&mut std::fs::File::options().write(true).open(place.join("file")).unwrap());
         server.signals().send("CONT");
         let output = child.wait_with_output().unwrap();
@@ -463,7 +476,7 @@ fn what_happens_meanwhile_is_said() {
     // An upload that is asked for has no name yet by which it could be removed.
     server.signals().send("STOP");
     let child = begun("unnamed");
-    std::thread::sleep(Duration::from_secs(1));
+    wait_for_a_part(&child);
     Signals { pid: child.id() }.send("TERM");
     let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
