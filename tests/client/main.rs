@@ -86,6 +86,42 @@ async fn put(client: &Client, bucket: &str, key: &str, content: &[u8]) -> (Check
     (put.check, put.way)
 }
 
+/// KiB that a server has read of memory that a client lends it; nothing where none is lent.
+fn read_of_what_is_lent(pid: u32) -> Option<u64> {
+    let told = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut lines = told.lines().skip_while(|line| !(line.contains(" r--s ") && line.contains("basin-region")));
+    lines.next()?;
+    let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    Some(rss.trim().trim_end_matches(" kB").parse().unwrap())
+}
+
+#[test]
+fn memory_is_lent_to_a_server_of_the_same_user_unless_somebody_says_otherwise() {
+    let server = server();
+    let made = curl(&server, &["-X", "PUT"], "/lent");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    let content = pattern(5 * MIB, 1);
+    for lends in [false, true] {
+        let options = Options { rdma_lends: lends, rdma_patience: Nanos::from_secs(120), ..options(&both(&server)) };
+        let (pid, key, to_put) = (server.signals().pid, format!("{lends}"), content.clone());
+        let of_it = run(options, async move |client: Client| {
+            let mut of_it = None;
+            // The server hears of it at a look at the socket: what comes before goes by packets.
+            for _ in 0..20 {
+                let (check, way) = put(&client, "lent", &key, &to_put).await;
+                assert_eq!((check, way), (Check::Verified, Way::Rdma("soft:shm".to_owned())));
+                of_it = read_of_what_is_lent(pid);
+                if of_it.is_some_and(|kib| kib >= 5 << 10) {
+                    break;
+                }
+            }
+            Ok(of_it)
+        });
+        assert_eq!(of_it.unwrap().is_some_and(|kib| kib >= 5 << 10), lends, "lent: {lends}");
+        assert!(curl_gets(&server, &format!("/lent/{lends}")) == content);
+    }
+}
+
 const MIB: usize = 1 << 20;
 /// Those of a message, of a window, of a request with a list of windows, and of several; the last is an array of ten million doubles.
 const SIZES: [usize; 12] = [0, 1, 4095, 4096, MIB - 1, MIB, MIB + 1, 5 * MIB, 16 * MIB - 1, 16 * MIB, 16 * MIB + 1, 80_000_000];
