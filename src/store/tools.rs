@@ -102,17 +102,20 @@ pub fn make(options: &Format) -> Result<String> {
     // As anything but a store: one that is there is refused like other data.
     let place = Place::open(&DiskConfig { size_bytes, force_device, ..DiskConfig::new(path.clone()) })?;
     let (slab, disk) = (place.slab, place.disk);
-    let done = place.core.run(async move {
-        let made = format(&disk, &slab, &config, &mut Rng::from_kernel()).await?;
+    place.core.run(async move {
+        let made = match format(&disk, &slab, &config, &mut Rng::from_kernel()).await {
+            Ok(made) => made,
+            Err(error) => {
+                if is_new {
+                    // The file that was made for it is of no use, and nobody else's: the disk is locked.
+                    let _ = std::fs::remove_file(&path);
+                }
+                return Err(error);
+            }
+        };
         let (all, one) = (u64::from(made.segments) * u64::from(made.segment_bytes), u64::from(made.segment_bytes));
         Ok(format!("{shown}: a store of {}, {} segments of {}\n", human_bytes(all), made.segments, human_bytes(one)))
-    });
-    let done = done.and_then(|made| made);
-    if done.is_err() && is_new {
-        // The file that was made for it is of no use.
-        let _ = std::fs::remove_file(path);
-    }
-    done
+    })?
 }
 
 /// What a store is and holds.
