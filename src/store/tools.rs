@@ -98,7 +98,6 @@ pub fn make(options: &Format) -> Result<String> {
     let Format { path, size_bytes, force_device, config } = options.clone();
     let config = FormatConfig { may_overwrite: force_device.is_some(), ..config };
     let shown = path.display().to_string();
-    let is_new = !path.exists();
     // As anything but a store: one that is there is refused like other data.
     let place = Place::open(&DiskConfig { size_bytes, force_device, ..DiskConfig::new(path.clone()) })?;
     let (slab, disk) = (place.slab, place.disk);
@@ -106,7 +105,7 @@ pub fn make(options: &Format) -> Result<String> {
         let made = match format(&disk, &slab, &config, &mut Rng::from_kernel()).await {
             Ok(made) => made,
             Err(error) => {
-                if is_new {
+                if disk.info().created {
                     // The file that was made for it is of no use, and nobody else's: the disk is locked.
                     let _ = std::fs::remove_file(&path);
                 }
