@@ -1,5 +1,7 @@
 //! The RDMA contract on the soft HCA, over every wire that exists here: one suite, the same for each, and what only the soft HCA shows.
 
+#[path = "rdma/asleep.rs"]
+mod asleep;
 #[macro_use]
 #[path = "rdma/cases.rs"]
 mod cases;

@@ -9,8 +9,8 @@
 
 use crate::base::Nanos;
 
-/// Looks that are tried: the whole one, a half of it, a quarter of it and so on.
-const LOOKS: usize = 5;
+/// Looks that are tried: the whole one, a half of it, a quarter of it and so on; the last one is none at all.
+const LOOKS: usize = 6;
 /// Waits that a history has.
 const HISTORY: u32 = 3;
 /// What so many waits with one history teach is a look, which holds until as many more have been.
@@ -18,6 +18,12 @@ const LESSONS: u32 = 16;
 /// One look of so many is a whole one whatever was learnt: only a whole look shows what a shorter one misses. One that shows it is followed
 /// by another. Two ends that wait for each other's wake-ups find out of it so, too.
 const PROBE: u32 = 16;
+/// What took so many whole looks one would have missed as well, wake-ups and all. Where all waits are like that, four times as many come
+/// between two probes.
+const CLEAR: u64 = 3;
+/// What a wait takes off the time until a probe, and what it gives back if it was clear.
+const STEP: u32 = 4;
+const BACK: u32 = 3;
 /// What comes later than this was not under way when the core began to look, and teaches nothing: a whole look in front of it is cheap.
 const LATEST: Nanos = Nanos::from_millis(1);
 
@@ -36,9 +42,9 @@ pub(super) struct Patience {
 /// What was learnt of waits with one history.
 #[derive(Clone, Copy)]
 struct Learnt {
-    /// A look for them, as a part of the whole one: it is shifted by this.
-    shift: u32,
-    /// Looks until the next one that is a whole one anyway.
+    /// A look for them, as a part of the whole one: which of [`LOOKS`].
+    shift: usize,
+    /// Looks until the next one that is a whole one anyway, [`STEP`] for each.
     until_probe: u32,
     lessons: u32,
     /// Waits that ended in a whole look, by the shortest look that finds their end: how many, and what they took together, ns. By shift.
@@ -49,7 +55,7 @@ struct Learnt {
 
 impl Patience {
     pub(super) fn new(whole: Nanos) -> Patience {
-        let learnt = Learnt { shift: 0, until_probe: PROBE, lessons: 0, found: [(0, 0); LOOKS], missed: 0 };
+        let learnt = Learnt { shift: 0, until_probe: PROBE * STEP, lessons: 0, found: [(0, 0); LOOKS], missed: 0 };
         Patience { whole, look: whole, history: 0, learnt: [learnt; 1 << HISTORY] }
     }
 
@@ -61,34 +67,38 @@ impl Patience {
 
     /// Work came after so long, found by a look or by a wake-up.
     pub(super) fn waited(&mut self, wait: Nanos) {
-        if self.look == self.whole && wait <= LATEST {
+        if self.look < self.whole {
+            if wait.0 / CLEAR >= self.whole.0 {
+                self.learnt[self.history].until_probe += BACK;
+            }
+        } else if wait <= LATEST {
             self.learnt[self.history].learn(wait, self.whole);
         }
         let is_long = wait >= self.whole;
         self.history = (self.history << 1 | usize::from(is_long)) % self.learnt.len();
-        self.look = Nanos(self.whole.0 >> self.learnt[self.history].next_shift());
+        self.look = look(self.whole, self.learnt[self.history].next_shift());
     }
 }
 
 impl Learnt {
-    fn next_shift(&mut self) -> u32 {
-        self.until_probe -= 1;
+    fn next_shift(&mut self) -> usize {
+        self.until_probe = self.until_probe.saturating_sub(STEP);
         if self.until_probe > 0 {
             return self.shift;
         }
-        self.until_probe = PROBE;
+        self.until_probe = PROBE * STEP;
         0
     }
 
     fn learn(&mut self, wait: Nanos, whole: Nanos) {
         // The shortest look that lasts longer.
-        match (0..LOOKS).rev().find(|&shift| whole.0 >> shift > wait.0) {
+        match (0..LOOKS).rev().find(|&shift| look(whole, shift) > wait) {
             Some(shift) => {
                 self.found[shift].0 += 1;
                 self.found[shift].1 += wait.0;
-                if (shift as u32) < self.shift {
+                if shift < self.shift {
                     // The look that is in use would have missed it. The next one is whole, too: this may have changed.
-                    self.until_probe = 1;
+                    self.until_probe = STEP;
                 }
             }
             None => self.missed += 1,
@@ -101,16 +111,22 @@ impl Learnt {
     }
 
     /// A shorter look has to be clearly cheaper than the whole one, which finds at least as much.
-    fn cheapest(&self, whole: Nanos) -> u32 {
+    fn cheapest(&self, whole: Nanos) -> usize {
         let cost = |shift: usize| {
             let (enough, short) = (&self.found[shift..], &self.found[..shift]);
             let missed = self.missed + short.iter().map(|(waits, _)| waits).sum::<u32>();
             let looked: u64 = enough.iter().map(|(_, took)| took).sum();
-            looked + u64::from(missed) * ((whole.0 >> shift) + wake_up(whole).0)
+            looked + u64::from(missed) * (look(whole, shift).0 + wake_up(whole).0)
         };
         let shift = (0..LOOKS).min_by_key(|&shift| cost(shift)).unwrap_or(0);
-        if cost(shift) < cost(0) / 8 * 7 { shift as u32 } else { 0 }
+        if cost(shift) < cost(0) / 8 * 7 { shift } else { 0 }
     }
+}
+
+/// A look, as a part of the whole one.
+#[inline]
+fn look(whole: Nanos, shift: usize) -> Nanos {
+    if shift == LOOKS - 1 { Nanos::ZERO } else { Nanos(whole.0 >> shift) }
 }
 
 /// What a wake-up costs: a whole look here, and one at the other end, which waits for what is done then. Counted as one look it lengthens
@@ -125,7 +141,6 @@ mod tests {
     use crate::base::Rng;
 
     const WHOLE: Nanos = Nanos::from_micros(50);
-    const SHORTEST: Nanos = Nanos(WHOLE.0 >> (LOOKS - 1));
 
     /// What waits in that order cost, and what whole looks would have.
     fn cost(patience: &mut Patience, waits: impl IntoIterator<Item = u64>) -> (u64, u64) {
@@ -157,11 +172,20 @@ mod tests {
 
     #[test]
     fn long_waits_are_slept_through_but_for_a_probe() {
-        for wait in [50, 100, 1000] {
+        // Of what is clear there are fewer.
+        let clear = PROBE * STEP - BACK;
+        for (wait, probe) in [(50, PROBE), (149, PROBE), (150, clear), (1000, clear)] {
             let mut patience = Patience::new(WHOLE);
-            cost(&mut patience, [wait; 100]);
-            assert_eq!(whole_looks(&mut patience, wait, PROBE * 10), 10, "{wait} µs");
-            assert_eq!(after(&mut patience, &[wait; PROBE as usize - 1]), SHORTEST, "{wait} µs");
+            // Until there has just been one.
+            cost(&mut patience, [wait; 200]);
+            while after(&mut patience, &[wait]) != WHOLE {}
+            assert_eq!(whole_looks(&mut patience, wait, probe * 10), 10, "{wait} µs");
+            assert_eq!(cost(&mut patience, [wait]).0, (WHOLE.0 + wake_up(WHOLE).0), "{wait} µs: a probe");
+            assert_eq!(
+                cost(&mut patience, vec![wait; probe as usize - 1]).0,
+                u64::from(probe - 1) * wake_up(WHOLE).0,
+                "{wait} µs: no look"
+            );
         }
     }
 
@@ -175,13 +199,13 @@ mod tests {
     fn a_pattern_is_learnt() {
         // As of a PUT: for the peer, and for the disk.
         let mut patience = Patience::new(WHOLE);
-        let put = [40, 200];
+        let put = [40, 120];
         cost(&mut patience, put.into_iter().cycle().take(200));
         let (learnt, whole) = cost(&mut patience, put.into_iter().cycle().take(2 * PROBE as usize * 10));
         let puts = u64::from(PROBE) * 10;
-        // A look for the peer; and for the disk the shortest one, but for the probes.
-        let least = puts * (40_000 + SHORTEST.0 + wake_up(WHOLE).0);
-        assert_eq!(learnt, least + 10 * (WHOLE.0 - SHORTEST.0));
+        // A look for the peer; and for the disk none, but for the probes.
+        let least = puts * (40_000 + wake_up(WHOLE).0);
+        assert_eq!(learnt, least + 10 * WHOLE.0);
         assert_eq!(whole, puts * (40_000 + WHOLE.0 + wake_up(WHOLE).0));
     }
 
@@ -190,7 +214,7 @@ mod tests {
         let mut patience = Patience::new(WHOLE);
         for round in 0..3 {
             cost(&mut patience, [200; 2000]);
-            assert_eq!(whole_looks(&mut patience, 200, PROBE), 1, "round {round}");
+            assert_eq!(whole_looks(&mut patience, 200, PROBE * STEP - BACK), 1, "round {round}");
             // Each of them is found by a whole look alone.
             cost(&mut patience, [45; 100]);
             assert_eq!(whole_looks(&mut patience, 45, 100), 100, "round {round}");
@@ -204,9 +228,9 @@ mod tests {
             (0..LESSONS).for_each(|at| learnt.learn(Nanos::from_micros(if at < found { 40 } else { 300 }), WHOLE));
             learnt.shift
         };
-        // What 16 whole looks cost is 1,740 and 1,960 µs, and the shortest ones 1,650.
+        // What 16 whole looks cost is 1,740 and 1,960 µs, and none at all 1,600.
         assert_eq!(shift_after(6), 0);
-        assert_eq!(shift_after(4), LOOKS as u32 - 1);
+        assert_eq!(shift_after(4), LOOKS - 1);
     }
 
     #[test]

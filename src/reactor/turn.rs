@@ -48,13 +48,19 @@ impl Core {
             if task.is_done() {
                 break;
             }
-            // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not spin, or rests, sleeps
+            // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not look, or rests, sleeps
             // after every turn: what the turn queued goes to the kernel in the call that waits for what was queued before.
-            let has_spun = idle > 0 && now.since(idle_since) >= patience.look();
-            if core.config.poll == PollMode::Adaptive && (has_spun || core.config.spin == Nanos::ZERO || now < core.resting_until.get()) {
-                core.sleep(now)?;
-                // The clock is read next, and what it says is compared with when the work ended.
-                idle = IDLE_TURNS;
+            let look = patience.look();
+            let has_looked = idle > 0 && now.since(idle_since) >= look;
+            if core.config.poll == PollMode::Adaptive && (has_looked || look == Nanos::ZERO || now < core.resting_until.get()) {
+                if idle == 0 {
+                    now = core.clock.now();
+                    idle_since = now;
+                }
+                if core.sleep(now)? {
+                    // The clock is read next, and what it says is compared with when the work ended.
+                    idle = IDLE_TURNS;
+                }
             }
         }
         drop(here);
@@ -84,10 +90,10 @@ impl Inner {
 }
 
 impl Inner {
-    /// Sleeps until something happens or is due. Returns at once when something has happened already.
-    fn sleep(&self, now: Nanos) -> Result<()> {
+    /// Sleeps until something happens or is due. Returns at once when something has happened already; whether it slept.
+    fn sleep(&self, now: Nanos) -> Result<bool> {
         if self.ops.has_woken() {
-            return Ok(());
+            return Ok(false);
         }
         // What made the eventfd readable was answered. Here and not after the sleep, where it would delay what woke us; and not
         // at all, which is a system call less, while the kernel still watches it and so never saw it readable.
@@ -95,13 +101,14 @@ impl Inner {
             self.remote.drain();
         }
         if !self.remote.bell.doze() {
-            return Ok(());
+            return Ok(false);
         }
         let mut stats = self.stats.get();
         let idle = self.arm_queues(now) == Progress::Idle && !self.ops.has_woken();
         // Asked of armed queues: one that looks at times for what nothing announces has just looked, and says when it will again.
         let until = if idle { self.deadline() } else { Some(now) };
-        let slept = if until.is_none_or(|until| until > now) {
+        let sleeps = until.is_none_or(|until| until > now);
+        let slept = if sleeps {
             stats.sleeps += 1;
             // Watching a descriptor begins with a look at it, in the kernel: what came after the queues' own look is seen there.
             self.uring.wait(until.map(|until| until.since(self.clock.now())))
@@ -112,7 +119,7 @@ impl Inner {
         self.stats.set(stats);
         self.remote.bell.rise();
         self.disarm_queues();
-        slept
+        slept.map(|()| sleeps)
     }
 
     /// When something is due even if nothing comes.

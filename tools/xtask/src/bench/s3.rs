@@ -13,6 +13,7 @@ use super::measure::{self, number};
 use super::pairs::{Metric, Side, Spread, Wanted, pairs, rounds, table, verdict};
 use super::{Options, lab, profile};
 use crate::child::{Group, output};
+use crate::demo::place;
 use crate::test::cargo;
 use crate::undo::Undo;
 use serde_json::Value;
@@ -29,6 +30,8 @@ pub const SECRET_KEY: &str = "the secret of a benchmark";
 pub const MIB: u64 = 1 << 20;
 /// Beyond a run's own seconds: objects are put and got before the clock starts.
 pub const SLACK: Duration = Duration::from_secs(120);
+/// Pages of 2 MiB for the regions of a server and its client: docs/OPERATING.md has them reserved before a server starts.
+pub const HUGEPAGES: u64 = 512;
 /// How long a server may take to make its store and to listen.
 const STARTED: Duration = Duration::from_secs(120);
 
@@ -148,6 +151,8 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     let peer = peer(root, &place)?;
     let gone = place.clone();
     let _undo = Undo::with(move || ["store.img", "least.img", "files"].iter().for_each(|name| remove(&gone.join(name))));
+    let (_hugepages, said) = place::hugepages(HUGEPAGES);
+    println!("{said}\n");
     let ours = Server::start(&mut our_server(&basin, &place), free_port()?)?;
     let theirs = Server::start(&mut peer_server(&peer, &place)?, free_port()?)?;
     let floor = compiled(&place, "floor", FLOOR, &[])?;

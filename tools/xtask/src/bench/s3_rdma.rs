@@ -11,9 +11,9 @@
 use super::block::scratch;
 use super::measure::{self, number};
 use super::pairs::{Side, Spread, rounds, verdict};
-use super::s3::{ACCESS_KEY, MIB, SECRET_KEY, SLACK, Server, compiled, free_port, on_first, remove};
+use super::s3::{ACCESS_KEY, HUGEPAGES, MIB, SECRET_KEY, SLACK, Server, compiled, free_port, on_first, remove};
 use super::{Options, lab, profile};
-use crate::demo::place::Namespaces;
+use crate::demo::place::{self, Namespaces};
 use crate::undo::Undo;
 use std::fs;
 use std::net::SocketAddr;
@@ -232,6 +232,8 @@ pub fn run(root: &Path, options: &Options) -> Result<bool, String> {
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     let gone = place.clone();
     let _undo = Undo::with(move || remove(&gone));
+    let (_hugepages, said) = place::hugepages(HUGEPAGES);
+    println!("{said}\n");
     // As root: others cannot make namespaces, and the ways that need them are left out.
     let namespaces = match Namespaces::create() {
         Ok(namespaces) => Some(namespaces),

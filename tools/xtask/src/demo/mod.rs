@@ -25,6 +25,8 @@ const BUILD: Duration = Duration::from_secs(25 * 60);
 const PROGRAM: &str = "unified-rdma-test";
 /// The usual limit of locked memory.
 const MEMLOCK_BYTES: u64 = 8 << 20;
+/// Pages of 2 MiB for the regions of server and client.
+const HUGEPAGES: u64 = 256;
 
 /// All flows, as the program names them.
 pub const FLOWS: [&str; 5] = ["network-to-storage", "rdma-to-storage", "network-to-rdma", "storage-to-rdma", "rdma-to-rdma"];
@@ -92,7 +94,7 @@ fn over_xdp(steps: &mut Steps, directory: &Directory, program: &Path, verified: 
         Namespaces::CLIENT_IF,
         Namespaces::CLIENT_IP
     ));
-    let (_hugepages, said) = place::hugepages();
+    let (_hugepages, said) = place::hugepages(HUGEPAGES);
     steps.say(&said);
     let disk = directory.path.join("disk.img");
     let inside = |namespace: &str, interface: &str| {

@@ -13,8 +13,6 @@ use std::{fs, process};
 const PREFIX: &str = "basin-demo-";
 /// `nobody` on Debian.
 pub const NOBODY: u32 = 65534;
-/// 2 MiB pages we ask for at most, 512 MiB: the regions of server and client.
-const HUGEPAGES_MAX: u64 = 256;
 const HUGEPAGES_FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// Two namespaces, each with one end of a veth that has one queue.
@@ -106,8 +104,8 @@ impl Directory {
     }
 }
 
-/// Hugepages reserved beyond those that were, given back on drop. `None` where the kernel has none to give.
-pub fn hugepages() -> (Option<Undo>, String) {
+/// Hugepages reserved beyond those that were, so many in all, given back on drop. `None` where the kernel has none to give.
+pub fn hugepages(count: u64) -> (Option<Undo>, String) {
     let read = || -> Option<u64> { fs::read_to_string(HUGEPAGES_FILE).ok()?.trim().parse().ok() };
     let Some(before) = read() else { return (None, "this kernel has no 2 MiB hugepages: plain pages are used".into()) };
     // No more than an eighth of the memory.
@@ -115,7 +113,7 @@ pub fn hugepages() -> (Option<Undo>, String) {
         .ok()
         .and_then(|text| text.lines().next()?.split_whitespace().nth(1)?.parse::<u64>().ok())
         .unwrap_or(0);
-    let wanted = before.max(HUGEPAGES_MAX.min(memory_kib / 2048 / 8));
+    let wanted = before.max(count.min(memory_kib / 2048 / 8));
     if wanted > before {
         let _ = fs::write(HUGEPAGES_FILE, wanted.to_string());
     }

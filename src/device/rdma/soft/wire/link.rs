@@ -49,6 +49,8 @@ struct Link {
     peer: Tag,
     tx: Producer,
     rx: Consumer,
+    /// Where the core's ring polls the socket, and no epoll has it. It goes before the socket does.
+    poll: Option<OneShotPoll>,
     socket: OwnedFd,
     /// Queue pairs on it. A link nobody asked for yet is not read.
     users: u32,
@@ -74,7 +76,7 @@ enum Rendezvous {
     Shm(shm::Listener),
 }
 
-/// Watches every socket, so that a sleeping core needs one descriptor.
+/// Watches sockets, so that a sleeping core needs one descriptor: those that no ring polls, and those of strangers.
 pub struct Sockets(Epoll);
 
 impl Sockets {
@@ -99,7 +101,9 @@ pub struct Links {
     rendezvous: Rendezvous,
     links: Vec<Link>,
     next_id: u32,
-    /// Set while no socket has anything.
+    /// The ring of this core, which polls the links' sockets, each by itself: a wake-up by way of an epoll takes some microseconds longer.
+    uring: Option<Uring>,
+    /// Set while none of `sockets` has anything.
     poll: Option<OneShotPoll>,
     sockets: Sockets,
     look_at: Nanos,
@@ -133,7 +137,8 @@ impl Links {
     fn over(rendezvous: Rendezvous) -> Result<Links> {
         let sockets = Sockets::new()?;
         let links = Vec::with_capacity(LINKS_MAX);
-        Ok(Links { rendezvous, links, next_id: 1, poll: None, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender: None })
+        let (uring, poll, lender) = (None, None, None);
+        Ok(Links { rendezvous, links, next_id: 1, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender })
     }
 
     /// From here on this memory is lent to the peers that queue pairs are connected to.
@@ -147,9 +152,11 @@ impl Links {
         self.links.iter().find(|link| link.id == id)?.borrowed.as_ref()
     }
 
-    /// Has `uring`, which is this core's, tell when there is something at the sockets.
+    /// Has `uring`, which is this core's, tell when there is something at the sockets. There is no link yet.
     pub fn announce_by(&mut self, uring: &Uring) {
-        self.poll = Some(uring.one_shot_poll(self.fd()));
+        assert!(self.links.is_empty(), "a ring is given before links are made");
+        self.uring = Some(uring.clone());
+        self.poll = Some(uring.one_shot_poll(self.sockets.0.0.as_raw_fd()));
     }
 
     /// Whether the other ends may be other processes.
@@ -208,18 +215,25 @@ impl Links {
 
     fn add(&mut self, peer: Tag, parts: Parts) -> Result<u32> {
         let (tx, rx) = ring::ends(&parts.map, parts.first);
-        self.sockets.watch(parts.socket.as_fd())?;
+        let socket = parts.socket;
+        let poll = self.uring.as_ref().map(|uring| uring.one_shot_poll(socket.as_raw_fd()));
+        if poll.is_none() {
+            self.sockets.watch(socket.as_fd())?;
+        }
+        // What the peer said before the first look is seen by that.
+        self.look_at = Nanos::ZERO;
         let id = self.next_id;
         self.next_id += 1;
-        let socket = parts.socket;
-        self.links.push(Link { id, peer, tx, rx, socket, users: 0, state: State::Up, borrowed: None, is_lent: false });
+        self.links.push(Link { id, peer, tx, rx, poll, socket, users: 0, state: State::Up, borrowed: None, is_lent: false });
         Ok(id)
     }
 
     fn remove(&mut self, at: usize) {
         let link = self.links.swap_remove(at);
         self.turn = 0;
-        self.sockets.unwatch(link.socket.as_fd());
+        if link.poll.is_none() {
+            self.sockets.unwatch(link.socket.as_fd());
+        }
     }
 
     #[inline]
@@ -305,30 +319,28 @@ impl Links {
     /// Whether it is time to look at the sockets.
     #[inline]
     pub fn is_due(&self, now: Nanos) -> bool {
-        now >= self.look_at || self.poll.as_ref().is_some_and(OneShotPoll::has_fired)
+        now >= self.look_at || self.has_news()
+    }
+
+    /// Whether a poll says that a socket has something.
+    #[inline]
+    fn has_news(&self) -> bool {
+        let links = self.links.iter().filter_map(|link| link.poll.as_ref());
+        links.chain(&self.poll).any(OneShotPoll::has_fired)
     }
 
     /// Looks at the sockets: new links, and peers that are gone.
     #[cold]
     pub fn look(&mut self, now: Nanos, changes: &mut impl FnMut(Change)) {
-        if let Some(poll) = &self.poll {
+        let (is_watched, called) = self.look_at_watched();
+        let mut is_announced = is_watched;
+        for link in &mut self.links {
+            let Some(poll) = link.poll.as_ref().filter(|poll| !poll.is_set()) else { continue };
             poll.take_fired();
+            // One wake, as a rule: what is behind it makes the next poll fire at once.
+            is_announced &= !link.hear() && link.poll.as_ref().is_some_and(OneShotPoll::set);
         }
-        let mut events = [EpollEvent::empty(); 16];
-        let ready = self.sockets.0.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        let is_announced = ready == 0 && self.poll.as_ref().is_some_and(OneShotPoll::set);
         self.look_at = if is_announced { Nanos::MAX } else { now.saturating_add(LOOK_EVERY) };
-        let mut called = false;
-        for event in &events[..ready] {
-            let fd = event.data() as RawFd;
-            match self.links.iter_mut().find(|link| link.socket.as_raw_fd() == fd) {
-                // One wake, as a rule: what is behind it keeps the descriptor readable.
-                Some(link) => {
-                    link.hear();
-                }
-                None => called = true,
-            }
-        }
         // After the ends of old links were heard: a peer may be here again already.
         if called {
             self.accept(changes);
@@ -341,6 +353,31 @@ impl Links {
             // Its last frames are taken in the next receive.
             self.look_at = Nanos::ZERO;
         }
+    }
+
+    /// Looks at the sockets of strangers and at those that no ring polls, unless the ring says that there is nothing. Whether it polls them
+    /// from here on, and whether a stranger called.
+    fn look_at_watched(&mut self) -> (bool, bool) {
+        if let Some(poll) = &self.poll {
+            if poll.is_set() {
+                return (true, false);
+            }
+            poll.take_fired();
+        }
+        let mut events = [EpollEvent::empty(); 16];
+        let ready = self.sockets.0.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        let mut called = false;
+        for event in &events[..ready] {
+            let fd = event.data() as RawFd;
+            match self.links.iter_mut().find(|link| link.socket.as_raw_fd() == fd) {
+                // One wake, as a rule: what is behind it keeps the descriptor readable.
+                Some(link) => {
+                    link.hear();
+                }
+                None => called = true,
+            }
+        }
+        (ready == 0 && self.poll.as_ref().is_some_and(OneShotPoll::set), called)
     }
 
     fn accept(&mut self, changes: &mut impl FnMut(Change)) {
@@ -368,10 +405,24 @@ impl Links {
 
     /// Asks to be woken; true if there is something to do already.
     pub fn arm(&mut self, sleep: Sleep) -> bool {
-        if !self.poll.as_ref().is_some_and(OneShotPoll::is_set) {
-            self.look_at = Nanos::ZERO;
+        let has_news = self.has_news() || self.links.iter().any(|link| link.state != State::Up);
+        for link in &mut self.links {
+            if link.poll.as_ref().is_some_and(|poll| !poll.has_fired() && !poll.set()) {
+                // A ring that takes no more: one that ends.
+                link.poll = None;
+                let _ = self.sockets.watch(link.socket.as_fd());
+            }
         }
-        self.links.iter().filter(|link| link.users > 0).any(|link| link.rx.arm(sleep))
+        // The kernel looks at a descriptor before it polls it: what came before ends this sleep.
+        let is_announced = !has_news && self.poll.as_ref().is_some_and(OneShotPoll::set);
+        self.look_at = if is_announced { Nanos::MAX } else { Nanos::ZERO };
+        has_news | self.links.iter().filter(|link| link.users > 0).any(|link| link.rx.arm(sleep))
+    }
+
+    /// Whether the ring polls all of the sockets, and ends a sleep by itself.
+    pub fn is_announced(&self) -> bool {
+        let links = self.links.iter().filter_map(|link| link.poll.as_ref());
+        self.poll.is_some() && links.chain(&self.poll).all(OneShotPoll::is_set)
     }
 
     /// Needs no wake any more.
@@ -379,7 +430,7 @@ impl Links {
         self.links.iter().for_each(|link| link.rx.disarm());
     }
 
-    /// Readable when a peer woke this end, came or went.
+    /// Readable when a peer woke this end, came or went; but for the sockets that the ring polls.
     pub fn fd(&self) -> RawFd {
         self.sockets.0.0.as_raw_fd()
     }
@@ -474,11 +525,15 @@ mod tests {
         (unsafe { libc::poll(&mut poll, 1, 0) }) == 1
     }
 
-    fn changes(links: &mut Links) -> Vec<Change> {
+    fn looked(links: &mut Links) -> Vec<Change> {
         let mut seen = Vec::new();
-        assert!(!links.arm(Sleep::Light));
         links.look(Nanos(1), &mut |change| seen.push(change));
         seen
+    }
+
+    fn changes(links: &mut Links) -> Vec<Change> {
+        assert!(!links.arm(Sleep::Light));
+        looked(links)
     }
 
     #[test]
@@ -509,22 +564,50 @@ mod tests {
         let uring = crate::device::uring::Uring::new(8, &crate::device::Ops::new(8)).unwrap();
         let mut links = Links::between_processes(own).unwrap();
         links.announce_by(&uring);
-        assert_eq!(changes(&mut links), []);
+        assert!(!links.arm(Sleep::Light));
         let _ = uring.poll();
         let late = Nanos::from_secs(1);
-        assert!(!links.is_due(late), "nobody is looked for");
-        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap();
+        assert!(!links.is_due(late) && links.is_announced(), "nobody is looked for");
+        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
         let _ = uring.poll();
-        assert!(links.is_due(Nanos(2)), "and somebody came");
-        assert!(matches!(changes(&mut links)[..], [Change::Linked { .. }]));
-        while links.is_due(late) {
-            assert_eq!(changes(&mut links), []);
+        assert!(links.is_due(Nanos(2)) && links.arm(Sleep::Light), "and somebody came");
+        let linked = looked(&mut links);
+        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
+        links.claim(link);
+        let quiet = |links: &mut Links| {
+            while links.is_due(late) || !links.is_announced() {
+                assert_eq!(looked(links), []);
+                let _ = links.arm(Sleep::Light);
+                let _ = uring.poll();
+            }
+            assert!(!would_wake(links), "no epoll has the link");
+        };
+        quiet(&mut links);
+        for _ in 0..3 {
+            assert!(send(parts.socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL).is_ok());
             let _ = uring.poll();
+            assert!(links.is_due(Nanos(3)) && !links.is_announced(), "the peer rang");
+            quiet(&mut links);
         }
         drop(parts);
         let _ = uring.poll();
-        assert!(links.is_due(Nanos(3)), "and went");
-        assert!(matches!(changes(&mut links)[..], [Change::Gone { .. }]));
+        assert!(links.is_due(Nanos(4)), "and went");
+        assert!(links.arm(Sleep::Light), "a core that is to tell of it does not sleep");
+        assert!(matches!(looked(&mut links)[..], [Change::Gone { .. }]));
+        // A ring that takes no more leaves it to the epoll.
+        let mut caller = shm::Listener::open(peer).unwrap();
+        while links.arm(Sleep::Light) {
+            looked(&mut links);
+        }
+        let parts = caller.connect(own).unwrap().unwrap();
+        let _ = uring.poll();
+        assert!(matches!(looked(&mut links)[..], [Change::Linked { .. }]));
+        uring.quiesce();
+        let _ = uring.poll();
+        let _ = links.arm(Sleep::Light);
+        looked(&mut links);
+        assert!(!links.is_announced() && !links.arm(Sleep::Light) && !would_wake(&links));
+        assert!(send(parts.socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL).is_ok() && would_wake(&links));
     }
 
     #[test]
@@ -556,6 +639,34 @@ mod tests {
         assert_eq!(receive(), 1);
         write(5);
         assert_eq!([receive(), receive()], [5, 0], "there was no idle poll before");
+    }
+
+    #[test]
+    fn a_core_does_not_sleep_until_it_has_told_of_a_peer_that_breaks_the_rules() {
+        let (own, peer) = tags();
+        let uring = crate::device::uring::Uring::new(8, &crate::device::Ops::new(8)).unwrap();
+        let mut links = Links::between_processes(own).unwrap();
+        links.announce_by(&uring);
+        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
+        let linked = looked(&mut links);
+        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
+        links.claim(link);
+        for packet in ring::tests::packets(b"a message", ring::SLOTS as usize) {
+            assert!(links.room(link));
+            // SAFETY: the payload is static.
+            unsafe { links.send(link, &packet, &Ledger::new()) };
+        }
+        while links.arm(Sleep::Light) {
+            assert_eq!(looked(&mut links), []);
+        }
+        let _ = uring.poll();
+        // It says that it has taken more than there was.
+        let (_tx, mut rx) = ring::ends(&parts.map, parts.first);
+        (0..=ring::SLOTS).for_each(|_| rx.advance());
+        rx.release();
+        assert!(!links.room(link) && links.arm(Sleep::Light));
+        assert_eq!(looked(&mut links), [Change::Gone { link }]);
+        assert!(!links.arm(Sleep::Light));
     }
 
     #[test]

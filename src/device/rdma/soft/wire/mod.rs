@@ -202,6 +202,10 @@ impl Datagrams {
         }
     }
 
+    fn is_announced(&self) -> bool {
+        matches!(self, Datagrams::Udp(wire) if wire.is_announced())
+    }
+
     fn fd(&self) -> Option<RawFd> {
         match self {
             Datagrams::Udp(wire) => Some(wire.fd()),
@@ -255,14 +259,14 @@ impl Wires {
         }
     }
 
-    /// The descriptor that is readable when any wire has something.
+    /// The descriptor that is readable when a wire has something of which the core's ring does not tell.
     pub fn fd(&self) -> Option<RawFd> {
         use std::os::fd::AsRawFd;
-        match (&self.joint, &self.links, &self.datagrams) {
-            (Some(joint), ..) => Some(joint.0.as_raw_fd()),
-            (None, Some(links), _) => Some(links.fd()),
-            (None, None, Some(datagrams)) => datagrams.fd(),
-            (None, None, None) => None,
+        let links = self.links.as_ref().filter(|links| !links.is_announced()).map(Links::fd);
+        let datagrams = self.datagrams.as_ref().filter(|datagrams| !datagrams.is_announced()).and_then(Datagrams::fd);
+        match (links, datagrams) {
+            (Some(_), Some(_)) => self.joint.as_ref().map(|joint| joint.0.as_raw_fd()),
+            (links, datagrams) => links.or(datagrams),
         }
     }
 

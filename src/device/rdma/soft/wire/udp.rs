@@ -314,12 +314,19 @@ impl Udp {
     }
 
     pub fn arm(&mut self) -> bool {
-        if self.poll.as_ref().is_some_and(OneShotPoll::is_set) {
+        // The kernel looks at the socket before it polls it: what came before ends this sleep.
+        if self.poll.as_ref().is_some_and(|poll| !poll.has_fired() && poll.set()) {
+            self.look_at = Nanos::MAX;
             return self.queued > 0;
         }
         self.look_at = Nanos::ZERO;
         let mut byte = [0];
         self.queued > 0 || self.socket.peek_from(&mut byte).is_ok()
+    }
+
+    /// Whether the ring polls the socket, and ends a sleep by itself.
+    pub fn is_announced(&self) -> bool {
+        self.poll.as_ref().is_some_and(OneShotPoll::is_set)
     }
 
     pub fn fd(&self) -> RawFd {
@@ -457,8 +464,9 @@ mod tests {
             assert_eq!(to.look_at, now.saturating_add(IDLE_PAUSE));
             send_one(&mut from, to.address(), now);
             assert_eq!(receive(&mut to, now), 0);
-            assert!(to.arm(), "and there is something");
+            assert!(!to.arm() && to.is_announced(), "the ring looks before it polls");
             assert_eq!(receive(&mut to, now), 1);
+            assert!(!to.is_announced());
             now = now.saturating_add(Nanos::from_millis(1));
         }
         // What is sent is answered: looked at by the clock, too.
