@@ -1,15 +1,15 @@
 //! Connections by the kernel's connection manager, where they fail: peers that are not there or silent, and a device that is taken out.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use basin::base::Rng;
 use basin::base::error::ErrorKind;
-use basin::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName, Transport};
+use basin::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName, Transport, port};
 use futures::future::{FutureExt, join};
 
 use super::mixed::{DEVICE, OF_RXE, OF_SOFT, in_lab, run};
-use super::world::{End, World};
+use super::world::{End, World, pattern};
 
 fn end(device: &str, address: &str) -> End {
     let open = |env| Hca::open(HcaEnv { address: address.parse().ok(), ..env }, &RdmaName::Verbs(device.to_owned())).unwrap();
@@ -71,6 +71,60 @@ fn a_device_that_is_taken_out_ends_its_connections() {
         drop(world);
         assert!(removal.wait().unwrap().success());
         run("ip link delete gone");
+    });
+}
+
+#[test]
+fn an_address_that_went_and_came_back_is_found_where_it_is_now() {
+    in_lab(|| {
+        const FLAPPING: &str = "rxe_flap";
+        const ADDRESS: &str = "10.83.0.1";
+        for line in [
+            "ip link add flap type dummy".to_owned(),
+            format!("ip address add {ADDRESS}/24 dev flap"),
+            "ip link set flap up".to_owned(),
+            format!("rdma link add {FLAPPING} type rxe netdev flap"),
+        ] {
+            run(&line);
+        }
+        let place = || {
+            let address = ADDRESS.parse::<Ipv4Addr>().unwrap().to_ipv6_mapped();
+            port::gids(&port::directory(FLAPPING, 1)).into_iter().find(|gid| gid.address == address).map(|gid| gid.index)
+        };
+        let mut world = World::over(end(FLAPPING, ADDRESS), end(FLAPPING, ADDRESS));
+        let mut pairs = Vec::new();
+        let first = place().expect("the port has the interface's address");
+        let mut exchange = |world: &mut World| {
+            let (a, b) = (world.a.hca.create_qp(&QpConfig::default()).unwrap(), world.b.hca.create_qp(&QpConfig::default()).unwrap());
+            a.connect(&b.local()).unwrap();
+            b.connect(&a.local()).unwrap();
+            let receiving = b.recv(world.b.slab.run(64).unwrap());
+            let (sent, received) = world.run(join(a.send(world.a.filled(64, 7), None), receiving));
+            drop(sent.unwrap());
+            assert_eq!(received.unwrap().run.as_slice(), pattern(64, 7));
+            // The kernel keeps the place of an address that queue pairs use.
+            pairs.push((a, b));
+        };
+        exchange(&mut world);
+        run(&format!("ip address del {ADDRESS}/24 dev flap"));
+        run(&format!("ip address add {ADDRESS}/24 dev flap"));
+        for turn in 0.. {
+            assert!(turn < 2000, "the address is not back");
+            world.settle();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            // Known to the kernel, and the events of that were seen.
+            if turn > 100 && place().is_some() {
+                break;
+            }
+        }
+        assert_ne!(place(), Some(first), "the address is where it was: this shows nothing");
+        exchange(&mut world);
+        drop(pairs);
+        world.settle();
+        world.assert_balanced();
+        drop(world);
+        run(&format!("rdma link delete {FLAPPING}"));
+        run("ip link delete flap");
     });
 }
 

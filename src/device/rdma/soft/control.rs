@@ -241,8 +241,7 @@ impl Soft {
     /// Ends a queue pair and forgets it.
     pub fn close(&mut self, index: u32) {
         self.disconnect(index);
-        let Some(slot) = self.slots[index as usize].take() else { return };
-        self.by_qpn.remove(&slot.qpn.0);
+        let Some(slot) = slots::remove(&mut self.slots, &mut self.by_qpn, index, |slot| slot.qpn) else { return };
         self.sending.retain(|sending| *sending != index);
         for way in slot.addresses.iter().chain([&slot.peer]) {
             self.leave(way);

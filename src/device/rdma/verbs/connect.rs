@@ -52,7 +52,7 @@ impl Verbs {
     }
 
     fn reads(&self) -> u8 {
-        READS.min(self.device.attr.max_qp_rd_atom as u8)
+        self.device.attr.max_qp_rd_atom.clamp(0, READS.into()) as u8
     }
 
     /// Connects: ready to send when this returns.
@@ -67,6 +67,7 @@ impl Verbs {
             self.way(index, remote, &path)?;
         }
         let (reads, name) = (self.reads(), self.device.name.clone());
+        let asks = self.device.attr.max_qp_init_rd_atom.clamp(0, reads.into()) as u8;
         let slot = self.slot(index);
         let (psn, config) = (slot.psn, &slot.config);
         let mut attr = ffi::no_attr();
@@ -78,7 +79,7 @@ impl Verbs {
         attr.max_dest_rd_atomic = reads;
         Verbs::set_timing(&mut attr, config);
         attr.sq_psn = psn.get();
-        attr.max_rd_atomic = remote.reads.min(reads);
+        attr.max_rd_atomic = remote.reads.min(asks);
         // What each transport has to be told on the way (InfiniBand specification 11.2.5.2).
         let connected = mask::IBV_QP_STATE | mask::IBV_QP_AV | mask::IBV_QP_PATH_MTU | mask::IBV_QP_DEST_QPN | mask::IBV_QP_RQ_PSN;
         let sending = mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN;
@@ -96,7 +97,12 @@ impl Verbs {
         let failed = |step: &str, errno| unreachable_peer(&format!("{step} queue pair {qpn} of the RDMA device {name}"), remote, errno);
         qp.modify(&mut attr, receive).map_err(|errno| failed("connecting", errno))?;
         attr.qp_state = state::IBV_QPS_RTS;
-        qp.modify(&mut attr, send).map_err(|errno| failed("making ready to send", errno))?;
+        if let Err(errno) = qp.modify(&mut attr, send) {
+            let error = failed("making ready to send", errno);
+            // The device answers the peer already.
+            self.force_error(index);
+            return Err(error);
+        }
         slot.state = QpState::Connected;
         slot.to = (transport == Transport::Ud).then_some(Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
         Ok(())
@@ -169,6 +175,8 @@ fn code(mtu: Mtu) -> u32 {
 }
 
 fn unreachable_peer(what: &str, remote: &QpEndpoint, errno: i32) -> Error {
-    Error::from_errno(format!("{what}, to {remote:?}"), errno)
-        .remedy("the peer's address must be reachable from the port's: ping it; ip neighbour shows whether it answers")
+    Error::from_errno(format!("{what}, to {remote:?}"), errno).remedy(match errno {
+        libc::ENODATA => "the port has lost its address: give its network interface one (ip address), and connect anew",
+        _ => "the peer's address must be reachable from the port's: ping it; ip neighbour shows whether it answers",
+    })
 }

@@ -179,9 +179,10 @@ impl Verbs {
     }
 
     fn forget(&mut self, index: u32) {
-        if let Some(slot) = self.slots[index as usize].take() {
-            self.by_qpn.remove(&slot.qpn.0);
+        if slots::remove(&mut self.slots, &mut self.by_qpn, index, |slot| slot.qpn).is_some() {
             self.listed.retain(|listed| *listed != index);
+            // The place is the next one's, who is not to be destroyed for this one.
+            self.doomed.retain(|doomed| *doomed != index);
         }
     }
 
@@ -236,6 +237,8 @@ impl Verbs {
         if let Some(rules) = self.slot(index).steering.as_mut() {
             rules.clear();
         }
+        // What came meanwhile: where receives are shared, the library forgets with the queue pair what it has not told yet.
+        self.reap(usize::MAX);
         match qp.destroy() {
             Ok(()) => {
                 self.reap(usize::MAX);
@@ -244,8 +247,8 @@ impl Verbs {
             Err((qp, errno)) => {
                 tracing::warn!(qpn = qp.number(), errno, "the RDMA device did not destroy a queue pair: its leases wait");
                 self.slot(index).qp = Some(qp);
-                // A device that is being removed says so a moment later.
-                self.is_lost = true;
+                // A device that is being removed refuses everything. It says so itself, too, but last of all.
+                self.lose();
             }
         }
     }

@@ -14,6 +14,8 @@ use crate::device::rdma::port::{self, Gid, GidKind};
 const LINK_LAYER_INFINIBAND: u8 = 1;
 /// `enum ibv_port_state`: active.
 const PORT_ACTIVE: u32 = 4;
+/// The last address of a port that a queue pair can be told: `sgid_index` is a byte.
+const INDEX_MAX: u32 = u8::MAX as u32;
 
 /// An opened device, one of its ports, and the address used.
 pub struct Device {
@@ -23,6 +25,8 @@ pub struct Device {
     pub attr: DeviceAttr,
     pub port_attr: PortAttr,
     pub gid: Gid,
+    /// How that was chosen: the address and the index that were asked for, and the address that was found.
+    chosen_by: (Option<IpAddr>, Option<u32>, Ipv6Addr),
     /// The number of its directory in sysfs: another device of the same name has another.
     pub inode: Option<u64>,
     /// The directory of what programs open it by, and its number.
@@ -57,7 +61,14 @@ impl Device {
             Error::new(ErrorKind::Unavailable, format!("port {port} of the RDMA device {name}: {why}; {known}"))
                 .remedy("give the port's network interface an IP address, or name one of them with --gid-index")
         })?;
-        Ok(Device { context, name: name.to_owned(), port, attr, port_attr, gid, inode, access: access(name) })
+        let chosen_by = (address, gid_index, gid.address);
+        Ok(Device { context, name: name.to_owned(), port, attr, port_attr, gid, chosen_by, inode, access: access(name) })
+    }
+
+    /// The address to use as the port's are now: the one that was found first, wherever it is, or what would be chosen today.
+    pub fn address_now(&self) -> Option<Gid> {
+        let gids = port::gids(&port::directory(&self.name, self.port));
+        again(&gids, self.is_infiniband(), self.chosen_by, self.gid.kind)
     }
 
     /// Whether it is on InfiniBand, not on Ethernet.
@@ -137,13 +148,24 @@ fn unavailable(name: &str, why: OpenError) -> Error {
     }
 }
 
+/// The address to use when addresses have changed.
+fn again(gids: &[Gid], on_infiniband: bool, by: (Option<IpAddr>, Option<u32>, Ipv6Addr), kind: Option<GidKind>) -> Option<Gid> {
+    let (address, index, first) = by;
+    let same = gids.iter().find(|gid| gid.address == first && gid.kind == kind && gid.index <= INDEX_MAX);
+    // An index is the user's word.
+    same.filter(|_| index.is_none()).cloned().or_else(|| choose(gids, on_infiniband, address, index).ok())
+}
+
 /// The address to use: the one asked for, or by type and address.
 fn choose(gids: &[Gid], on_infiniband: bool, address: Option<IpAddr>, index: Option<u32>) -> Result<Gid, String> {
     if let Some(index) = index {
+        if index > INDEX_MAX {
+            return Err(format!("an address with the index {index}: queue pairs take those up to {INDEX_MAX}"));
+        }
         let asked = gids.iter().find(|gid| gid.index == index);
         return asked.cloned().ok_or_else(|| format!("no address has the index {index}"));
     }
-    let usable = |gid: &&Gid| on_infiniband || gid.kind == Some(GidKind::RoceV2);
+    let usable = |gid: &&Gid| gid.index <= INDEX_MAX && (on_infiniband || gid.kind == Some(GidKind::RoceV2));
     let rank = |gid: &&Gid| match gid.address {
         it if address.is_some_and(|address| endpoint::gid(address) == it) => 0,
         it if it.to_ipv4_mapped().is_some() => 1,
@@ -191,6 +213,22 @@ mod tests {
         assert!(index(&all, None, Some(9)).unwrap_err().contains('9'));
         assert!(index(&all[..1], None, None).unwrap_err().contains("RoCE v2"));
         assert_eq!(choose(&all[..1], true, None, None).unwrap().index, 0, "InfiniBand has its own");
+        let far = [gid(256, "::ffff:10.0.0.1", RoceV2), gid(255, "fe80::1", RoceV2)];
+        assert_eq!(index(&far, Some("10.0.0.1"), None), Ok(255), "a queue pair cannot be told a later one");
+        assert!(index(&far, None, Some(256)).unwrap_err().contains("255"));
+    }
+
+    #[test]
+    fn an_address_is_found_again_where_it_is_now() {
+        use GidKind::{IbOrRoceV1, RoceV2};
+        let first = "::ffff:10.0.0.1".parse().unwrap();
+        let link_local = gid(1, "fe80::1", RoceV2);
+        let index = |gids: &[Gid], asked| again(gids, false, (None, asked, first), Some(RoceV2)).map(|gid| gid.index);
+        let back = [link_local.clone(), gid(2, "::ffff:10.0.0.1", IbOrRoceV1), gid(7, "::ffff:10.0.0.1", RoceV2)];
+        assert_eq!(index(&back, None), Some(7), "of the same kind");
+        assert_eq!(index(&back[..1], None), Some(1), "another one while it is gone");
+        assert_eq!(index(&[], None), None);
+        assert_eq!((index(&back, Some(1)), index(&back, Some(3))), (Some(1), None), "an index is the user's word");
     }
 
     #[test]

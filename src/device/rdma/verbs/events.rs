@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::ffi::Event;
 use super::hca::Verbs;
+use super::ways::Ways;
 use crate::base::Nanos;
 use crate::device::rdma::{HcaEvent, QpFault, QpState, Refusals};
 use crate::device::{Signal, WcStatus};
@@ -21,6 +22,8 @@ const LOOK: Nanos = Nanos::from_millis(1);
 /// How often the states of queue pairs with requests are asked for, and whether the kernel waits for the device: two wake-ups a second of
 /// a core that sleeps.
 const SURVEY: Nanos = Nanos::from_millis(500);
+/// Queue pairs of a NIC whose states are asked for in one survey.
+const QUESTIONS: usize = 4;
 /// Events not yet taken; older ones go first. A queue pair raises one in its life.
 const EVENTS_MAX: usize = 2048;
 
@@ -88,14 +91,31 @@ impl Verbs {
                 Event::QpLastReceive(qpn) => self.ended_receiving(qpn),
                 Event::Port(port, is_up) if port == i32::from(self.device.port) => {
                     self.is_port_down = !is_up;
+                    self.readdress();
                     self.raise(if is_up { HcaEvent::PortUp } else { HcaEvent::PortDown });
                 }
-                Event::CqError | Event::DeviceFatal => self.lose(),
-                Event::Port(..) => {}
+                Event::Addresses(port) if port == i32::from(self.device.port) => self.readdress(),
+                Event::CqError | Event::SrqError | Event::DeviceFatal => self.lose(),
+                Event::Port(..) | Event::Addresses(..) => {}
                 Event::Other(number) => tracing::debug!(number, "an event of the RDMA device that changes nothing here"),
             }
         }
         any
+    }
+
+    /// The port may have other addresses than it had, or the same ones at other places: an interface that loses its address and gets it
+    /// back has it at another one while queue pairs use the old one. Connections from here on are made by it where it is now.
+    #[cold]
+    fn readdress(&mut self) {
+        if let Ok(attr) = self.device.context.port_attr(self.device.port) {
+            self.device.port_attr = attr;
+        }
+        // Ways begin at the address that was. Those in use stay with who uses them.
+        self.ways = Ways::default();
+        let Some(gid) = self.device.address_now().filter(|gid| *gid != self.device.gid) else { return };
+        tracing::info!(device = %self.device.name, from = %self.device.gid, to = %gid, "the RDMA device's port has another address");
+        Rc::make_mut(&mut self.caps).gid = Some(gid.address);
+        self.device.gid = gid;
     }
 
     /// Finds queue pairs that the device took down without an event or a completion, or whose requests it does not flush: rxe loses
@@ -105,10 +125,19 @@ impl Verbs {
         if !self.is_lost && self.device.is_awaited() {
             self.lose();
         }
-        for index in 0..self.slots.len() as u32 {
+        // Asked for in turn: on a NIC that is a command to its firmware, which takes a good part of 100 µs.
+        let mut questions = if self.grants.is_rxe() { usize::MAX } else { QUESTIONS };
+        let first = self.surveyed;
+        for at in 0..self.slots.len() as u32 {
+            let index = (first + at) % self.slots.len() as u32;
             let Some(slot) = self.slots[index as usize].as_mut().filter(|slot| slot.pending() > 0) else { continue };
             let Some(qp) = &slot.qp else { continue };
             if slot.state != QpState::Error {
+                if questions == 0 {
+                    continue;
+                }
+                questions -= 1;
+                self.surveyed = index + 1;
                 if qp.is_in_error() {
                     slot.state = QpState::Error;
                 }
@@ -157,6 +186,8 @@ impl Verbs {
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
             // The library has nobody to ask: what it keeps of the queue pair stays.
             std::mem::forget((slot.steering.as_mut().map(std::mem::take), slot.qp.take()));
+            // Nothing can be posted to it any more.
+            slot.state = QpState::Error;
             self.grants.forget_of(index);
             self.flush(index);
         }

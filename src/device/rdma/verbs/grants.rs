@@ -61,6 +61,11 @@ enum Holder {
 }
 
 impl Grants {
+    /// Whether the device is the kernel's software one.
+    pub fn is_rxe(&self) -> bool {
+        self.is_rxe
+    }
+
     pub fn new(has_windows: bool, is_rxe: bool) -> Grants {
         let (by_key, open, closing) = (HashMap::new(), HashMap::new(), VecDeque::new());
         Grants { by_key, open, free: Vec::new(), has_windows, is_rxe, serial: 0, closing }

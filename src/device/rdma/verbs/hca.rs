@@ -66,6 +66,8 @@ pub struct Verbs {
     pub(super) next_look: Nanos,
     /// When to ask for the states of the queue pairs again.
     pub(super) next_survey: Nanos,
+    /// The place in the table at which that begins.
+    pub(super) surveyed: u32,
     /// The device failed or is going away.
     pub(super) is_lost: bool,
     pub(super) is_port_down: bool,
@@ -123,6 +125,7 @@ impl Verbs {
             refusals: Arc::default(),
             next_look: Nanos::ZERO,
             next_survey: Nanos::ZERO,
+            surveyed: 0,
             is_lost: false,
             is_port_down: false,
             is_quiescing: false,
@@ -464,7 +467,8 @@ impl Queue for Verbs {
     }
 
     fn event_fd(&self) -> Option<RawFd> {
-        Some(self.joint.0.as_raw_fd())
+        // Of a device that is gone the descriptors are readable for ever.
+        (!self.is_lost).then(|| self.joint.0.as_raw_fd())
     }
 
     fn in_flight(&self) -> usize {

@@ -191,6 +191,8 @@ impl Verbs {
         self.managed.requests.remove(&number);
         if let Err(errno) = self.managed.manager().accept(id, u64::from(number), &offer) {
             self.managed.manager().destroy(id);
+            // It is connected to nobody.
+            self.force_error(index);
             let what = format!("{peer} asked for a connection and did not wait for the answer");
             return Err(Error::from_errno(what, errno).with_kind(ErrorKind::Failed));
         }
@@ -399,7 +401,12 @@ impl Verbs {
         attr.qp_state = state::IBV_QPS_RTS;
         attr.sq_psn = sending.sq_psn;
         attr.max_rd_atomic = sending.max_rd_atomic.min(reads);
-        qp.modify(&mut attr, send).map_err(|errno| failed("making the queue pair ready to send", errno))?;
+        if let Err(errno) = qp.modify(&mut attr, send) {
+            let error = failed("making the queue pair ready to send", errno);
+            // The device answers the peer already.
+            self.force_error(index);
+            return Err(error);
+        }
         slot.psn = Psn::new(sending.sq_psn);
         slot.state = QpState::Connected;
         Ok(())

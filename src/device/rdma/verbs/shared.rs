@@ -180,8 +180,8 @@ impl Verbs {
             if let Err((queue, errno)) = destroyed {
                 tracing::warn!(errno, "the RDMA device did not destroy a shared receive queue: its leases wait");
                 shared.queue = Some(queue);
-                // A device that is being removed says so a moment later.
-                self.is_lost = true;
+                // A device that is being removed refuses everything. It says so itself, too, but last of all.
+                self.lose();
                 return;
             }
         }

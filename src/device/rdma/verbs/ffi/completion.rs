@@ -47,11 +47,14 @@ impl Cq {
     pub fn new(context: &Rc<Context>, entries: u32) -> Result<Rc<RefCell<Cq>>> {
         // SAFETY: the context is open.
         let channel = unsafe { ibv::ibv_create_comp_channel(context.raw.as_ptr()) };
-        let channel = NonNull::new(channel).ok_or_else(|| Error::from_errno("making a completion channel", errno()))?;
+        let channel = NonNull::new(channel)
+            .ok_or_else(|| Error::from_errno(format!("making a completion channel of the RDMA device {}", context.name()), errno()))?;
         // SAFETY: the context is open, and the channel its own.
         let raw = unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries as c_int, null_mut(), channel.as_ptr(), 0) };
         let Some(raw) = NonNull::new(raw) else {
-            let error = Error::from_errno(format!("making a completion queue of {entries} entries"), errno());
+            let what = format!("making a completion queue of {entries} entries on the RDMA device {}", context.name());
+            let error =
+                Error::from_errno(what, errno()).remedy("use a smaller one (rdma.cq_size), or raise the locked-memory limit (ulimit -l)");
             // SAFETY: just made, and nothing is made from it.
             unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) };
             return Err(error);

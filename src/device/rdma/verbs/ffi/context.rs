@@ -17,6 +17,7 @@ pub use rdma_mummy_sys::{ibv_device_attr as DeviceAttr, ibv_port_attr as PortAtt
 /// An opened device.
 pub struct Context {
     pub(super) raw: NonNull<ibv::ibv_context>,
+    name: String,
 }
 
 /// Why a device was not opened.
@@ -52,7 +53,12 @@ impl Context {
         }
         // SAFETY: the list came from ibv_get_device_list and is not used after this.
         unsafe { ibv::ibv_free_device_list(list) };
-        opened.map(|raw| Rc::new(Context { raw }))
+        opened.map(|raw| Rc::new(Context { raw, name: name.to_owned() }))
+    }
+
+    /// The kernel's name for the device.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The device's limits.
@@ -60,7 +66,7 @@ impl Context {
         let mut attr = MaybeUninit::<DeviceAttr>::zeroed();
         // SAFETY: the context is open, the attributes writable; all-zero is a value of them, so they are initialised either way.
         let (rc, attr) = unsafe { (ibv::ibv_query_device(self.raw.as_ptr(), attr.as_mut_ptr()), attr.assume_init()) };
-        if rc == 0 { Ok(attr) } else { Err(Error::from_errno("asking for the device's limits", rc)) }
+        if rc == 0 { Ok(attr) } else { Err(Error::from_errno(format!("asking for the limits of the RDMA device {}", self.name), rc)) }
     }
 
     /// A port's attributes; ports count from 1.
@@ -68,7 +74,11 @@ impl Context {
         let mut attr = MaybeUninit::<PortAttr>::zeroed();
         // SAFETY: as in `device_attr`.
         let (rc, attr) = unsafe { (ibv::ibv_query_port(self.raw.as_ptr(), port, attr.as_mut_ptr()), attr.assume_init()) };
-        if rc == 0 { Ok(attr) } else { Err(Error::from_errno(format!("asking for the attributes of port {port}"), rc)) }
+        if rc == 0 {
+            Ok(attr)
+        } else {
+            Err(Error::from_errno(format!("asking for the attributes of port {port} of the RDMA device {}", self.name), rc))
+        }
     }
 
     /// The descriptor of asynchronous events.
@@ -99,6 +109,8 @@ impl Context {
                 DEVICE_FATAL => Event::DeviceFatal,
                 PORT_ACTIVE => Event::Port((*at).element.port_num, true),
                 PORT_ERR => Event::Port((*at).element.port_num, false),
+                SRQ_ERR => Event::SrqError,
+                LID_CHANGE | GID_CHANGE => Event::Addresses((*at).element.port_num),
                 other => Event::Other(other),
             }
         };
@@ -124,6 +136,9 @@ const QP_LAST: u32 = ibv::ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED as u32;
 const DEVICE_FATAL: u32 = ibv::ibv_event_type::IBV_EVENT_DEVICE_FATAL as u32;
 const PORT_ACTIVE: u32 = ibv::ibv_event_type::IBV_EVENT_PORT_ACTIVE as u32;
 const PORT_ERR: u32 = ibv::ibv_event_type::IBV_EVENT_PORT_ERR as u32;
+const SRQ_ERR: u32 = ibv::ibv_event_type::IBV_EVENT_SRQ_ERR as u32;
+const LID_CHANGE: u32 = ibv::ibv_event_type::IBV_EVENT_LID_CHANGE as u32;
+const GID_CHANGE: u32 = ibv::ibv_event_type::IBV_EVENT_GID_CHANGE as u32;
 
 /// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +151,12 @@ pub enum Event {
     QpAccess(u32),
     /// The completion queue failed: it overran.
     CqError,
+    /// A shared receive queue failed.
+    SrqError,
     /// The device failed or goes away.
     DeviceFatal,
+    /// A port has other addresses.
+    Addresses(i32),
     /// A port came up or went down.
     Port(i32, bool),
     /// The queue pair of this number, which shares its receives, is in the error state and takes no more of them.

@@ -24,7 +24,8 @@ impl Pd {
     pub fn new(context: &Rc<Context>) -> Result<Rc<Pd>> {
         // SAFETY: the context is open.
         let raw = unsafe { ibv::ibv_alloc_pd(context.raw.as_ptr()) };
-        let raw = NonNull::new(raw).ok_or_else(|| Error::from_errno("allocating a protection domain", errno()))?;
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| Error::from_errno(format!("allocating a protection domain of the RDMA device {}", context.name()), errno()))?;
         Ok(Rc::new(Pd { context: context.clone(), raw }))
     }
 }
