@@ -32,7 +32,8 @@ fn filter(privileges: &Privileges) -> Check {
     }
     let cause = "a seccomp filter decides about system calls; the default ones of containers refuse io_uring, bpf and memory policies";
     let remedy = "if a check above says EPERM: docker run --security-opt seccomp=PROFILE with io_uring_setup, io_uring_enter, \
-                  io_uring_register, bpf, mbind and set_mempolicy allowed; for a service: SystemCallFilter=@io-uring bpf";
+                  io_uring_register, bpf, mbind and set_mempolicy allowed; for a service: \
+                  SystemCallFilter=@system-service io_uring_setup io_uring_enter io_uring_register bpf mbind";
     Check::warning(Area::Limits, name, "seccomp is active", cause, remedy)
 }
 
