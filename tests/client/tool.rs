@@ -86,10 +86,24 @@ fn files_and_trees_are_copied_there_and_back() {
     assert!(curl_gets(&server, "/tree/under/deep/er/long") == content);
     done(&server, &["cp", "--recursive", "s3://tree/under", "to"]);
     assert!(Command::new("diff").args(["-r", "from", "to"]).current_dir(&place).status().unwrap().success());
+    // What is there already stays as it is, at either end, and is not sent.
+    std::fs::remove_file(place.join("to/deep/ü")).unwrap();
+    std::fs::write(place.join("to/a b"), b"mine").unwrap();
+    let line = done(&server, &["cp", "-r", "--no-clobber", "s3://tree/under", "to"]);
+    assert!(line.starts_with("1 object, 5 B in ") && line.ends_with("; 2 more there already\n"), "{line}");
+    assert_eq!(std::fs::read(place.join("to/a b")).unwrap(), b"mine");
+    std::fs::write(place.join("from/deep/new"), b"new").unwrap();
+    std::fs::write(place.join("from/deep/ü"), b"other").unwrap();
+    let line = done(&server, &["cp", "-r", "--no-clobber", "from", "s3://tree/under"]);
+    assert!(line.starts_with("1 object, 3 B in ") && line.ends_with("; 3 more there already\n"), "{line}");
+    assert_eq!(basin(&both(&server).join(","), &place, &["cat", "s3://tree/under/deep/ü"]).stdout, content[..5]);
+    done(&server, &["rm", "s3://tree/under/deep/new"]);
     let line = done(&server, &["cp", "s3://tree/under/deep/er/long", "to/"]);
     assert!(line.starts_with("1 object, 9 MiB in ") && line.ends_with("by rdma soft:shm\n"), "{line}");
     assert!(std::fs::read(place.join("to/long")).unwrap() == content);
     done(&server, &["cp", "-r", "s3://tree/under/deep", "s3://tree/copy"]);
+    let line = done(&server, &["cp", "-r", "--no-clobber", "s3://tree/under/deep", "s3://tree/copy"]);
+    assert!(line.starts_with("0 objects, ") && line.ends_with("; 2 more there already\n"), "{line}");
     let listed = done(&server, &["ls", "-r", "--json", "s3://tree/copy"]);
     let lines: Vec<serde_json::Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let found: Vec<_> = lines.iter().map(|line| (line["key"].as_str().unwrap(), line["size"].as_u64().unwrap())).collect();
@@ -254,6 +268,17 @@ fn one_that_cannot_be_copied_does_not_keep_the_others_from_it() {
     assert!(told.ends_with("basin: not copied: 3 of 6\n"), "{told}");
     assert_eq!(std::fs::read(place.join("out/x")).unwrap(), b"file");
     assert_eq!(std::fs::read(place.join("out/deep/y")).unwrap(), b"file");
+    // One key is the file, whichever is copied first.
+    for key in ["q/a", "q/a/b", "q/a-c", "q/a/d/e"] {
+        done(&server, &["cp", "file", &format!("s3://some/{key}")]);
+    }
+    let output = basin(&all, &place, &["cp", "-r", "s3://some/q", "q"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && told.ends_with("basin: not copied: 2 of 4\n"), "{told}");
+    for key in ["q/a/b", "q/a/d/e"] {
+        assert_eq!(told.matches(&format!("s3://some/{key}: no file below q/a, which is an object's own")).count(), 1, "{told}");
+    }
+    assert!(["q/a", "q/a-c"].iter().all(|name| std::fs::read(place.join(name)).unwrap() == b"file"));
     // Names are shown so that no terminal heeds them; quotes are themselves.
     let shown = "p/esc\\u{1b}[31m\"it's\"";
     assert!(done(&server, &["ls", "-r", "s3://some"]).contains(&format!("  {shown}\n")));
@@ -288,6 +313,26 @@ fn one_that_cannot_be_copied_does_not_keep_the_others_from_it() {
     let output = basin(&all, &place, &["rm", "-r", "s3://some/fifos"]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told == "basin: nothing was there whose name begins with s3://some/fifos\n", "{told}");
+}
+
+#[test]
+fn an_input_that_is_closed_is_no_object() {
+    let server = server();
+    let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
+    done(&server, &["mb", "s3://input"]);
+    let put = |from: &str| {
+        let asked = command(&all, &place, &["cp", "-", "s3://input/one"]);
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("exec \"$0\" \"$@\" {from}")]).arg(asked.get_program()).args(asked.get_args()).current_dir(&place);
+        shell.envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.output().unwrap()
+    };
+    let output = put("<&-");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("standard input is closed"), "{output:?}");
+    assert_eq!(done(&server, &["ls", "s3://input"]), "");
+    assert!(put("</dev/null").status.success());
+    assert!(done(&server, &["stat", "s3://input/one"]).contains("bytes      0 (0 B)\n"));
 }
 
 #[test]

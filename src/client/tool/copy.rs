@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::rc::Rc;
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::PollFlags;
 
 use super::super::object::{CopyOptions, Encryption, PutOptions};
@@ -21,7 +22,7 @@ use super::file::{self, Target, ready};
 use super::place::{Place, S3Place, path_of, shown};
 use super::progress::Progress;
 use super::tree::{Step, Tally, plan};
-use super::{Cp, Print, STOPPED, Sse, UNREAD, stopped, stopped_with, there_already, unless_stopped, usage};
+use super::{Cp, Print, STOPPED, Sse, THERE, UNREAD, stopped, stopped_with, there_already, unless_stopped, usage};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 
@@ -49,13 +50,19 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
         let steps = unless_stopped(client.core(), plan(client, from, to, &tally)).await??;
         let count = steps.len();
         all(client, steps.into(), &options, &progress, &tally).await.map_err(|failure| match failure.code() {
-            Some(STOPPED) => stopped_with(&format!("; {} of {count} objects were copied, none half", tally.count())),
+            Some(STOPPED) => {
+                let there = tally.there() + tally.count();
+                stopped_with(&format!("; {there} of {count} objects are there, none half: with --no-clobber the others are copied"))
+            }
             _ => failure,
         })?;
     } else {
         match (from, to) {
             (Place::Stream, Place::S3(to)) => {
                 to.key_of("cp -")?;
+                if is_closed(&io::stdin()) {
+                    return Err(usage("standard input is closed".into(), "give it something to read: … | basin cp - s3://BUCKET/KEY"));
+                }
                 // Not by way of a buffer, which could have bytes while there is nothing to be read.
                 let input = io::stdin().as_fd().try_clone_to_owned().map_err(|error| Error::io("reading standard input", &error))?;
                 let done = put(client, &mut File::from(input), "standard input", None, &to, options.clone(), &progress).await;
@@ -78,7 +85,7 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
         }
         tally.copied();
     }
-    let line = progress.end(client, tally.count());
+    let line = progress.end(client, tally.count(), tally.there());
     if !task.quiet {
         if is_to_stream {
             eprint!("{line}");
@@ -87,6 +94,15 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
         }
     }
     tally.outcome()
+}
+
+/// Whether standard input was closed when the program began: Rust's start then opens `/dev/null` in its place, for reading and writing.
+fn is_closed(input: &io::Stdin) -> bool {
+    let null = std::fs::metadata("/dev/null").map(|about| about.rdev()).ok();
+    let is_null =
+        input.as_fd().try_clone_to_owned().is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|about| Some(about.rdev()) == null));
+    let flags = fcntl(input.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+    is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
 /// An option that would change nothing is refused.
@@ -166,8 +182,14 @@ async fn all(
                 while !client.core().is_stopping() {
                     let next = left.borrow_mut().pop_front();
                     let Some(next) = next else { return };
-                    match step(&client, next, &options, &progress).await {
+                    let done = match is_there(&client, &next, &options).await {
+                        Ok(false) => step(&client, next, &options, &progress).await,
+                        Ok(true) => Err(Failure::coded(THERE, Error::new(ErrorKind::Refused, "there already"))),
+                        Err(failure) => Err(failure),
+                    };
+                    match done {
                         Ok(()) => tally.copied(),
+                        Err(failure) if failure.code() == Some(THERE) => tally.was_there(),
                         Err(failure) if failure.code() == Some(STOPPED) => return,
                         // It is the same with all that is left.
                         Err(failure) if failure.code() == Some("NoSuchBucket") => {
@@ -188,6 +210,19 @@ async fn all(
         return Err(stopped());
     }
     end.take().map_or(Ok(()), Err)
+}
+
+/// Whether what is only put where nothing is would be put in vain: asked before its bytes are sent. The server judges what is put then.
+async fn is_there(client: &Client, step: &Step, options: &PutOptions) -> Result<bool, Failure> {
+    let Step::Up(_, to) = step else { return Ok(false) };
+    if !options.if_none_match {
+        return Ok(false);
+    }
+    match unless_stopped(client.core(), client.head(&to.bucket, &to.key)).await? {
+        Ok(_) => Ok(true),
+        Err(failure) if failure.is_not_found() => Ok(false),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// What a condition that did not hold means here.

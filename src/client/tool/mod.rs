@@ -42,6 +42,8 @@ pub type Print = fn(String) -> Result<bool>;
 const STOPPED: &str = "Stopped";
 /// That of one whose output nobody reads any more.
 const UNREAD: &str = "Unread";
+/// The code of a failure because there is an object or a file of that name already.
+const THERE: &str = "There";
 
 /// A command.
 #[derive(Subcommand, Debug)]
@@ -89,7 +91,7 @@ pub struct Cp {
     #[arg(short, long)]
     quiet: bool,
     /// Only where there is no object or file of that name
-    #[arg(long, conflicts_with = "recursive")]
+    #[arg(long)]
     no_clobber: bool,
     /// What the object's content type is
     #[arg(long, value_name = "TYPE")]
@@ -226,7 +228,10 @@ fn usage(what: String, remedy: &str) -> Failure {
 
 /// That `--no-clobber` keeps something as it is.
 fn there_already(what: &dyn Display) -> Failure {
-    Error::new(ErrorKind::Refused, format!("{what} is there already")).remedy("without --no-clobber it is overwritten").into()
+    Failure::coded(
+        THERE,
+        Error::new(ErrorKind::Refused, format!("{what} is there already")).remedy("without --no-clobber it is overwritten"),
+    )
 }
 
 fn stopped() -> Failure {

@@ -42,13 +42,14 @@ impl Progress {
     }
 
     /// The last line: `3 objects, 1.0 GiB in 0.50 s, 2.0 GiB/s, by rdma soft:shm`.
-    pub fn end(&self, client: &Client, objects: u64) -> String {
+    pub fn end(&self, client: &Client, objects: u64, there: u64) -> String {
         let bytes = self.bar.position();
         self.bar.finish_and_clear();
         let seconds = client.core().now().since(self.begun).as_secs_f64();
         let rate = human_bytes((bytes as f64 / seconds.max(1e-9)) as u64);
         let noun = if objects == 1 { "object" } else { "objects" };
-        format!("{objects} {noun}, {} in {seconds:.2} s, {rate}/s, by {}\n", human_bytes(bytes), ways(client))
+        let others = if there > 0 { format!("; {there} more there already") } else { String::new() };
+        format!("{objects} {noun}, {} in {seconds:.2} s, {rate}/s, by {}{others}\n", human_bytes(bytes), ways(client))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What of a tree is copied, and what came of it. What cannot be copied does not keep the rest from it: it is told, and counted.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::{self, FileType};
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -25,12 +25,22 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Tally {
     copied: Cell<u64>,
+    there: Cell<u64>,
     failed: Cell<u64>,
 }
 
 impl Tally {
     pub fn copied(&self) {
         self.copied.set(self.copied.get() + 1);
+    }
+
+    /// One was left as it is.
+    pub fn was_there(&self) {
+        self.there.set(self.there.get() + 1);
+    }
+
+    pub fn there(&self) -> u64 {
+        self.there.get()
     }
 
     /// Says why one was not.
@@ -47,7 +57,9 @@ impl Tally {
     pub fn outcome(&self) -> Result<(), Failure> {
         match self.failed.get() {
             0 => Ok(()),
-            failed => Err(Error::new(ErrorKind::Failed, format!("not copied: {failed} of {}", failed + self.count())).into()),
+            failed => {
+                Err(Error::new(ErrorKind::Failed, format!("not copied: {failed} of {}", failed + self.there() + self.count())).into())
+            }
         }
     }
 }
@@ -107,7 +119,21 @@ async fn plan_from(client: &Client, from: &S3Place, to: &Place, tally: &Tally) -
         let remedy = format!("see what is there: basin ls {from}; one object is copied without --recursive");
         return Err(error.remedy(remedy).into());
     }
-    Ok(steps)
+    Ok(without_those_below_files(steps, tally))
+}
+
+/// A key can have others below it, and a file cannot: it is the file, whatever the order, and those below it are told.
+fn without_those_below_files(steps: VecDeque<Step>, tally: &Tally) -> VecDeque<Step> {
+    let files: HashSet<PathBuf> =
+        steps.iter().filter_map(|step| if let Step::Down(_, to) = step { Some(to.clone()) } else { None }).collect();
+    let is_right = |step: &Step| {
+        let Step::Down(from, to) = step else { return true };
+        let Some(file) = to.ancestors().skip(1).find(|above| files.contains(*above)) else { return true };
+        let what = format!("{from}: no file below {}, which is an object's own", file.display());
+        tally.failed(&usage(what, "copy it by itself, to a name of your own"));
+        false
+    };
+    steps.into_iter().filter(is_right).collect()
 }
 
 fn with_slash(prefix: &str) -> String {
