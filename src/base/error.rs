@@ -45,6 +45,12 @@ impl Error {
         Error { inner: Box::new(Inner { kind, what: what.into(), errno: None, remedy: None }) }
     }
 
+    /// The same of this object, which comes first.
+    pub fn of(mut self, object: &str) -> Error {
+        self.inner.what = format!("{object}: {}", self.inner.what);
+        self
+    }
+
     /// A failed system call: `what` says what was tried, on which object. The kind follows from the error number.
     pub fn from_errno(what: impl Into<String>, errno: i32) -> Error {
         let kind = match errno {

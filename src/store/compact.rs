@@ -127,9 +127,11 @@ impl Failing {
             self.rest = self.rest.filter(|_| !round.has_emptied);
             return (None, false);
         }
-        let before = self.rest;
+        let is_first = self.rest.is_none();
+        // Where there is more room than before, the device takes some of it: the next round comes as soon as after the first.
+        let before = self.rest.filter(|_| !round.has_gained);
         self.rest = Some(before.map_or(REST_MIN, |rest| Nanos(2 * rest.0).min(REST_MAX)));
-        (self.rest, before.is_none())
+        (self.rest, is_first)
     }
 }
 
@@ -420,4 +422,28 @@ impl Engine {
 /// Whether a disk has a discard that costs nothing later.
 pub(super) fn may_discard(info: &DiskInfo) -> bool {
     info.supports_discard && info.device
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_that_fail_come_ever_later_until_one_gains() {
+        let failed = Round { has_failed: true, ..Round::default() };
+        let gained = Round { has_gained: true, has_emptied: true, ..failed };
+        let mut failing = Failing::default();
+        assert_eq!(failing.after(failed), (Some(REST_MIN), true));
+        assert_eq!(failing.after(failed), (Some(Nanos(2 * REST_MIN.0)), false), "told once");
+        // In some, others failed.
+        assert_eq!(failing.after(gained), (Some(REST_MIN), false));
+        assert_eq!(failing.after(failed), (Some(Nanos(2 * REST_MIN.0)), false));
+        // Nothing was tried: it fails as before.
+        assert_eq!(failing.after(Round::default()), (None, false));
+        assert_eq!(failing.after(failed), (Some(Nanos(4 * REST_MIN.0)), false));
+        let last = (0..20).map(|_| failing.after(failed)).last();
+        assert_eq!(last, Some((Some(REST_MAX), false)));
+        assert_eq!(failing.after(Round { has_emptied: true, ..Round::default() }), (None, false));
+        assert_eq!(failing.after(failed), (Some(REST_MIN), true), "and again, where it had gone well");
+    }
 }

@@ -270,7 +270,7 @@ fn objects_of_all_sizes_by_https_and_strangers_are_not_believed() {
         listed.unwrap().unwrap_err()
     };
     let text = refused(with("localhost", testdata("other.pem")));
-    assert!(text.contains("invalid peer certificate"), "{text}");
+    assert!(text.contains("invalid peer certificate") && text.contains("https://"), "{text}");
     let text = refused(with("127.0.0.1", testdata("ca.pem")));
     assert!(text.contains("invalid peer certificate"), "{text}");
 }

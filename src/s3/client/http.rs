@@ -81,7 +81,8 @@ impl Http {
     pub async fn connect_tls(core: &Core, address: SocketAddr, host: String, patience: Nanos, trust: &Rc<ClientTls>) -> Result<Http> {
         let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
         let mut stream = ClientStream::to(core, trust, tcp, &host)?;
-        core.timeout(patience, stream.handshake()).await.map_err(Error::from)??;
+        let greeted = core.timeout(patience, stream.handshake()).await.map_err(Error::from)?;
+        greeted.map_err(|error| error.of(&format!("https://{host} ({address})")))?;
         Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience, is_torn: false, heard: 0 })
     }
 

@@ -40,21 +40,25 @@ pub struct Identity {
 #[derive(Clone)]
 struct Serving {
     config: Arc<ServerConfig>,
-    /// When the first of the chain's certificates ends, in seconds since 1970; unknown if none of them can be read as one.
+    /// When the last of the chain's certificates begins and the first one ends, in seconds since 1970; unknown if none of them can be read
+    /// as one.
+    begins_s: Option<u64>,
     ends_s: Option<u64>,
 }
 
 /// How much of its time a certificate has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Term {
+    NotYet,
     Long,
     Soon,
     Ended,
 }
 
 impl Term {
-    pub(super) fn of(ends_s: Option<u64>, now_s: u64) -> Term {
+    pub(super) fn of(begins_s: Option<u64>, ends_s: Option<u64>, now_s: u64) -> Term {
         match ends_s {
+            _ if begins_s.is_some_and(|begins_s| begins_s > now_s) => Term::NotYet,
             Some(ends_s) if ends_s < now_s => Term::Ended,
             Some(ends_s) if ends_s < now_s + SOON_S => Term::Soon,
             _ => Term::Long,
@@ -103,6 +107,11 @@ impl Identity {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner).ends_s
     }
 
+    /// When the last one of it begins.
+    pub fn begins_s(&self) -> Option<u64> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner).begins_s
+    }
+
     /// Looks whether the files are others now, and takes those if they can be used. What is bad is told once.
     pub fn look(&self) -> Look {
         let (pems, now) = read_both(&self.certificate, &self.key);
@@ -124,9 +133,9 @@ impl Identity {
     pub async fn watch(self: Arc<Identity>, core: Core) {
         let mut told = Term::Long;
         loop {
-            let term = Term::of(self.ends_s(), unix_now_ns() / 1_000_000_000);
+            let term = Term::of(self.begins_s(), self.ends_s(), unix_now_ns() / 1_000_000_000);
             if std::mem::replace(&mut told, term) != term {
-                self.warn_of_end(term);
+                self.warn_of(term);
             }
             core.sleep(LOOK).await;
             match self.look() {
@@ -137,11 +146,15 @@ impl Identity {
         }
     }
 
-    fn warn_of_end(&self, term: Term) {
+    fn warn_of(&self, term: Term) {
         let certificate = self.certificate.display();
-        let at = self.ends_s().map(|ends_s| crate::s3::time::iso(ends_s * 1000)).unwrap_or_default();
+        let at = if term == Term::NotYet { self.begins_s() } else { self.ends_s() };
+        let at = at.map(|at_s| crate::s3::time::iso(at_s * 1000)).unwrap_or_default();
         match term {
             Term::Long => {}
+            Term::NotYet => {
+                tracing::warn!(%certificate, at, "a certificate of the chain is not valid yet, by this clock: clients refuse it")
+            }
             Term::Soon => {
                 tracing::warn!(%certificate, at, "a certificate of the chain ends soon; a new one serves as soon as the files are there")
             }
@@ -150,19 +163,27 @@ impl Identity {
     }
 }
 
-/// When the first of these certificates ends, in seconds since 1970.
-fn end_of(chain: &[CertificateDer<'_>]) -> Option<u64> {
+/// When the last of these certificates begins and the first one ends, in seconds since 1970.
+fn term_of(chain: &[CertificateDer<'_>]) -> (Option<u64>, Option<u64>) {
     let algorithms = ring::default_provider().signature_verification_algorithms.all;
-    let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(AFTER_ALL_S));
-    let ends = chain.iter().filter_map(|certificate| {
-        // Whoever signed it, by then it has ended, which is what is looked at first.
+    // Whoever signed it, it has not begun in 1970 and has ended after all, which is what is looked at first.
+    let why = |certificate: &CertificateDer<'_>, then_s: u64| {
         let certificate = ParsedCertificate::try_from(certificate).ok()?;
+        let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(then_s));
         match verify_server_cert_signed_by_trust_anchor(&certificate, &RootCertStore::empty(), &[], then, algorithms) {
-            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => Some(not_after.as_secs()),
+            Err(rustls::Error::InvalidCertificate(why)) => Some(why),
             _ => None,
         }
+    };
+    let begins = chain.iter().filter_map(|one| match why(one, 0) {
+        Some(CertificateError::NotValidYetContext { not_before, .. }) => Some(not_before.as_secs()),
+        _ => None,
     });
-    ends.min()
+    let ends = chain.iter().filter_map(|one| match why(one, AFTER_ALL_S) {
+        Some(CertificateError::ExpiredContext { not_after, .. }) => Some(not_after.as_secs()),
+        _ => None,
+    });
+    (begins.max(), ends.min())
 }
 
 type Pems = (Vec<u8>, Vec<u8>);
@@ -215,7 +236,7 @@ fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> R
             return Err(wrong(certificate, what, "look at each: openssl storeutl -noout -text -certs FILE; leave that one out"));
         }
     }
-    let ends_s = end_of(&chain);
+    let (begins_s, ends_s) = term_of(&chain);
     let private = PrivateKeyDer::from_pem_slice(keys).map_err(|bad| match bad {
         // The older form has lines in it that are no base64.
         _ if keys.windows(9).any(|word| word == b"ENCRYPTED") => {
@@ -231,7 +252,8 @@ fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> R
     let bare = versions.map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: {error}")))?.with_no_client_auth();
     let mut config = bare.with_single_cert(chain, private).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            wrong(key, format!("not the key of {}", certificate.display()), "give the key that the certificate was made with")
+            let remedy = "give the key that the certificate was made with; in a chain the server's own certificate comes first";
+            wrong(key, format!("not the key of {}", certificate.display()), remedy)
         }
         rustls::Error::InvalidCertificate(bad) => {
             wrong(certificate, format!("its first certificate: {bad}"), "give an X.509 v3 certificate")
@@ -242,5 +264,5 @@ fn config(certificate: &Path, certificates: &[u8], key: &Path, keys: &[u8]) -> R
     // Who comes again needs no new handshake, whichever core answers. Tickets end with the certificate that they were given under.
     config.ticketer =
         ring::Ticketer::new().map_err(|error| Error::new(ErrorKind::Failed, format!("TLS: making a key for tickets: {error}")))?;
-    Ok(Serving { config: Arc::new(config), ends_s })
+    Ok(Serving { config: Arc::new(config), begins_s, ends_s })
 }

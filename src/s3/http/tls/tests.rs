@@ -422,19 +422,20 @@ fn all_of_a_chain_is_looked_at_and_a_locked_key_is_known_in_both_forms() {
 
 #[test]
 fn it_is_known_when_a_certificate_ends() {
-    // As openssl tells it: Jul 22 08:44:52 2126 GMT.
+    // As openssl tells it: Nov 23 08:44:52 2026 GMT and Jul 22 08:44:52 2126 GMT.
     let identity = Identity::load(&testdata("one.pem"), &testdata("one.key")).unwrap();
-    assert_eq!(identity.ends_s(), Some(4_940_383_492));
+    assert_eq!((identity.begins_s(), identity.ends_s()), (Some(1_795_423_492), Some(4_940_383_492)));
     let week_s = 7 * 86_400;
-    for (ends_s, term) in [
-        (None, Term::Long),
-        (Some(1000 + week_s), Term::Long),
-        (Some(999 + week_s), Term::Soon),
-        (Some(1000), Term::Soon),
-        (Some(999), Term::Ended),
-        (Some(0), Term::Ended),
+    for (begins_s, ends_s, term) in [
+        (None, None, Term::Long),
+        (Some(1000), Some(1000 + week_s), Term::Long),
+        (None, Some(999 + week_s), Term::Soon),
+        (None, Some(1000), Term::Soon),
+        (None, Some(999), Term::Ended),
+        (Some(0), Some(0), Term::Ended),
+        (Some(1001), Some(1002), Term::NotYet),
     ] {
-        assert_eq!(Term::of(ends_s, 1000), term, "{ends_s:?}");
+        assert_eq!(Term::of(begins_s, ends_s, 1000), term, "{begins_s:?}, {ends_s:?}");
     }
 }
 
