@@ -13,6 +13,9 @@ use crate::reactor::remote;
 /// it takes a lock that the kernel's packets wait for. So many take a microsecond: no timer minds.
 const IDLE_TURNS: u32 = 32;
 
+/// After so many sleeps that nothing came of, because there was something to do, a core looks wholly before the next one.
+const AT_ONCE_MAX: u32 = 16;
+
 impl Core {
     /// Runs the core until `main` is done. Other tasks stay where they are; the next `run` goes on with them.
     ///
@@ -30,6 +33,8 @@ impl Core {
         // Since when there has been nothing to do, and the turns since then.
         let (mut idle_since, mut idle) = (now, 0u32);
         let mut patience = Patience::new(core.config.spin);
+        // Sleeps in a row that there was something to do in the place of: each of them armed all queues.
+        let mut found_at_once = 0u32;
         loop {
             if idle.is_multiple_of(IDLE_TURNS) {
                 now = core.clock.now();
@@ -42,6 +47,7 @@ impl Core {
             if core.turn(now) == Progress::Busy {
                 if idle > IDLE_TURNS && core.config.poll == PollMode::Adaptive {
                     patience.waited(now.since(idle_since));
+                    found_at_once = 0;
                 }
                 idle = 0;
             }
@@ -50,7 +56,7 @@ impl Core {
             }
             // If nothing comes of the sleep, the next turn sleeps again without spinning. A core that does not look, or rests, sleeps
             // after every turn: what the turn queued goes to the kernel in the call that waits for what was queued before.
-            let look = patience.look();
+            let look = if found_at_once < AT_ONCE_MAX { patience.look() } else { core.config.spin };
             let has_looked = idle > 0 && now.since(idle_since) >= look;
             if core.config.poll == PollMode::Adaptive && (has_looked || look == Nanos::ZERO || now < core.resting_until.get()) {
                 if idle == 0 {
@@ -60,6 +66,10 @@ impl Core {
                 if core.sleep(now)? {
                     // The clock is read next, and what it says is compared with when the work ended.
                     idle = IDLE_TURNS;
+                    found_at_once = 0;
+                } else {
+                    now = core.clock.now();
+                    found_at_once = found_at_once.saturating_add(1);
                 }
             }
         }

@@ -279,6 +279,12 @@ fn one_that_cannot_be_copied_does_not_keep_the_others_from_it() {
         assert_eq!(told.matches(&format!("s3://some/{key}: no file below q/a, which is an object's own")).count(), 1, "{told}");
     }
     assert!(["q/a", "q/a-c"].iter().all(|name| std::fs::read(place.join(name)).unwrap() == b"file"));
+    // A directory in the place of a file is none, and no object that was copied.
+    std::fs::create_dir_all(place.join("r/a")).unwrap();
+    done(&server, &["cp", "file", "s3://some/r/a"]);
+    let output = basin(&all, &place, &["cp", "-r", "--no-clobber", "s3://some/r", "r"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && told.contains("r/a") && told.contains("directory"), "{told}");
     // Names are shown so that no terminal heeds them; quotes are themselves.
     let shown = "p/esc\\u{1b}[31m\"it's\"";
     assert!(done(&server, &["ls", "-r", "s3://some"]).contains(&format!("  {shown}\n")));

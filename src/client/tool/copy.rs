@@ -50,10 +50,11 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
         let steps = unless_stopped(client.core(), plan(client, from, to, &tally)).await??;
         let count = steps.len();
         all(client, steps.into(), &options, &progress, &tally).await.map_err(|failure| match failure.code() {
-            Some(STOPPED) => {
+            Some(STOPPED) if task.no_clobber => {
                 let there = tally.there() + tally.count();
-                stopped_with(&format!("; {there} of {count} objects are there, none half: with --no-clobber the others are copied"))
+                stopped_with(&format!("; {there} of {count} objects are there, none half: the same command copies the others"))
             }
+            Some(STOPPED) => stopped_with(&format!("; {} of {count} objects were copied, none half", tally.count())),
             _ => failure,
         })?;
     } else {
@@ -61,7 +62,8 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
             (Place::Stream, Place::S3(to)) => {
                 to.key_of("cp -")?;
                 if is_closed(&io::stdin()) {
-                    return Err(usage("standard input is closed".into(), "give it something to read: … | basin cp - s3://BUCKET/KEY"));
+                    let what = "standard input is closed, or /dev/null for reading and writing".to_owned();
+                    return Err(usage(what, "give it something to read; < /dev/null makes an object of no bytes"));
                 }
                 // Not by way of a buffer, which could have bytes while there is nothing to be read.
                 let input = io::stdin().as_fd().try_clone_to_owned().map_err(|error| Error::io("reading standard input", &error))?;
@@ -96,7 +98,8 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
     tally.outcome()
 }
 
-/// Whether standard input was closed when the program began: Rust's start then opens `/dev/null` in its place, for reading and writing.
+/// Whether standard input was closed when the program began: Rust's start then opens `/dev/null` in its place, for reading and writing,
+/// which cannot be told from who gives it that himself.
 fn is_closed(input: &io::Stdin) -> bool {
     let null = std::fs::metadata("/dev/null").map(|about| about.rdev()).ok();
     let is_null =
@@ -220,7 +223,8 @@ async fn is_there(client: &Client, step: &Step, options: &PutOptions) -> Result<
     }
     match unless_stopped(client.core(), client.head(&to.bucket, &to.key)).await? {
         Ok(_) => Ok(true),
-        Err(failure) if failure.is_not_found() => Ok(false),
+        // Who may put need not be allowed to look, not even whether there is something.
+        Err(failure) if matches!(failure.status(), Some(403 | 404)) => Ok(false),
         Err(failure) => Err(failure),
     }
 }

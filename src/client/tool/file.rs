@@ -37,7 +37,8 @@ pub(super) struct Target {
 
 /// That nothing of that name is there, where `is_new` asks for it.
 pub(super) fn look(to: &Path, is_new: bool) -> Result<(), Failure> {
-    if is_new && fs::symlink_metadata(to).is_ok() {
+    // Of a directory it is said that it is one.
+    if is_new && fs::symlink_metadata(to).is_ok_and(|about| !about.is_dir()) {
         return Err(there_already(&to.display()));
     }
     Ok(())

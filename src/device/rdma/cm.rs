@@ -124,11 +124,14 @@ impl Incoming {
         on!(&self.backend, hca => hca.borrow_mut().accept(id, qp.index, data))?;
         self.decided = true;
         let connection = Connection { backend: self.backend.clone(), id, data: std::mem::take(&mut self.asked.data) };
-        match connection.next().await {
-            Happened::Established => Ok(connection),
-            Happened::Failed(error) => Err(error),
-            _ => Err(Error::new(ErrorKind::Failed, format!("{} asked for a connection and did not take the answer", peer.ip()))),
-        }
+        let failed = match connection.next().await {
+            Happened::Established => return Ok(connection),
+            Happened::Failed(error) => error,
+            _ => Error::new(ErrorKind::Failed, format!("{} asked for a connection and did not take the answer", peer.ip())),
+        };
+        // It is connected to nobody.
+        qp.disconnect();
+        Err(failed)
     }
 
     /// Refuses.

@@ -55,6 +55,11 @@ impl Verbs {
         self.device.attr.max_qp_rd_atom.clamp(0, READS.into()) as u8
     }
 
+    /// READs and atomics that one queue pair may have under way: some devices answer more than they ask.
+    pub(super) fn reads_asked(&self) -> u8 {
+        self.device.attr.max_qp_init_rd_atom.clamp(0, self.reads().into()) as u8
+    }
+
     /// Connects: ready to send when this returns.
     pub fn connect(&mut self, index: u32, remote: &QpEndpoint) -> Result<()> {
         let path = self.path_to(index, remote)?;
@@ -66,8 +71,7 @@ impl Verbs {
         if transport == Transport::Ud {
             self.way(index, remote, &path)?;
         }
-        let (reads, name) = (self.reads(), self.device.name.clone());
-        let asks = self.device.attr.max_qp_init_rd_atom.clamp(0, reads.into()) as u8;
+        let (reads, reads_asked, name) = (self.reads(), self.reads_asked(), self.device.name.clone());
         let slot = self.slot(index);
         let (psn, config) = (slot.psn, &slot.config);
         let mut attr = ffi::no_attr();
@@ -79,7 +83,7 @@ impl Verbs {
         attr.max_dest_rd_atomic = reads;
         Verbs::set_timing(&mut attr, config);
         attr.sq_psn = psn.get();
-        attr.max_rd_atomic = remote.reads.min(asks);
+        attr.max_rd_atomic = remote.reads.min(reads_asked);
         // What each transport has to be told on the way (InfiniBand specification 11.2.5.2).
         let connected = mask::IBV_QP_STATE | mask::IBV_QP_AV | mask::IBV_QP_PATH_MTU | mask::IBV_QP_DEST_QPN | mask::IBV_QP_RQ_PSN;
         let sending = mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN;

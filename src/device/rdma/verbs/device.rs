@@ -65,7 +65,7 @@ impl Device {
         Ok(Device { context, name: name.to_owned(), port, attr, port_attr, gid, chosen_by, inode, access: access(name) })
     }
 
-    /// The address to use as the port's are now: the one that was found first, wherever it is, or what would be chosen today.
+    /// The address to use as the port's are now: the one that was found first, wherever it is, or one like it in its place.
     pub fn address_now(&self) -> Option<Gid> {
         let gids = port::gids(&port::directory(&self.name, self.port));
         again(&gids, self.is_infiniband(), self.chosen_by, self.gid.kind)
@@ -153,7 +153,13 @@ fn again(gids: &[Gid], on_infiniband: bool, by: (Option<IpAddr>, Option<u32>, Ip
     let (address, index, first) = by;
     let same = gids.iter().find(|gid| gid.address == first && gid.kind == kind && gid.index <= INDEX_MAX);
     // An index is the user's word.
-    same.filter(|_| index.is_none()).cloned().or_else(|| choose(gids, on_infiniband, address, index).ok())
+    if index.is_some() {
+        return choose(gids, on_infiniband, address, index).ok();
+    }
+    // Where it is gone for the moment the port still has its link-local one, which is not what peers were told.
+    let class = |address: Ipv6Addr| (address.to_ipv4_mapped().is_some(), is_link_local(address));
+    let other = || choose(gids, on_infiniband, address, None).ok().filter(|gid| class(gid.address) == class(first));
+    same.cloned().or_else(other)
 }
 
 /// The address to use: the one asked for, or by type and address.
@@ -226,7 +232,8 @@ mod tests {
         let index = |gids: &[Gid], asked| again(gids, false, (None, asked, first), Some(RoceV2)).map(|gid| gid.index);
         let back = [link_local.clone(), gid(2, "::ffff:10.0.0.1", IbOrRoceV1), gid(7, "::ffff:10.0.0.1", RoceV2)];
         assert_eq!(index(&back, None), Some(7), "of the same kind");
-        assert_eq!(index(&back[..1], None), Some(1), "another one while it is gone");
+        assert_eq!(index(&back[..1], None), None, "a link-local one is not what peers were told");
+        assert_eq!(index(&[link_local, gid(4, "::ffff:10.0.0.9", RoceV2)], None), Some(4), "another one in its place");
         assert_eq!(index(&[], None), None);
         assert_eq!((index(&back, Some(1)), index(&back, Some(3))), (Some(1), None), "an index is the user's word");
     }

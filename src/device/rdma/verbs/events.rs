@@ -78,7 +78,7 @@ impl Verbs {
 
     /// Takes the asynchronous events; true if there were any.
     pub(super) fn look_at_events(&mut self) -> bool {
-        let mut any = false;
+        let (mut any, mut has_moved) = (false, false);
         while let Some(event) = self.device.context.next_event() {
             any = true;
             match event {
@@ -91,14 +91,18 @@ impl Verbs {
                 Event::QpLastReceive(qpn) => self.ended_receiving(qpn),
                 Event::Port(port, is_up) if port == i32::from(self.device.port) => {
                     self.is_port_down = !is_up;
-                    self.readdress();
+                    has_moved |= is_up;
                     self.raise(if is_up { HcaEvent::PortUp } else { HcaEvent::PortDown });
                 }
-                Event::Addresses(port) if port == i32::from(self.device.port) => self.readdress(),
+                Event::Addresses(port) if port == i32::from(self.device.port) => has_moved = true,
                 Event::CqError | Event::SrqError | Event::DeviceFatal => self.lose(),
                 Event::Port(..) | Event::Addresses(..) => {}
                 Event::Other(number) => tracing::debug!(number, "an event of the RDMA device that changes nothing here"),
             }
+        }
+        // Once for all of them: the table of addresses is a directory of some hundred files.
+        if has_moved && !self.is_lost {
+            self.readdress();
         }
         any
     }

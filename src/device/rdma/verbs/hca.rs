@@ -300,7 +300,8 @@ impl Verbs {
 
     /// Whether the device may have something of ours.
     pub(super) fn has_something(&self) -> bool {
-        !self.by_qpn.is_empty() || self.shared.iter().flatten().any(|shared| shared.queue.is_some())
+        // Handles may live on when their queue pairs are gone.
+        self.slots.iter().flatten().any(|slot| slot.qp.is_some()) || self.shared.iter().flatten().any(|shared| shared.queue.is_some())
     }
 
     /// Gives the device what was collected, with one doorbell for each queue.

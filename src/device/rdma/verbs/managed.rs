@@ -185,7 +185,7 @@ impl Verbs {
         let reads = self.endpoint(index).reads;
         let offer = Offer {
             responder_resources: asked.responder_resources.min(reads),
-            initiator_depth: asked.initiator_depth.min(reads),
+            initiator_depth: asked.initiator_depth.min(self.reads_asked()),
             ..self.offer(index, data)
         };
         self.managed.requests.remove(&number);
@@ -239,8 +239,11 @@ impl Verbs {
         let Some(connection) = self.managed.connections.get_mut(&number) else { unreachable!("the peer has agreed") };
         let (id, peer, said) = (connection.id, connection.peer, std::mem::take(&mut connection.offer.data));
         self.connect_managed(index, id, peer)?;
-        let told = self.managed.manager().establish(id, u64::from(number));
-        told.map_err(|errno| no_way(&self.device.name, peer, "saying that the connection is ready", errno))?;
+        if let Err(errno) = self.managed.manager().establish(id, u64::from(number)) {
+            // It is connected to nobody.
+            self.force_error(index);
+            return Err(no_way(&self.device.name, peer, "saying that the connection is ready", errno));
+        }
         if let Some(connection) = self.managed.connections.get_mut(&number).filter(|connection| connection.stage == Stage::Agreed) {
             connection.stage = Stage::Open;
         }
@@ -377,7 +380,7 @@ impl Verbs {
 
     /// Connects a queue pair as the kernel agreed with the peer: path, PSNs and numbers are its, the timing is the queue pair's own.
     fn connect_managed(&mut self, index: u32, id: CmId, peer: SocketAddr) -> Result<()> {
-        let (name, reads) = (self.device.name.clone(), self.endpoint(index).reads);
+        let (name, reads, reads_asked) = (self.device.name.clone(), self.endpoint(index).reads, self.reads_asked());
         let failed = |what: &str, errno| no_way(&name, peer, what, errno);
         let manager = self.managed.manager();
         let (mut attr, receive) = manager.qp_attr(id, state::IBV_QPS_RTR).map_err(|errno| failed("asking what was agreed", errno))?;
@@ -400,7 +403,7 @@ impl Verbs {
         qp.modify(&mut attr, receive).map_err(|errno| failed("connecting the queue pair", errno))?;
         attr.qp_state = state::IBV_QPS_RTS;
         attr.sq_psn = sending.sq_psn;
-        attr.max_rd_atomic = sending.max_rd_atomic.min(reads);
+        attr.max_rd_atomic = sending.max_rd_atomic.min(reads_asked);
         if let Err(errno) = qp.modify(&mut attr, send) {
             let error = failed("making the queue pair ready to send", errno);
             // The device answers the peer already.
@@ -428,7 +431,7 @@ impl Verbs {
         Offer {
             qpn: slot.qpn.0,
             responder_resources: reads,
-            initiator_depth: reads,
+            initiator_depth: self.reads_asked(),
             retries: slot.config.retries.min(7),
             rnr_retries: slot.config.rnr_retries.min(7),
             data: data.to_vec(),
