@@ -129,7 +129,7 @@ impl Verbs {
         if !self.is_lost && self.device.is_awaited() {
             self.lose();
         }
-        // Asked for in turn: on a NIC that is a command to its firmware, which takes a good part of 100 µs.
+        // Asked for in turn: on a NIC that is a command to its firmware, and the core waits for it.
         let mut questions = if self.grants.is_rxe() { usize::MAX } else { QUESTIONS };
         let first = self.surveyed;
         for at in 0..self.slots.len() as u32 {
