@@ -322,6 +322,33 @@ fn one_that_cannot_be_copied_does_not_keep_the_others_from_it() {
 }
 
 #[test]
+fn who_may_put_and_not_look_copies_what_is_missing() {
+    let account = r#""account": "111111111111""#;
+    let writes = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:PutObject", "Resource": "*"}]}"#;
+    let root = format!(r#"{{"name": "root", {account}, "access_keys": [{{"access_key": "{KEY}", "secret_key": "{SECRET}"}}]}}"#);
+    let keys = r#""access_keys": [{"access_key": "KEYOFWRITER", "secret_key": "the secret of the writer"}]"#;
+    let users = format!(r#"[{root}, {{"name": "writer", {account}, {keys}, "policies": [{writes}]}}]"#);
+    let server = Server::start_at(1, "1G", "soft", &[("BASIN_USERS", &users)]);
+    let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
+    std::fs::create_dir(place.join("tree")).unwrap();
+    for name in ["one", "two"] {
+        std::fs::write(place.join("tree").join(name), name).unwrap();
+    }
+    done(&server, &["mb", "s3://drop"]);
+    done(&server, &["cp", "tree/one", "s3://drop/one"]);
+    std::fs::write(place.join("tree/one"), b"another").unwrap();
+    let writer = ["--access-key", "KEYOFWRITER", "--secret-key", "the secret of the writer"];
+    let refused = basin(&all, &place, &[&["stat", "s3://drop/one"][..], &writer].concat());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("403"), "{refused:?}");
+    let output = basin(&all, &place, &[&["cp", "-r", "--no-clobber", "tree", "s3://drop"][..], &writer].concat());
+    let line = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && line.starts_with("1 object, ") && line.ends_with("; 1 more there already\n"), "{output:?}");
+    for name in ["one", "two"] {
+        assert_eq!(basin(&all, &place, &["cat", &format!("s3://drop/{name}")]).stdout, name.as_bytes());
+    }
+}
+
+#[test]
 fn an_input_that_is_closed_is_no_object() {
     let server = server();
     let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
