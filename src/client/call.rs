@@ -6,6 +6,7 @@
 //! twice is not sent again once it may have arrived: the caller then looks at what is there.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base64::Engine as _;
@@ -21,7 +22,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
-use crate::s3::client::native::{Ask, Came, Native, Undone, bytes_of};
+use crate::s3::client::native::{Ask, Came, Native, Undone, bytes_of, crc_of};
 use crate::s3::error::CODE_FIELD;
 use crate::s3::rdma::connect::BUCKET;
 use crate::wire::http::uri::encode_path;
@@ -100,8 +101,8 @@ pub(super) enum Load<'a> {
     None,
     /// A document that is sent.
     Document(&'a [u8]),
-    /// Memory that is sent, one run behind the other. They are there again afterwards.
-    Runs(&'a mut Vec<Run>),
+    /// Memory that is sent, one run behind the other, and its CRC64NVME. They are there again afterwards, and the CRC is known.
+    Runs(&'a mut Vec<Run>, &'a Cell<Option<u64>>),
     /// Where an object is to go: as much as the views have, one behind the other. They are there again afterwards, whatever came of it; of
     /// an object that came they are as long as it is.
     Into(&'a mut Vec<Run>),
@@ -111,7 +112,7 @@ impl Load<'_> {
     fn runs(&self) -> &[Run] {
         match self {
             Load::None | Load::Document(_) => &[],
-            Load::Runs(runs) | Load::Into(runs) => runs,
+            Load::Runs(runs, _) | Load::Into(runs) => runs,
         }
     }
 }
@@ -154,6 +155,13 @@ impl Reply {
     pub(super) fn said(&self) -> (u16, Option<&str>) {
         (self.status, self.field(CODE_FIELD))
     }
+}
+
+/// The CRC64NVME of runs, which is computed once.
+pub(super) fn known(crc: &Cell<Option<u64>>, runs: &[Run]) -> u64 {
+    let value = crc.get().unwrap_or_else(|| crc_of(runs));
+    crc.set(Some(value));
+    value
 }
 
 /// A CRC64NVME as fields have it.
@@ -338,7 +346,7 @@ impl Client {
             Load::None => !call.is_long && !call.bucket.is_empty(),
             // Those of objects have short answers.
             Load::Document(document) => !call.key.is_empty() && document.len() <= RUN_BYTES as usize,
-            Load::Runs(_) | Load::Into(_) => true,
+            Load::Runs(..) | Load::Into(_) => true,
         };
         let windows = load.runs().len();
         let fields: usize = call.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
@@ -360,7 +368,7 @@ impl Client {
                 self.inner.ledger.copy(run.as_mut_slice(), document);
                 body.push(run);
             }
-            Load::Runs(runs) => body = std::mem::take(runs),
+            Load::Runs(runs, _) => body = std::mem::take(runs),
             Load::Into(runs) => into = std::mem::take(runs),
         }
         Some(Lent { body, into })
@@ -374,25 +382,30 @@ impl Client {
         }
         let fields: String = call.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let Lent { body, into } = lent;
+        let crc = if let Load::Runs(_, crc) = load { crc.get() } else { None };
         let (session, method) = (session.clone(), call.method);
         let wire = session.route();
         // A task of its own: who asks may go, and a device still has the memory.
         let asking =
-            self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, into }).await });
+            self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, crc, into }).await });
         let asked = asking.await.map_err(|panicked| Unanswered::sent(Error::new(ErrorKind::Failed, panicked.to_string())))?;
-        let mut give_back = |sent: Vec<Run>, into: Vec<Run>| match load {
-            Load::Runs(runs) => **runs = sent,
+        let mut give_back = |(sent, sent_crc): (Vec<Run>, Option<u64>), into: Vec<Run>| match load {
+            Load::Runs(runs, crc) => {
+                **runs = sent;
+                crc.set(sent_crc.or(crc.get()));
+            }
             Load::Into(runs) => **runs = into,
             Load::None | Load::Document(_) => {}
         };
         let mut answered = match asked {
             Ok(answered) => answered,
             Err(Undone { error, was_sent, sent, into }) => {
-                give_back(sent, into);
+                give_back((sent, None), into);
                 return Err(Unanswered { error, was_sent });
             }
         };
-        let (status, bytes, sent) = (answered.status, answered.bytes, std::mem::take(&mut answered.sent));
+        let (status, bytes) = (answered.status, answered.bytes);
+        let sent = (std::mem::take(&mut answered.sent), Some(answered.sent_crc));
         let is_done = (200..300).contains(&status);
         let (document, into) = match std::mem::replace(&mut answered.body, Came::Message(vec![])) {
             Came::None(mut into) => {
@@ -449,9 +462,12 @@ impl Client {
     async fn exchange(&self, mut http: Http, pool: &Pool, call: &Call<'_>, load: &mut Load<'_>) -> Result<Reply, Trouble> {
         let lost = |error| Trouble::Lost(error);
         let path = call.path();
-        let fields: Vec<(&str, &str)> = call.fields.iter().map(|(name, value)| (&**name, value.as_str())).collect();
+        // Over RDMA each request has it.
+        let crc = if let Load::Runs(runs, crc) = load { Some(shown_crc(known(crc, runs))) } else { None };
+        let fields = call.fields.iter().map(|(name, value)| (&**name, value.as_str()));
+        let fields: Vec<(&str, &str)> = fields.chain(crc.as_ref().map(|crc| (CRC64NVME, crc.as_str()))).collect();
         let document: &[u8] = if let Load::Document(document) = load { document } else { &[] };
-        let pieces: Vec<&[u8]> = if let Load::Runs(runs) = load { runs.iter().map(|run| run.as_slice()).collect() } else { Vec::new() };
+        let pieces: Vec<&[u8]> = if let Load::Runs(runs, _) = load { runs.iter().map(|run| run.as_slice()).collect() } else { Vec::new() };
         let ask = HttpAsk { method: call.method.name(), path: &path, query: &call.query, fields: &fields, body: document };
         let answer = http.begin(&self.inner.signer, ask, &pieces).await.map_err(lost)?;
         let fields = answer.headers().map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned())).collect();

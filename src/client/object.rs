@@ -1,15 +1,16 @@
 //! Whole objects and ranges of them, to and from a buffer.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Range;
 
-use super::call::{CRC64NVME, Call, Load, parse_crc, shown_crc};
+use super::call::{CRC64NVME, Call, Load, known, parse_crc};
 use super::sum::Sum;
 use super::{Buffer, Check, Client, Failure, Way};
 use crate::base::Error;
 use crate::base::error::ErrorKind;
 use crate::mem::Run;
-use crate::s3::client::native::{bytes_of, crc_of};
+use crate::s3::client::native::bytes_of;
 use crate::s3::xml::failure::ErrorDocument;
 use crate::s3::xml::multipart::CopyResult;
 use crate::wire::http::uri::encode_path;
@@ -232,22 +233,22 @@ impl Client {
 
     /// Puts an object of these bytes in one request.
     pub(super) async fn put_runs(&self, bucket: &str, key: &str, runs: &mut Vec<Run>, options: &PutOptions) -> Result<Put, Failure> {
-        let crc = crc_of(runs);
-        let bytes = bytes_of(runs);
-        let mut call = Call::new(Method::Put, bucket, key).field(CRC64NVME, shown_crc(crc));
+        let (bytes, count, crc) = (bytes_of(runs), runs.len(), Cell::new(None));
+        let mut call = Call::new(Method::Put, bucket, key);
         options.describe(&mut call);
         options.conditions(&mut call);
         let mut is_second = false;
         loop {
-            let failure = match self.call(&call, Load::Runs(runs)).await {
-                Ok(reply) => return stored(&call, &reply, crc),
+            let failure = match self.call(&call, Load::Runs(runs, &crc)).await {
+                Ok(reply) => return stored(&call, &reply, known(&crc, runs)),
                 Err(failure) => failure,
             };
-            // Nobody said whether it was done the first time; then the condition may not hold because of ourselves.
-            if !call.is_once || !(failure.is_unknown() || is_second && failure.is_precondition()) {
+            // Nobody said whether it was done the first time; then the condition may not hold because of ourselves. What did not come back
+            // is not sent again.
+            if !call.is_once || runs.len() != count || !(failure.is_unknown() || is_second && failure.is_precondition()) {
                 return Err(failure);
             }
-            if let Some(put) = self.was_put(bucket, key, bytes, crc).await? {
+            if let Some(put) = self.was_put(bucket, key, bytes, known(&crc, runs)).await? {
                 return Ok(put);
             }
             if is_second {

@@ -3,6 +3,7 @@
 //! Bytes are written into registered memory ([`Upload::room`]) and sent from there, by RDMA where that is up: in one request up to a part,
 //! and in several parts at once beyond. The server compares each part, and then the whole, with the CRC64NVME that was computed here.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
@@ -317,9 +318,9 @@ impl Upload {
         let (mut granted, is_wanted_back) = (self.granted.take(), self.back.is_some());
         granted.iter_mut().for_each(Granted::leave);
         self.under_way.push_back(self.client.inner.core.spawn(async move {
-            let mut call = Call::new(Method::Put, &bucket, &key).field(CRC64NVME, shown_crc(crc));
+            let mut call = Call::new(Method::Put, &bucket, &key);
             call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
-            let part = client.call(&call, Load::Runs(&mut runs)).await.map(|reply| {
+            let part = client.call(&call, Load::Runs(&mut runs, &Cell::new(Some(crc)))).await.map(|reply| {
                 let etag = reply.etag().trim_matches('"').to_owned();
                 (CompletedPart { number, etag, checksums: Checksums(vec![(Algorithm::Crc64Nvme, shown_crc(crc))]) }, reply.way)
             });

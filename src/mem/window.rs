@@ -1,6 +1,6 @@
 //! A run that a peer may read or write by rkey.
 //!
-//! While it is open nobody here has a slice of it: what lies in memory a peer can write is hostile. It becomes a run again only
+//! While a peer can write to it nobody here has a slice of it: what lies there is hostile. It becomes a run again only
 //! against a [`Revoked`], which the RDMA layer makes after the invalidate succeeded or the queue pair was reset or destroyed.
 
 use std::mem::ManuallyDrop;
@@ -26,13 +26,26 @@ impl Revoked {
 pub struct Window {
     run: ManuallyDrop<Run>,
     rkey: u32,
+    is_only_read: bool,
 }
 
 impl Window {
     /// Opens a run under `rkey`. The caller, `device::rdma`, has just granted it.
     pub(crate) fn open(run: Run, rkey: u32) -> Window {
         run.count_published();
-        Window { run: ManuallyDrop::new(run), rkey }
+        Window { run: ManuallyDrop::new(run), rkey, is_only_read: false }
+    }
+
+    /// The same of one that the peer can only read.
+    pub(crate) fn open_to_readers(run: Run, rkey: u32) -> Window {
+        let mut window = Window::open(run, rkey);
+        window.is_only_read = true;
+        window
+    }
+
+    /// The bytes, if the peer can only read them.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        self.is_only_read.then(|| self.run.as_slice())
     }
 
     /// The key the peer uses.

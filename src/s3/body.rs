@@ -1,5 +1,7 @@
 //! The body of a request: received into chunks, and held against all that the request says of it.
 
+use std::rc::Rc;
+
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sha2::{Digest as _, Sha256};
 
@@ -9,6 +11,7 @@ use super::error::{Code, S3Error};
 use super::hasher::{self, Hasher};
 use super::http::stream::Stream;
 use super::meta::Checksum;
+use super::rdma::open::Later;
 use super::rdma::transfer::{Pull, lease, lease_first};
 use super::request::Request;
 use super::service::headers::{Said, checksum_of};
@@ -56,6 +59,14 @@ pub enum Elsewhere {
     Here(Option<Run>),
 }
 
+/// The CRC64NVME that a client says a body has.
+pub enum Told {
+    /// It has said so.
+    Now(u64),
+    /// It says so behind it.
+    Later(Rc<Later>),
+}
+
 /// A body that may come.
 pub struct Body<'a> {
     core: Core,
@@ -86,7 +97,7 @@ pub struct Body<'a> {
     /// Bytes of it that came by no stream.
     brought: u64,
     /// The CRC64NVME it was told to have beside what the request says, and that of what has come where nothing else computes it.
-    told_crc: Option<(u64, Option<crc_fast::Digest>)>,
+    told_crc: Option<(Told, Option<crc_fast::Digest>)>,
     /// Its checksum is the CRC64NVME that whoever takes its pieces computes.
     is_summed_apart: bool,
     /// Of the signed chunk that is being received.
@@ -144,7 +155,7 @@ impl<'a> Body<'a> {
     }
 
     /// A body that comes by no stream: of so many bytes, with this CRC64NVME if one was told; or none.
-    pub fn apart(hasher: &Hasher, slab: &Slab, from: Option<(Elsewhere, u64, Option<u64>)>) -> Body<'a> {
+    pub fn apart(hasher: &Hasher, slab: &Slab, from: Option<(Elsewhere, u64, Option<Told>)>) -> Body<'a> {
         let mut body = Body::none(hasher, slab, Framing::None);
         if let Some((elsewhere, bytes, crc)) = from {
             body.elsewhere = Some(elsewhere);
@@ -334,6 +345,11 @@ impl<'a> Body<'a> {
             if let Some((_, Some(running))) = &mut self.told_crc {
                 running.update(run.as_slice());
             }
+        } else if let Some((told, _)) = &mut self.told_crc
+            && let Told::Later(later) = told
+        {
+            let crc = later.get(&self.core).await?;
+            *told = Told::Now(crc);
         }
         Ok(piece)
     }
@@ -461,8 +477,10 @@ impl<'a> Body<'a> {
                 (None, Some(running)) => running.crc64nvme(),
                 (None, None) => None,
             };
-            if found != Some(told) {
-                return Err(another_crc64nvme());
+            match told {
+                Told::Now(told) if found == Some(told) => {}
+                Told::Now(_) => return Err(another_crc64nvme()),
+                Told::Later(_) => return Err(Code::IncompleteBody.into()),
             }
         }
         let md5 = self.md5.take().map(hasher::Stream::finish);

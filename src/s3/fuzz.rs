@@ -141,8 +141,11 @@ pub fn document(bytes: &[u8]) {
 pub fn message(bytes: &[u8]) {
     let mut written = vec![0; bytes.len()];
     let mut rest = bytes;
-    while let Ok((request, behind)) = frame::Request::parse(rest) {
-        let length = request.emit(&mut written);
+    while let Ok((asked, behind)) = frame::Asked::parse(rest) {
+        let length = match asked {
+            frame::Asked::Request(request) => request.emit(&mut written),
+            frame::Asked::Sum(sum) => sum.emit(&mut written),
+        };
         assert_eq!(written[..length], rest[..rest.len() - behind.len()]);
         rest = behind;
     }

@@ -91,8 +91,10 @@ fn read_of_what_is_lent(pid: u32) -> Option<u64> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
     let mut lines = told.lines().skip_while(|line| !(line.contains(" r--s ") && line.contains("basin-region")));
     lines.next()?;
-    let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    Some(rss.trim().trim_end_matches(" kB").parse().unwrap())
+    let of_it = lines.take_while(|line| !line.starts_with("VmFlags:"));
+    let (of_it, counts) = (of_it.filter_map(|line| line.split_once(':')), ["Rss", "Shared_Hugetlb", "Private_Hugetlb"]);
+    let kib = |text: &str| text.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
+    Some(of_it.filter(|(name, _)| counts.contains(name)).map(|(_, text)| kib(text)).sum())
 }
 
 #[test]

@@ -297,7 +297,17 @@ async fn broken_puts(ground: &Ground, address: SocketAddr, metrics: SocketAddr) 
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &content);
     let window = Memory { address: 0, bytes: 3000, rkey: 0 };
     let body = frame::Body::Inline(&content);
-    let whole = frame::Request { method: Method::Put, id: 1, window, list: &[], crc, target: b"/broken/a", fields: b"", body };
+    let whole = frame::Request {
+        method: Method::Put,
+        id: 1,
+        window,
+        list: &[],
+        crc,
+        is_summed_later: false,
+        target: b"/broken/a",
+        fields: b"",
+        body,
+    };
     for is_alike in [false, true] {
         let before = counted(metrics);
         assert_eq!(raw::exchange(ground, &qp, &whole).await.map(|(_, status, _)| status), Some(200));

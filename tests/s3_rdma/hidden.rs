@@ -28,7 +28,7 @@ async fn every_mode(ground: &Ground, address: SocketAddr) -> Vec<String> {
     assert_eq!(ask(&native, Method::Get, "/hidden/native", "", Some(room(ground, 100_000))).await.status, 200);
     let other = Native::connect(ground, address, &signer("alt"), TERMS).await.unwrap();
     assert_eq!(ask(&other, Method::Get, "/hidden/native", "", None).await.status, 403);
-    let nothing = Ask { method: Method::Get, target: "/hidden/a b", fields: "", body: vec![], into: vec![] };
+    let nothing = Ask { method: Method::Get, target: "/hidden/a b", fields: "", body: vec![], crc: None, into: vec![] };
     assert!(other.ask(nothing).await.is_err());
     // Tokens: good ones, one of another session, one of another's, a wrong key, nonsense.
     let (qp, session) = token_session(ground, &mut front).await;

@@ -334,8 +334,14 @@ async fn put_until_it_is_gone(ground: &Ground, address: SocketAddr, way: &str, c
     loop {
         let seed = rng.u64() >> 1;
         let (target, bytes) = (format!("/ended/{way}-{seed}"), bytes_of(seed));
-        let asked =
-            Ask { method: Method::Put, target: &target, fields: "", body: vec![run_of(ground, &pattern(bytes, seed))], into: vec![] };
+        let asked = Ask {
+            method: Method::Put,
+            target: &target,
+            fields: "",
+            body: vec![run_of(ground, &pattern(bytes, seed))],
+            crc: None,
+            into: vec![],
+        };
         match native.ask(asked).await {
             Ok(answer) if answer.status == 200 => {
                 told.push((target, seed));
@@ -490,7 +496,7 @@ fn who_is_no_user_any_more_has_no_session() {
         assert!(of_alt.contains("KEYOFALT") && before.contains("KEYOFMAIN"));
         std::fs::write(&place, before).unwrap();
         server.borrow_mut().restart("TERM");
-        let asked = Ask { method: Method::Get, target: "/of-alt/one", fields: "", body: vec![], into: vec![] };
+        let asked = Ask { method: Method::Get, target: "/of-alt/one", fields: "", body: vec![], crc: None, into: vec![] };
         assert!(native.ask(asked).await.is_err(), "the session is over");
         let refused = Native::connect(&ground, address, &signer("alt"), TERMS).await.err().unwrap().to_string();
         assert!(refused.contains("Access Key Id"), "{refused}");

@@ -61,14 +61,15 @@ async fn lists(ground: &Ground, address: SocketAddr, device: &str) {
     for (place, lengths) in [&[1 << 20; 16][..], &many, &[1, 1 << 20, 4095, 777_777, 3], &[5000], &[1, 2, 3]].into_iter().enumerate() {
         let content = pattern(lengths.iter().sum(), place as u64);
         let target = format!("{bucket}/{place}");
-        let ask = Ask { method: Method::Put, target: &target, fields: "", body: runs_of(ground, lengths, &content), into: vec![] };
+        let ask =
+            Ask { method: Method::Put, target: &target, fields: "", body: runs_of(ground, lengths, &content), crc: None, into: vec![] };
         let answer = native.ask(ask).await.unwrap();
         assert_eq!(answer.status, 200, "{place}: {}", String::from_utf8_lossy(answer.bytes()));
         assert!(gathered(&answer.sent) == content, "they are as they were");
         assert!(http(&mut front, "GET", &target, &[], b"").await.2 == content, "{place} by HTTP");
         let zeros = vec![0; content.len()];
         let into = |lengths: &[usize]| runs_of(ground, lengths, &zeros[..lengths.iter().sum()]);
-        let ask = Ask { method: Method::Get, target: &target, fields: "", body: vec![], into: into(lengths) };
+        let ask = Ask { method: Method::Get, target: &target, fields: "", body: vec![], crc: None, into: into(lengths) };
         let answer = native.ask(ask).await.unwrap();
         let Came::Runs(runs) = answer.body else { panic!("{place}: status {}", answer.status) };
         assert!(gathered(&runs) == content, "{place}: what was written");
@@ -76,14 +77,14 @@ async fn lists(ground: &Ground, address: SocketAddr, device: &str) {
         // A part of it, from the middle of an extent on; the runs behind it stay empty.
         let (first, last) = (content.len() / 3, content.len() / 3 * 2);
         let fields = format!("range: bytes={first}-{last}\r\n");
-        let ask = Ask { method: Method::Get, target: &target, fields: &fields, body: vec![], into: into(lengths) };
+        let ask = Ask { method: Method::Get, target: &target, fields: &fields, body: vec![], crc: None, into: into(lengths) };
         let Came::Runs(runs) = native.ask(ask).await.unwrap().body else { panic!("{place}: a range") };
         assert!(runs.len() == lengths.len() && gathered(&runs) == content[first..=last], "{place}: a range");
         drop(runs);
         if let [short @ .., _] = lengths
             && !short.is_empty()
         {
-            let ask = Ask { method: Method::Get, target: &target, fields: "", body: vec![], into: into(short) };
+            let ask = Ask { method: Method::Get, target: &target, fields: "", body: vec![], crc: None, into: into(short) };
             let answer = native.ask(ask).await.unwrap();
             assert_eq!((answer.status, answer.bytes), (413, content.len() as u64));
         }
@@ -97,7 +98,8 @@ async fn lists(ground: &Ground, address: SocketAddr, device: &str) {
     for number in 1..=3 {
         let content = pattern(5 << 20, 100 + number);
         let part = format!("{target}?partNumber={number}&uploadId={id}");
-        let ask = Ask { method: Method::Put, target: &part, fields: "", body: runs_of(ground, &[1 << 20; 5], &content), into: vec![] };
+        let ask =
+            Ask { method: Method::Put, target: &part, fields: "", body: runs_of(ground, &[1 << 20; 5], &content), crc: None, into: vec![] };
         let answer = native.ask(ask).await.unwrap();
         assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(answer.bytes()));
         let etag = answer.field("etag").unwrap();
@@ -107,18 +109,18 @@ async fn lists(ground: &Ground, address: SocketAddr, device: &str) {
     document += "</CompleteMultipartUpload>";
     let body = vec![run_of(ground, document.as_bytes())];
     let finish = format!("{target}?uploadId={id}");
-    let ask = Ask { method: Method::Post, target: &finish, fields: "", body, into: vec![] };
+    let ask = Ask { method: Method::Post, target: &finish, fields: "", body, crc: None, into: vec![] };
     let answer = native.ask(ask).await.unwrap();
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(answer.bytes()));
     assert!(http(&mut front, "GET", &target, &[], b"").await.2 == whole);
     // What can be no request costs nobody a session.
     let rooms = |count: usize| (0..count).map(|_| room(ground, 2048)).collect::<Vec<_>>();
-    let asked = Ask { method: Method::Get, target: &target, fields: "", body: vec![], into: rooms(17) };
+    let asked = Ask { method: Method::Get, target: &target, fields: "", body: vec![], crc: None, into: rooms(17) };
     let undone = native.try_ask(asked).await.err().unwrap();
     assert!(undone.into.len() == 17 && undone.error.to_string().contains("17 windows, and the server takes 16"), "{}", undone.error);
     let mut into = rooms(3);
     into[1].set_len(0);
-    let asked = Ask { method: Method::Get, target: &target, fields: "", body: vec![], into };
+    let asked = Ask { method: Method::Get, target: &target, fields: "", body: vec![], crc: None, into };
     assert!(native.try_ask(asked).await.err().unwrap().error.to_string().contains("no bytes"));
     assert!(!native.is_over());
     native.close();
@@ -147,6 +149,7 @@ async fn bad_lists(ground: &Ground, address: SocketAddr) {
         window: Memory { address: 0, bytes, rkey: 0 },
         list,
         crc: crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &content),
+        is_summed_later: false,
         target: b"/bad/put",
         fields: b"",
         body: frame::Body::Granted,

@@ -19,6 +19,7 @@ mod memory;
 mod raw;
 mod receives;
 mod rooms;
+mod sums;
 mod waits;
 
 use std::future::Future;
@@ -106,11 +107,11 @@ fn room(ground: &Ground, bytes: usize) -> Run {
 }
 
 async fn put(native: &Native, target: &str, fields: &str, run: Run) -> Answered {
-    native.ask(Ask { method: Method::Put, target, fields, body: vec![run], into: vec![] }).await.unwrap()
+    native.ask(Ask { method: Method::Put, target, fields, body: vec![run], crc: None, into: vec![] }).await.unwrap()
 }
 
 async fn ask(native: &Native, method: Method, target: &str, fields: &str, into: Option<Run>) -> Answered {
-    native.ask(Ask { method, target, fields, body: vec![], into: into.into_iter().collect() }).await.unwrap()
+    native.ask(Ask { method, target, fields, body: vec![], crc: None, into: into.into_iter().collect() }).await.unwrap()
 }
 
 async fn http(http: &mut Http, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> (u16, String, Vec<u8>) {
@@ -673,10 +674,10 @@ async fn violations(ground: &Ground, address: SocketAddr) {
     assert_eq!(ask(&other, Method::Get, "/rules/one", "", None).await.status, 403);
     // A space in a target is no frame.
     let bad = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
-    let asked = Ask { method: Method::Get, target: "/rules/a b", fields: "", body: vec![], into: vec![] };
+    let asked = Ask { method: Method::Get, target: "/rules/a b", fields: "", body: vec![], crc: None, into: vec![] };
     let ended = bad.ask(asked).await.err().unwrap().to_string();
     assert!(ended.contains("the session ends: a frame of a request: bad field"), "{ended}");
-    let asked = Ask { method: Method::Get, target: "/rules/one", fields: "", body: vec![], into: vec![] };
+    let asked = Ask { method: Method::Get, target: "/rules/one", fields: "", body: vec![], crc: None, into: vec![] };
     assert!(bad.ask(asked).await.is_err());
     // Who is not known, and who does not sign.
     let stranger = Signer::new("KEYOFNOBODY", Secret::new("x"), "us-east-1");

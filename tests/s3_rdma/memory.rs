@@ -52,8 +52,17 @@ impl End {
     async fn ask(&mut self, ground: &Ground, target: &str) {
         let window = Memory { address: 0, bytes: 0, rkey: 0 };
         let id = self.asked;
-        let request =
-            Request { method: Method::Get, id, window, list: &[], crc: 0, target: target.as_bytes(), fields: b"", body: Body::None };
+        let request = Request {
+            method: Method::Get,
+            id,
+            window,
+            list: &[],
+            crc: 0,
+            is_summed_later: false,
+            target: target.as_bytes(),
+            fields: b"",
+            body: Body::None,
+        };
         let mut run = room(ground, request.frame_bytes());
         request.emit(run.as_mut_slice());
         drop(self.qp.submit_send(run, None).unwrap());

@@ -165,7 +165,7 @@ class Session(Pair):
         assert self.connect(answer) == (0, 0, 0)
         if native:
             terms = dict(part.split("=") for part in answer["x-basin-rdma-native"].split(";")[1:])
-            assert (int(terms["receive"]), int(terms["depth"])) == (RECEIVE, DEPTH), terms
+            assert (int(terms["receive"]), int(terms["depth"]), terms["sums"]) == (RECEIVE, DEPTH, "1"), terms
         self.next, self.answers = 1, {}
 
     def receive(self, place):
@@ -185,7 +185,7 @@ class Session(Pair):
         self.qp.post_send(SendWR(wr_id=1 << 32, opcode=e.IBV_WR_SEND, num_sge=1, sg=[SGE(mr.buf, len(message), mr.lkey)]))
         return mr
 
-    def begin(self, method, target, fields="", inline=None, window=None, length=0, crc=0):
+    def begin(self, method, target, fields="", inline=None, window=None, length=0, crc=0, later=0):
         """A request's frame, and its number."""
         number, self.next = self.next, self.next + 1
         target, fields = target.encode(), fields.encode()
@@ -193,7 +193,7 @@ class Session(Pair):
         if inline is not None:
             length, crc = len(inline), crc64nvme(inline)
         frame = struct.pack(
-            "<BBBxIIQQQHHI", 1, method, place, number, window.rkey if window else 0, window.buf if window else 0, length, crc,
+            "<BBBBIIQQQHHI", 1, method, place, later, number, window.rkey if window else 0, window.buf if window else 0, length, crc,
             len(target), len(fields), 0,
         )
         frame += target + fields
@@ -350,6 +350,19 @@ def native(device, front):
     status, _, _, _, body = session.answer(number)
     assert status == 400 and front.ask("GET", f"{BUCKET}/broken")[0] == 404, (status, body)
     mr.close()
+    # Checksums behind their requests: a right one, in a message of its own and in the request's, and a wrong one.
+    for wrong, is_apart in [(0, True), (0, False), (1, True)]:
+        data, target = content(20_000, 300 + wrong), f"{BUCKET}/later/{wrong}{is_apart}"
+        window = session.window(len(data), e.IBV_ACCESS_REMOTE_READ)
+        window.write(data, len(data))
+        frame, number = session.begin(PUT, target, window=window, length=len(data), later=1)
+        behind = struct.pack("<IB3xIIQ", 24, 3, number, 0, crc64nvme(data) ^ wrong)
+        sent = [session.send(message) for message in ([frame, behind] if is_apart else [frame + behind])]
+        status, *_ = session.answer(number)
+        code, _, body = front.ask("GET", target)
+        assert (status, code) == ((400, 404) if wrong else (200, 200)) and (wrong or body == data), (status, code)
+        for mr in (window, *sent):
+            mr.close()
     # As many as may be, in one message as far as they fit, and each answer found by its number.
     frames = [session.begin(GET, f"{BUCKET}/native/{(1, 100, 2000)[place % 3]}") for place in range(DEPTH)]
     message = b"".join(frame for frame, _ in frames)

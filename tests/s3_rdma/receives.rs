@@ -50,6 +50,7 @@ async fn bursts(ground: &Ground, address: SocketAddr) {
                 window: Memory { address: 0, bytes, rkey: 0 },
                 list: &[],
                 crc: if is_put { crc } else { 0 },
+                is_summed_later: false,
                 target: target.as_bytes(),
                 fields: b"",
                 body: if is_put { Body::Inline(&content) } else { Body::None },

@@ -27,7 +27,7 @@ fn what_could_not_be_told_is_not_done() {
 
 async fn post(ground: &Ground, native: &Native, target: &str, document: &str) -> Answered {
     let body = vec![run_of(ground, document.as_bytes())];
-    native.ask(Ask { method: Method::Post, target, fields: "", body, into: vec![] }).await.unwrap()
+    native.ask(Ask { method: Method::Post, target, fields: "", body, crc: None, into: vec![] }).await.unwrap()
 }
 
 async fn deletions(ground: &Ground, address: SocketAddr, front: &mut Http) {
@@ -82,7 +82,8 @@ async fn short_messages(ground: &Ground, address: SocketAddr, front: &mut Http) 
     assert_eq!(http(front, "POST", &format!("{long}?uploadId={id}"), &[], end.as_bytes()).await.0, 200);
     // What is short has room: a copy, and an upload of a short name.
     let copy = format!("x-amz-copy-source: {long}\r\n");
-    let copied = native.ask(Ask { method: Method::Put, target: "/rooms/copy", fields: &copy, body: vec![], into: vec![] }).await.unwrap();
+    let copied =
+        native.ask(Ask { method: Method::Put, target: "/rooms/copy", fields: &copy, body: vec![], crc: None, into: vec![] }).await.unwrap();
     assert!(copied.status == 200 && copied.bytes().ends_with(b"</CopyObjectResult>"), "{}", copied.status);
     assert_eq!(post(ground, &native, "/rooms/short?uploads", "").await.status, 200);
     assert_eq!(uploads(front).await, 1);

@@ -60,7 +60,7 @@ fn with_a_session<R: Future<Output = ()> + 'static>(main: impl FnOnce(Ground, Rc
 fn asking(ground: &Ground, native: &Rc<Native>) -> Task<basin::base::Result<Answered>> {
     let native = native.clone();
     let asked = async move || {
-        let ask = Ask { method: Method::Get, target: "/waits/one", fields: "", body: vec![], into: vec![] };
+        let ask = Ask { method: Method::Get, target: "/waits/one", fields: "", body: vec![], crc: None, into: vec![] };
         native.ask(ask).await
     };
     ground.core.spawn(async move { asked().await })

@@ -51,7 +51,8 @@ impl Client {
     pub async fn make_bucket(&mut self) -> Result<()> {
         let fields = self.load.options.etag.as_ref().map_or_else(String::new, |etag| format!("x-basin-etag: {etag}\r\n"));
         let target = format!("/{}", self.load.options.bucket);
-        let answered = self.ask(None, Ask { method: Method::Put, target: &target, fields: &fields, body: vec![], into: vec![] }).await?;
+        let answered =
+            self.ask(None, Ask { method: Method::Put, target: &target, fields: &fields, body: vec![], crc: None, into: vec![] }).await?;
         if matches!(answered.status, 200 | 409) { Ok(()) } else { Err(self.refused(&answered)) }
     }
 
@@ -65,7 +66,7 @@ impl Client {
             body.push(run);
         }
         body[0].set_view(load.shift(number) as u32, load.options.size_bytes as u32);
-        let ask = Ask { method: Method::Put, target: load.path(number), fields: "", body, into: vec![] };
+        let ask = Ask { method: Method::Put, target: load.path(number), fields: "", body, crc: None, into: vec![] };
         let answered = self.ask(Some(number), ask).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
@@ -81,7 +82,7 @@ impl Client {
         let target = load.path(number);
         let is_short = load.options.size_bytes + HEAD_BYTES <= u64::from(self.sessions.receive());
         let into = if is_short { vec![] } else { self.room_for(wanted.len() as u32)? };
-        let answered = self.ask(Some(number), Ask { method: Method::Get, target, fields: "", body: vec![], into }).await?;
+        let answered = self.ask(Some(number), Ask { method: Method::Get, target, fields: "", body: vec![], crc: None, into }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }

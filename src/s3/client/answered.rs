@@ -26,6 +26,8 @@ pub struct Answered {
     pub body: Came,
     /// The runs that were sent.
     pub sent: Vec<Run>,
+    /// Their CRC64NVME; 0 of none.
+    pub sent_crc: u64,
 }
 
 /// The body of an answer.
@@ -119,8 +121,14 @@ fn crc_of_written(runs: &[Run], sums: &[Option<Written>]) -> u64 {
 }
 
 impl Told {
-    /// What it brought. `read` is where its body may be, if the server could write there: there are sums then.
-    pub fn compare(self, mut read: Vec<Run>, sums: Option<&[Option<Written>]>, sent: Vec<Run>) -> Result<Answered, Undone> {
+    /// What it brought. `read` is where its body may be, if the server could write there: there are sums then. `sent` was sent, with this
+    /// CRC64NVME.
+    pub fn compare(
+        self,
+        mut read: Vec<Run>,
+        sums: Option<&[Option<Written>]>,
+        (sent, sent_crc): (Vec<Run>, u64),
+    ) -> Result<Answered, Undone> {
         let Told { message, parsed: Parsed { status, bytes, crc, fields, body } } = self;
         let mut inline = 0..0;
         let (body, checked) = match body {
@@ -147,7 +155,7 @@ impl Told {
             },
         };
         match checked {
-            Ok(()) => Ok(Answered { status, bytes, message, fields, inline, body, sent }),
+            Ok(()) => Ok(Answered { status, bytes, message, fields, inline, body, sent, sent_crc }),
             Err(error) => {
                 let (Came::None(into) | Came::Message(into) | Came::Runs(into)) = body;
                 Err(Undone { error, was_sent: true, sent, into })

@@ -1,7 +1,8 @@
 //! A session of the native mode: requests that are SENDs, and objects that a server READs from and WRITEs to memory of this core.
 //!
-//! Windows are opened for each request that needs them, one for each of its runs, and closed before what is in them is looked at; then the
-//! bytes are compared with the CRC64NVME of the answer. Requests that several tasks have at the same time go together.
+//! Windows are opened for each request that needs them, one for each of its runs, and closed before what was written to them is looked at;
+//! then the bytes are compared with the CRC64NVME of the answer. What is put alone is summed while the server READs it. Requests that
+//! several tasks have at the same time go together.
 //!
 //! Who waits for an answer takes messages himself, and deals the answers in them to others, too: of those who wait one leads, whom the next
 //! message wakes. The session's own task leads where nobody waits, and does what has time: it posts receives, and finds who waits too long.
@@ -15,7 +16,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use arrayvec::ArrayVec;
-use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 pub use super::answered::{Answered, Came};
 use super::answered::{Parsed, Told};
@@ -25,14 +25,16 @@ use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint, Written};
 use crate::device::waker::Waiter;
 use crate::device::{Op, Signal};
-use crate::mem::{Ledger, Run, Shared, Slab, Window, crc64};
+use crate::mem::{Crc64, Ledger, Run, Shared, Slab, Window};
 use crate::reactor::{Core, Elapsed, Sleep};
 use crate::s3::auth::sign::Signer;
-use crate::s3::rdma::connect::{CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, token_of, windows_of};
+use crate::s3::rdma::connect::{
+    CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, takes_sums, token_of, windows_of,
+};
 use crate::s3::rdma::outbox::{NoRoom, Outbox};
 use crate::wire::s3::Memory;
 use crate::wire::s3::deal::Deal;
-use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, REQUEST_BYTES, Request, WINDOWS_MAX};
+use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, REQUEST_BYTES, Request, SUM_BYTES, Sum, WINDOWS_MAX};
 use crate::wire::s3::token::{Endpoint, parse_psn};
 
 /// Bits of a request's number that are its slot.
@@ -45,6 +47,8 @@ const PATIENCE: Nanos = Nanos::from_secs(60);
 const PATIENCE_OF_A_MIB: Nanos = Nanos::from_millis(250);
 /// The device is told to sum what comes to a window of so many bytes or more.
 const SUMMED_MIN: u32 = 16 << 10;
+/// The sum of so many bytes or more comes behind their request: below that it takes less than a message does.
+const SUMMED_LATER_MIN: u64 = 64 << 10;
 
 /// What a session stands on.
 #[derive(Clone)]
@@ -71,6 +75,8 @@ struct Inner {
     terms: Terms,
     /// Windows that one request may have.
     windows: usize,
+    /// Sums may come behind their requests.
+    takes_sums: bool,
     /// The server's core that it is on, and which has which names, if that was told.
     core: u32,
     deal: Option<Deal>,
@@ -124,6 +130,18 @@ impl Drop for Wait<'_> {
     }
 }
 
+/// A slot that no request has meanwhile.
+struct Spare<'a> {
+    session: &'a Inner,
+    slot: u32,
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        self.session.free.borrow_mut().push(self.slot);
+    }
+}
+
 /// A request.
 pub struct Ask<'a> {
     /// What it does.
@@ -135,6 +153,8 @@ pub struct Ask<'a> {
     /// The body: the runs' views, one behind the other; no run is no body. One that fits goes in the message, else the server READs it. Of
     /// several none is empty.
     pub body: Vec<Run>,
+    /// Its CRC64NVME, if that is known: else it is computed.
+    pub crc: Option<u64>,
     /// Where the answer's body is to go: as much as the runs' views have. Without any in the message.
     pub into: Vec<Run>,
 }
@@ -187,6 +207,7 @@ impl Native {
             return Err(what(&why).remedy("check the access key, and that the server has RDMA; or use it over HTTP"));
         }
         let windows = answer.text(NATIVE).map_or(1, windows_of);
+        let takes_sums = answer.text(NATIVE).is_some_and(takes_sums);
         let terms = answer.text(NATIVE).and_then(|text| Terms::parse(text).ok()).filter(|told| told.depth <= depth);
         let terms = terms.ok_or_else(|| what("it does not know the native mode"))?;
         let core = answer.text(NATIVE).and_then(|text| number_in(text, "core")).unwrap_or(0);
@@ -205,6 +226,7 @@ impl Native {
             qp,
             terms,
             windows,
+            takes_sums,
             core,
             deal,
             outbox: Outbox::new(&ground.core, &ground.slab, terms.receive),
@@ -486,7 +508,7 @@ impl Inner {
     }
 
     async fn exchange(&self, index: u32, ask: Ask<'_>) -> Result<Answered, Undone> {
-        let Ask { method, target, fields, mut body, mut into } = ask;
+        let Ask { method, target, fields, mut body, mut crc, mut into } = ask;
         let slot = &self.slots[index as usize];
         let turn = (slot.turn.get() + 1) & (u32::MAX >> SLOT_BITS);
         slot.turn.set(turn);
@@ -497,7 +519,8 @@ impl Inner {
             id,
             window: Memory { address: 0, bytes: bytes_of(&body), rkey: 0 },
             list: &[],
-            crc: crc_of(&body),
+            crc: 0,
+            is_summed_later: false,
             target: target.as_bytes(),
             fields: fields.as_bytes(),
             body: Body::None,
@@ -506,6 +529,11 @@ impl Inner {
         let is_inline = matches!(&body[..], [run] if run.len().next_multiple_of(8) as usize <= room);
         // A request has a body or an answer that is long: one of them is lent.
         let has_body = !body.is_empty() && !is_inline;
+        let spare = if has_body && crc.is_none() { self.spare(request.window.bytes) } else { None };
+        request.is_summed_later = spare.is_some();
+        if spare.is_none() {
+            request.crc = *crc.get_or_insert_with(|| crc_of(&body));
+        }
         let has_room = body.is_empty() && method == Method::Get && !into.is_empty();
         let mut opened = slot.opened.take();
         let is_open = match (has_body, has_room) {
@@ -534,11 +562,21 @@ impl Inner {
                     _ if has_body => Body::Granted,
                     _ => Body::None,
                 };
-                match self.send(&request).await {
-                    Ok(()) => {
-                        was_sent = true;
-                        self.wait(index, request.window.bytes).await
-                    }
+                let mut sent = self.send(&request).await;
+                was_sent = sent.is_ok();
+                if let Some(spare) = spare
+                    && was_sent
+                {
+                    // The request leaves first.
+                    self.ground.core.yield_now().await;
+                    let windows = opened.iter().map(|window| window.as_slice().expect("what is put is opened for READ alone"));
+                    let sum = Sum { id, crc: sum_of(windows) };
+                    crc = Some(sum.crc);
+                    sent = self.put(SUM_BYTES as u32, |out| sum.emit(out)).await;
+                    drop(spare);
+                }
+                match sent {
+                    Ok(()) => self.wait(index, request.window.bytes).await,
                     Err(error) => Err(error),
                 }
             }
@@ -554,7 +592,7 @@ impl Inner {
         }
         slot.opened.replace(opened);
         match came {
-            Ok(told) => told.compare(into, has_room.then_some(&sums), body),
+            Ok(told) => told.compare(into, has_room.then_some(&sums), (body, crc.unwrap_or(0))),
             Err(error) => Err(Undone { error, was_sent, sent: body, into }),
         }
     }
@@ -596,10 +634,25 @@ impl Inner {
         outcome
     }
 
-    /// Sends a request: at once if it is alone in this turn, together with others if not. Its end is told by the answer, or by the end of
-    /// the queue pair.
+    /// Where nothing else is under way, the server can READ a body of so many bytes while it is summed here. Until its sum is sent such a
+    /// request counts as two. With others under way there is work meanwhile, and a further message is more of it.
+    fn spare(&self, bytes: u64) -> Option<Spare<'_>> {
+        let mut free = self.free.borrow_mut();
+        let is_alone = free.len() + 1 == self.slots.len();
+        let slot = if self.takes_sums && bytes >= SUMMED_LATER_MIN && is_alone { free.pop() } else { None };
+        slot.map(|slot| Spare { session: self, slot })
+    }
+
+    /// Sends a request. Its end is told by the answer, or by the end of the queue pair.
     async fn send(&self, request: &Request<'_>) -> Result<()> {
-        let bytes = request.frame_bytes() as u32;
+        if let Body::Inline(bytes) = request.body {
+            self.ground.ledger.note(bytes.len() as u32);
+        }
+        self.put(request.frame_bytes() as u32, |out| request.emit(out)).await
+    }
+
+    /// Sends a frame: at once if it is alone in this turn, together with others if not.
+    async fn put(&self, bytes: u32, emit: impl FnOnce(&mut [u8]) -> usize) -> Result<()> {
         loop {
             let is_alone = self.outbox.is_quiet();
             match self.outbox.make_room(&self.qp, bytes) {
@@ -615,10 +668,7 @@ impl Inner {
                     continue;
                 }
             }
-            self.outbox.put(bytes, |out| request.emit(out));
-            if let Body::Inline(bytes) = request.body {
-                self.ground.ledger.note(bytes.len() as u32);
-            }
+            self.outbox.put(bytes, emit);
             if !is_alone || self.outbox.flush(&self.qp).is_err() {
                 self.outbox.defer();
             }
@@ -669,13 +719,12 @@ pub fn bytes_of(runs: &[Run]) -> u64 {
 
 /// The CRC64NVME of runs, one behind the other; 0 of none.
 pub fn crc_of(runs: &[Run]) -> u64 {
-    match runs {
-        [] => 0,
-        [run] => crc64(run.as_slice()),
-        runs => {
-            let mut digest = crc_fast::Digest::new(Crc64Nvme);
-            runs.iter().for_each(|run| digest.update(run.as_slice()));
-            digest.finalize()
-        }
-    }
+    if runs.is_empty() { 0 } else { sum_of(runs.iter().map(Run::as_slice)) }
+}
+
+/// The CRC64NVME of pieces, one behind the other.
+fn sum_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> u64 {
+    let mut crc = Crc64::new();
+    pieces.for_each(|piece| crc.update(piece));
+    crc.value()
 }

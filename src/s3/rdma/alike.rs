@@ -138,7 +138,17 @@ mod tests {
 
     fn asked<'a>(method: Method, target: &'a str, body: Body<'a>) -> frame::Request<'a> {
         let window = Memory { address: 0, bytes: 1, rkey: 0 };
-        frame::Request { method, id: 1, window, list: &[], crc: 0, target: target.as_bytes(), fields: b"a: b\r\n", body }
+        frame::Request {
+            method,
+            id: 1,
+            window,
+            list: &[],
+            crc: 0,
+            is_summed_later: false,
+            target: target.as_bytes(),
+            fields: b"a: b\r\n",
+            body,
+        }
     }
 
     #[test]

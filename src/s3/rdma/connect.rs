@@ -91,6 +91,11 @@ pub fn windows_of(text: &str) -> usize {
     number_in(text, "windows").map_or(1, |windows| windows as usize).clamp(1, WINDOWS_MAX)
 }
 
+/// Whether a server takes sums behind their requests, as its answer tells.
+pub fn takes_sums(text: &str) -> bool {
+    number_in(text, "sums") == Some(1)
+}
+
 /// A number in terms, if they have it: `core`.
 pub fn number_in(text: &str, name: &str) -> Option<u32> {
     text.split(';').filter_map(|field| field.split_once('=')).find(|(one, _)| one.trim() == name)?.1.trim().parse().ok()
@@ -169,7 +174,7 @@ impl Connected {
             let ((core, cores), expires) = (self.place, self.life_seconds);
             answer = answer.header(
                 NATIVE,
-                format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores};windows={WINDOWS_MAX}"),
+                format!("1;receive={receive};depth={depth};expires={expires};core={core};cores={cores};sums=1;windows={WINDOWS_MAX}"),
             );
         }
         answer.maybe(SHARDS, self.shards.as_ref().map(Deal::to_string))

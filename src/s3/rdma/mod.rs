@@ -12,6 +12,7 @@
 //! | [`errand`] | what one core does for another of all this |
 //! | [`token`] | requests of HTTP whose bodies are in a client's memory |
 //! | [`native`] | requests that are SENDs |
+//! | [`open`] | those that have no answer yet |
 //! | [`fields`] | fields of their answers, as lines |
 //! | [`answers`] | answers of a session on their way |
 //! | [`outbox`] | frames on their way into messages |
@@ -36,6 +37,7 @@ pub mod hipobj;
 pub mod known;
 pub mod native;
 pub mod once;
+pub mod open;
 pub mod outbox;
 mod places;
 pub mod refused;

@@ -5,7 +5,6 @@
 //! its own; answers that are ready together go together. Requests mean what they mean over HTTP: the text of a frame becomes a head, which
 //! the same service answers.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -14,13 +13,13 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
-use hashbrown::HashSet;
 
 use super::alike::{self, Puts};
 use super::answers::Answers;
 use super::connect::Terms;
 use super::fields::{Label, labelled, lines, put_fields, put_label};
 use super::known::{Candidate, Kept};
+use super::open::Open;
 use super::session::{Rdma, Session, Use};
 use super::transfer::{MEMORY_LOOK, Pull, Push, Writes, lease};
 use crate::base::Nanos;
@@ -29,7 +28,7 @@ use crate::device::Op;
 use crate::device::rdma::{QpState, Remote};
 use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
-use crate::s3::body::{Body, Elsewhere};
+use crate::s3::body::{Body, Elsewhere, Told};
 use crate::s3::encryption::reading::Reading;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::http::account::{self, Account, Outgoing};
@@ -41,7 +40,7 @@ use crate::s3::service::{Sender, Service, TOO_LONG, told};
 use crate::store::handle::Get;
 use crate::store::recover::core_of;
 use crate::wire::http::head::Head;
-use crate::wire::s3::frame::{self, ANSWER_BYTES, Method};
+use crate::wire::s3::frame::{self, ANSWER_BYTES, Asked, Method};
 use crate::wire::store::shard;
 
 /// Fields that are a connection's, a signature's or another mode's.
@@ -92,7 +91,7 @@ pub struct Native {
     /// Receives that are posted, in order.
     posted: VecDeque<Op<Run>>,
     /// Requests that have no answer yet.
-    open: Rc<RefCell<HashSet<u32>>>,
+    open: Rc<Open>,
     answers: Rc<Answers>,
     /// The fields of the answer that is being made.
     fields: Vec<u8>,
@@ -120,7 +119,7 @@ impl Native {
             is_dealt,
             terms,
             posted: VecDeque::with_capacity(terms.depth as usize),
-            open: Rc::default(),
+            open: Rc::new(Open::new(rdma.core().ops())),
             answers: Rc::new(Answers::new(rdma, session, service, terms.receive)),
             fields: Vec::new(),
             answered: Vec::new(),
@@ -154,6 +153,7 @@ impl Native {
             }
             self.farewell(&violation).await;
         }
+        self.open.give_up();
         self.settle(&front);
         rdma.close(session.id);
         // Receives that are posted come back as flushed.
@@ -202,7 +202,7 @@ impl Native {
             }
             self.settle(front);
             // There is one receive more than a client needs. It has time until the answer is there, for which others have work to do now.
-            if !self.open.borrow().is_empty() && !self.answers.owes.replace(true) {
+            if !self.open.is_empty() && !self.answers.owes.replace(true) {
                 continue;
             }
             let Some(next) = self.room_for_next().await else { return Ok(()) };
@@ -234,7 +234,7 @@ impl Native {
     /// Posts the receive that is owed, once everything has an answer. Without memory it is owed on.
     fn make_good(&mut self) {
         if self.answers.owes.get()
-            && self.open.borrow().is_empty()
+            && self.open.is_empty()
             && let Ok(run) = self.rdma.slab().run(self.terms.receive)
         {
             // The receives that are posted tell why it is none, if it is not.
@@ -244,22 +244,22 @@ impl Native {
         }
     }
 
-    /// Begins all requests of a message.
+    /// Begins all requests of a message, and takes the sums that were missing of others.
     fn message(&mut self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
         let mut left = message.as_slice();
         let counters = front.service.counters();
         counters.messages_received.add(1);
         loop {
             counters.frames_received.add(1);
-            let (request, behind) = frame::Request::parse(left).map_err(|malformed| format!("a frame of a request: {malformed}"))?;
-            if self.open.borrow().len() >= self.terms.depth as usize {
-                return Err(format!("more than {} requests without an answer", self.terms.depth));
-            }
-            if self.open.borrow().contains(&request.id) {
-                return Err(format!("request {} has no answer yet, and comes again", request.id));
-            }
-            if self.at_once(front, &request).is_none() {
-                self.begin(front, &request, (message.clone(), message.as_slice().len() - left.len()))?;
+            let (asked, behind) = Asked::parse(left).map_err(|malformed| format!("a frame of a request: {malformed}"))?;
+            match asked {
+                Asked::Request(request) => {
+                    self.open.check(&request, self.terms.depth)?;
+                    if self.at_once(front, &request).is_none() {
+                        self.begin(front, &request, (message.clone(), message.as_slice().len() - left.len()))?;
+                    }
+                }
+                Asked::Sum(sum) => self.open.sum(sum)?,
             }
             left = behind;
             if left.is_empty() {
@@ -325,7 +325,7 @@ impl Native {
 
     /// Begins a request, which is at byte `at` of a message.
     fn begin(&self, front: &Rc<Front>, asked: &frame::Request<'_>, (message, at): (Shared, usize)) -> Result<(), String> {
-        self.open.borrow_mut().insert(asked.id);
+        self.open.begin(asked);
         let alike = self.alike(front, asked);
         let exchange = Exchange {
             rdma: self.rdma.clone(),
@@ -388,7 +388,7 @@ struct Exchange {
     peer: IpAddr,
     is_dealt: bool,
     receive: u32,
-    open: Rc<RefCell<HashSet<u32>>>,
+    open: Rc<Open>,
     answers: Rc<Answers>,
     ledger: Ledger,
     front: Rc<Front>,
@@ -444,7 +444,7 @@ impl Exchange {
 
     async fn conclude(&self, id: u32, reply: Reply<'_>) {
         // From here on the client may use the number again.
-        self.open.borrow_mut().remove(&id);
+        self.open.end(id);
         // The answer is behind the WRITEs on the same queue pair, and comes when they are done.
         let mut sent = self.send(id, &reply).await;
         if let ReplyBody::Window(writing) = reply.body {
@@ -523,7 +523,8 @@ impl Exchange {
             }
             frame::Body::Granted => Some(Elsewhere::Memory(Pull::new(self.rdma.use_of(self.session.clone()), core, slab, asked))),
         };
-        let from = from.map(|from| (from, asked.window.bytes, Some(asked.crc)));
+        let told = self.open.later(asked.id).map_or(Told::Now(asked.crc), Told::Later);
+        let from = from.map(|from| (from, asked.window.bytes, Some(told)));
         let mut body = Body::apart(service.hasher(), self.rdma.home(), from);
         // As the bucket is now: what is found while it changes is not kept.
         let user = service.users().by_access_key(self.session.signer());

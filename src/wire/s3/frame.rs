@@ -16,12 +16,15 @@ use crate::wire::Malformed;
 pub const REQUEST_BYTES: usize = 48;
 /// Bytes of the header of an answer.
 pub const ANSWER_BYTES: usize = 32;
+/// Bytes of a sum.
+pub const SUM_BYTES: usize = 24;
 /// The most windows of one request. With windows of 1 MiB it moves 16 MiB, and its list takes 256 bytes of a message.
 pub const WINDOWS_MAX: usize = 16;
 /// Frames begin at multiples of this.
 const ALIGN: usize = 8;
 const REQUEST: u8 = 1;
 const ANSWER: u8 = 2;
+const SUM: u8 = 3;
 
 /// The number of no request: an answer with it says why the server ends the session.
 pub const LAST: u32 = u32::MAX;
@@ -128,12 +131,32 @@ pub struct Request<'a> {
     pub list: &'a [Listed],
     /// CRC64NVME of the body; 0 without one.
     pub crc: u64,
+    /// The CRC comes behind the request, in a [`Sum`]: `crc` is 0.
+    pub is_summed_later: bool,
     /// `/bucket/key?query`, percent-encoded.
     pub target: &'a [u8],
     /// Lines of HTTP.
     pub fields: &'a [u8],
     /// Its body.
     pub body: Body<'a>,
+}
+
+/// The CRC of a body that came without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    /// The body's request.
+    pub id: u32,
+    /// CRC64NVME of the body.
+    pub crc: u64,
+}
+
+/// What a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// A request.
+    Request(Request<'a>),
+    /// What was missing of one.
+    Sum(Sum),
 }
 
 /// An answer.
@@ -160,7 +183,7 @@ struct RequestHeader {
     kind: u8,
     method: u8,
     place: u8,
-    zero: u8,
+    later: u8,
     id: U32,
     rkey: U32,
     address: U64,
@@ -186,12 +209,24 @@ struct AnswerHeader {
     crc: U64,
 }
 
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct SumHeader {
+    frame_bytes: U32,
+    kind: u8,
+    zero: [u8; 3],
+    id: U32,
+    zero_too: U32,
+    crc: U64,
+}
+
 const _: () = assert!(size_of::<RequestHeader>() == REQUEST_BYTES && size_of::<AnswerHeader>() == ANSWER_BYTES);
+const _: () = assert!(size_of::<SumHeader>() == SUM_BYTES);
 
 /// The frame at the front of a message, and what is behind it.
 fn split(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let length = u32::from_le_bytes(*message.first_chunk().ok_or(Malformed::Truncated)?) as usize;
-    if !length.is_multiple_of(ALIGN) || length < ANSWER_BYTES {
+    if !length.is_multiple_of(ALIGN) || length < SUM_BYTES {
         return Err(Malformed::Length);
     }
     message.split_at_checked(length).ok_or(Malformed::Truncated)
@@ -313,8 +348,9 @@ impl<'a> Request<'a> {
         };
         let (text, inline) = parts(rest, REQUEST_BYTES, target_bytes + fields_bytes, behind_text)?;
         let (target, fields) = text.split_at(target_bytes);
+        let has_granted_body = method.has_body() && matches!(header.place, 2 | 3);
         let list: &[Listed] = if header.place == 3 { <[Listed]>::ref_from_bytes(inline).map_err(|_| Malformed::Length)? } else { &[] };
-        let is_good = header.zero == 0
+        let is_good = (header.later == 0 || (header.later == 1 && header.crc == 0 && has_granted_body))
             && (header.windows == 0 || header.place == 3)
             && header.id.get() != LAST
             && is_target(target)
@@ -341,7 +377,8 @@ impl<'a> Request<'a> {
             3 if method == Method::Get => Body::None,
             _ => Body::Granted,
         };
-        Ok((Request { method, id: header.id.get(), window, list, crc: header.crc.get(), target, fields, body }, behind))
+        let (id, crc, is_summed_later) = (header.id.get(), header.crc.get(), header.later == 1);
+        Ok((Request { method, id, window, list, crc, is_summed_later, target, fields, body }, behind))
     }
 
     /// Writes its frame to the front of `out`, and gives its bytes.
@@ -354,7 +391,7 @@ impl<'a> Request<'a> {
             kind: REQUEST,
             method: self.method as u8,
             place: if self.list.is_empty() { self.body.place() } else { 3 },
-            zero: 0,
+            later: self.is_summed_later.into(),
             id: self.id.into(),
             rkey: self.window.rkey.into(),
             address: self.window.address.into(),
@@ -366,6 +403,50 @@ impl<'a> Request<'a> {
         };
         put(&mut out[..length], &header, [self.target, self.fields], self.behind());
         length
+    }
+}
+
+impl Sum {
+    /// Reads the sum at the front of a message, and gives what is behind it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(message: &[u8]) -> Result<(Sum, &[u8]), Malformed> {
+        let (frame, behind) = split(message)?;
+        let (header, rest) = SumHeader::ref_from_prefix(frame).map_err(|_| Malformed::Length)?;
+        if header.kind != SUM {
+            return Err(Malformed::Protocol);
+        }
+        if !rest.is_empty() {
+            return Err(Malformed::Length);
+        }
+        if header.zero != [0; 3] || header.zero_too != 0 || header.id == LAST {
+            return Err(Malformed::Field);
+        }
+        Ok((Sum { id: header.id.get(), crc: header.crc.get() }, behind))
+    }
+
+    /// Writes its frame to the front of `out`, and gives its bytes.
+    ///
+    /// Panics where it has no room.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let frame_bytes = (SUM_BYTES as u32).into();
+        let header = SumHeader { frame_bytes, kind: SUM, zero: [0; 3], id: self.id.into(), zero_too: 0.into(), crc: self.crc.into() };
+        put(&mut out[..SUM_BYTES], &header, [&[], &[]], &[]);
+        SUM_BYTES
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// Reads what is at the front of a client's message, and gives what is behind it.
+    ///
+    /// # Errors
+    /// It is neither a request nor a sum.
+    pub fn parse(message: &'a [u8]) -> Result<(Asked<'a>, &'a [u8]), Malformed> {
+        match message.get(4) {
+            Some(&SUM) => Sum::parse(message).map(|(sum, behind)| (Asked::Sum(sum), behind)),
+            _ => Request::parse(message).map(|(request, behind)| (Asked::Request(request), behind)),
+        }
     }
 }
 
@@ -459,269 +540,4 @@ fn put<H: IntoBytes + Immutable>(out: &mut [u8], header: &H, text: [&[u8]; 2], i
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    const NO_MEMORY: Memory = Memory { address: 0, bytes: 0, rkey: 0 };
-
-    fn get() -> Request<'static> {
-        Request {
-            method: Method::Get,
-            id: 7,
-            window: Memory { address: 0x1000, bytes: 4096, rkey: 9 },
-            list: &[],
-            crc: 0,
-            target: b"/b/k",
-            fields: b"range: bytes=0-9\r\n",
-            body: Body::None,
-        }
-    }
-
-    #[test]
-    fn bytes_of_a_request() {
-        let mut out = [0xff; 128];
-        let length = get().emit(&mut out);
-        // Written out by hand from the table in docs/S3-RDMA.md.
-        let mut expected = vec![72, 0, 0, 0, 1, 1, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0];
-        expected.extend([0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 18, 0, 0, 0, 0, 0]);
-        expected.extend(b"/b/krange: bytes=0-9\r\n\0\0");
-        assert_eq!(out[..length], expected);
-        assert_eq!(out[length], 0xff);
-        assert_eq!(Request::parse(&out[..length]), Ok((get(), &[][..])));
-    }
-
-    /// A body in two windows.
-    fn listed(list: &[Listed]) -> Request<'_> {
-        let bytes = list.iter().map(|listed| listed.memory().bytes).sum();
-        Request { method: Method::Put, window: Memory { bytes, ..NO_MEMORY }, list, crc: 0x0102, body: Body::Granted, ..get() }
-    }
-
-    #[test]
-    fn bytes_of_a_request_with_a_list() {
-        let list = [Listed::new(0x1000, 1 << 20, 9), Listed::new(0x0001_0000_0000, 3, 0x0a0b)];
-        let put = listed(&list);
-        let mut out = [0xff; 160];
-        let length = put.emit(&mut out);
-        // Written out by hand from the tables in docs/S3-RDMA.md.
-        let mut expected = vec![104, 0, 0, 0, 1, 3, 3, 0, 7, 0, 0, 0, 0, 0, 0, 0];
-        expected.extend([0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0x10, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 4, 0, 18, 0, 2, 0, 0, 0]);
-        expected.extend(b"/b/krange: bytes=0-9\r\n\0\0");
-        expected.extend([0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 9, 0, 0, 0]);
-        expected.extend([0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0x0b, 0x0a, 0, 0]);
-        assert_eq!(out[..length], expected);
-        assert_eq!(Request::parse(&out[..length]), Ok((put, &[][..])));
-        let get = Request { method: Method::Get, crc: 0, body: Body::None, ..put };
-        let length = get.emit(&mut out);
-        assert_eq!((out[5], out[6]), (1, 3));
-        assert_eq!(Request::parse(&out[..length]), Ok((get, &[][..])));
-        assert!(format!("{put:?}").contains("list: [Memory(1048576 bytes, ..), Memory(3 bytes, ..)]"), "{put:?}");
-    }
-
-    #[test]
-    fn every_byte_of_a_target_is_looked_at() {
-        for length in 0..26 {
-            assert!(is_graphic(&vec![b'~'; length]) && is_graphic(&vec![b'!'; length]));
-            for (at, byte) in (0..length).flat_map(|at| (0..=u8::MAX).map(move |byte| (at, byte))) {
-                for others in [b'!', b'~'] {
-                    let mut bytes = vec![others; length];
-                    bytes[at] = byte;
-                    assert_eq!(is_graphic(&bytes), byte.is_ascii_graphic(), "{byte:#x} at {at} of {length}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_list_that_is_none_is_refused() {
-        let refused = |request: Request<'_>| {
-            let mut out = vec![0; request.frame_bytes()];
-            request.emit(&mut out);
-            assert_eq!(Request::parse(&out), Err(Malformed::Field), "{request:?}");
-        };
-        let list = [Listed::new(0x1000, 4096, 9), Listed::new(0x9000, 4096, 8)];
-        let put = listed(&list);
-        // It lies about its length, names a window besides, or is of a request that has neither a body nor a long answer.
-        for bytes in [0, 4096, 8191, 8193, u64::MAX] {
-            refused(Request { window: Memory { bytes, ..NO_MEMORY }, ..put });
-        }
-        refused(Request { window: Memory { address: 1, ..put.window }, ..put });
-        refused(Request { window: Memory { rkey: 1, ..put.window }, ..put });
-        for method in [Method::Head, Method::Delete, Method::Get] {
-            refused(Request { method, ..put });
-        }
-        refused(listed(&[list[0], Listed::new(0x9000, 0, 8)]));
-        refused(listed(&[list[0], Listed::new(u64::MAX - 4094, 4096, 8)]));
-        refused(listed(&[list[0]; WINDOWS_MAX + 1]));
-        let mut out = vec![0; listed(&[list[0]; WINDOWS_MAX]).frame_bytes()];
-        listed(&[list[0]; WINDOWS_MAX]).emit(&mut out);
-        assert!(Request::parse(&out).is_ok());
-        // A count that is not of the list; a list of nothing; a count without a list.
-        for count in [0u32, 15, 17, u32::MAX] {
-            let mut bad = out.clone();
-            bad[44..48].copy_from_slice(&count.to_le_bytes());
-            assert!(Request::parse(&bad).is_err(), "{count} windows");
-        }
-        let mut none = [0; 72];
-        Request { window: NO_MEMORY, ..get() }.emit(&mut none);
-        none[6] = 3;
-        assert_eq!(Request::parse(&none), Err(Malformed::Field));
-        (none[6], none[44]) = (0, 1);
-        assert_eq!(Request::parse(&none), Err(Malformed::Field));
-    }
-
-    #[test]
-    fn bytes_of_an_answer() {
-        let answer = Answer { id: 7, status: 206, bytes: 3, crc: 0x0102, fields: b"etag: \"x\"\r\n", body: Body::Inline(b"abc") };
-        let mut out = [0xff; 64];
-        let length = answer.emit(&mut out);
-        let mut expected = vec![56, 0, 0, 0, 2, 0, 1, 0, 7, 0, 0, 0, 206, 0, 11, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0];
-        expected.extend(b"etag: \"x\"\r\n\0\0\0\0\0abc\0\0\0\0\0");
-        assert_eq!(out[..length], expected);
-        assert_eq!(Answer::parse(&out[..length]), Ok((answer, &[][..])));
-    }
-
-    #[test]
-    fn frames_follow_one_another() {
-        let put = Request { method: Method::Put, window: Memory { bytes: 5, ..NO_MEMORY }, crc: 1, body: Body::Inline(b"hello"), ..get() };
-        let mut out = vec![0; put.frame_bytes() + get().frame_bytes()];
-        let first = put.emit(&mut out);
-        get().emit(&mut out[first..]);
-        let (one, behind) = Request::parse(&out).unwrap();
-        assert_eq!((one, Request::parse(behind)), (put, Ok((get(), &[][..]))));
-        assert_eq!(Answer::parse(&out), Err(Malformed::Protocol));
-    }
-
-    #[test]
-    fn what_is_no_request_is_refused() {
-        let bytes_of = |request: &Request<'_>| {
-            let mut out = vec![0; request.frame_bytes()];
-            request.emit(&mut out);
-            out
-        };
-        let refused = |request: Request<'_>, why| assert_eq!(Request::parse(&bytes_of(&request)), Err(why), "{request:?}");
-        for target in ["", "b", "/a b", "/a\r\n", "/\x7f", "/é"] {
-            refused(Request { target: target.as_bytes(), ..get() }, Malformed::Field);
-        }
-        for fields in ["a: b", "a: b\n", "\r\n", "a: b\r\n\r\n", "a: b\r\n\r\nc: d\r\n", "a: \0\r\n", "a\r: b\r\n"] {
-            refused(Request { fields: fields.as_bytes(), ..get() }, Malformed::Field);
-        }
-        refused(Request { body: Body::Granted, ..get() }, Malformed::Field);
-        refused(Request { crc: 1, ..get() }, Malformed::Field);
-        refused(Request { id: LAST, ..get() }, Malformed::Field);
-        refused(Request { method: Method::Delete, ..get() }, Malformed::Field);
-        refused(Request { window: Memory { bytes: 0, ..get().window }, ..get() }, Malformed::Field);
-        refused(Request { window: Memory { address: u64::MAX, ..get().window }, ..get() }, Malformed::Field);
-        refused(Request { method: Method::Put, body: Body::Inline(&[0; 4096]), ..get() }, Malformed::Field);
-        let good = bytes_of(&get());
-        for (at, byte, why) in [
-            (0, 71, Malformed::Length),
-            (0, 80, Malformed::Truncated),
-            (0, 64, Malformed::Length),
-            (0, 0, Malformed::Length),
-            (4, 2, Malformed::Protocol),
-            (5, 0, Malformed::Opcode),
-            (5, 6, Malformed::Opcode),
-            (6, 3, Malformed::Field),
-            (6, 4, Malformed::Field),
-            (7, 1, Malformed::Field),
-            (44, 1, Malformed::Field),
-            (71, 1, Malformed::Pad),
-        ] {
-            let mut bad = good.clone();
-            bad[at] = byte;
-            assert_eq!(Request::parse(&bad), Err(why), "byte {at}");
-        }
-        for cut in 0..good.len() {
-            assert!(Request::parse(&good[..cut]).is_err(), "{cut} bytes");
-        }
-    }
-
-    const PIECES: [&[u8]; 9] = [b"\r\n", b"\r", b"\n", b"a", b"\t", b"\x7f", b"\x01", b"\xff", b"a: b\r\n"];
-
-    /// What lines are, byte by byte.
-    fn are_lines_slowly(mut rest: &[u8]) -> bool {
-        while !rest.is_empty() {
-            let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") else { return false };
-            let line = &rest[..end];
-            if line.is_empty() || line.iter().any(|byte| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f) {
-                return false;
-            }
-            rest = &rest[end + 2..];
-        }
-        true
-    }
-
-    proptest! {
-        #[test]
-        fn targets_are_targets(target in "/[!-~]{0,40}", at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            prop_assert!(is_target(target.as_bytes()));
-            let mut bytes = target.into_bytes();
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            prop_assert_eq!(is_target(&bytes), bytes[0] == b'/' && byte.is_ascii_graphic());
-        }
-
-        #[test]
-        fn lines_are_lines(pieces in vec(prop::sample::select(PIECES.to_vec()), 0..12)) {
-            let fields = pieces.concat();
-            prop_assert_eq!(are_lines(&fields), are_lines_slowly(&fields));
-        }
-
-        #[test]
-        fn what_is_taken_is_what_would_be_written(mut bytes in vec(any::<u8>(), 0..160), kind in 1u8..3, length in 4u32..20) {
-            if bytes.len() >= 8 {
-                bytes[..4].copy_from_slice(&(length * 8).to_le_bytes());
-                bytes[4] = kind;
-            }
-            let mut out = [0; 256];
-            if let Ok((request, behind)) = Request::parse(&bytes) {
-                let written = request.emit(&mut out);
-                prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
-            }
-            if let Ok((answer, behind)) = Answer::parse(&bytes) {
-                let written = answer.emit(&mut out);
-                prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
-            }
-        }
-
-        #[test]
-        fn a_list_is_read_as_it_was_written(
-            windows in vec((0u64..1 << 48, 1u32.., any::<u32>()), 1..=WINDOWS_MAX),
-            is_put in any::<bool>(),
-            cut in any::<prop::sample::Index>(),
-            at in any::<prop::sample::Index>(),
-            byte in any::<u8>(),
-        ) {
-            let list: Vec<Listed> = windows.iter().map(|&(address, bytes, rkey)| Listed::new(address, bytes, rkey)).collect();
-            let put = listed(&list);
-            let request = if is_put { put } else { Request { method: Method::Get, crc: 0, body: Body::None, ..put } };
-            let mut bytes = vec![0; request.frame_bytes()];
-            request.emit(&mut bytes);
-            prop_assert_eq!(Request::parse(&bytes), Ok((request, &[][..])));
-            prop_assert!(Request::parse(&bytes[..cut.index(bytes.len())]).is_err());
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            if let Ok((read, behind)) = Request::parse(&bytes) {
-                let mut out = vec![0; read.frame_bytes()];
-                read.emit(&mut out);
-                prop_assert_eq!(&out[..], &bytes[..bytes.len() - behind.len()]);
-                let sum: u64 = read.list.iter().map(|listed| listed.memory().bytes).sum();
-                prop_assert!(read.list.is_empty() || sum == read.window.bytes);
-            }
-        }
-
-        #[test]
-        fn a_damaged_request_is_read_as_it_is_or_refused(at in 0usize..72, byte in any::<u8>()) {
-            let mut bytes = [0; 72];
-            get().emit(&mut bytes);
-            bytes[at] = byte;
-            if let Ok((request, behind)) = Request::parse(&bytes) {
-                let mut out = [0; 256];
-                let written = request.emit(&mut out);
-                prop_assert_eq!(&out[..written], &bytes[..bytes.len() - behind.len()]);
-            }
-        }
-    }
-}
+mod tests;

@@ -710,14 +710,11 @@ impl Queue for Soft {
     }
 
     fn arm(&mut self, now: Nanos) -> Progress {
+        // Queue pairs still listed have a reply to send, or wait for room that no descriptor announces. No peer is told to wake who does
+        // not sleep: that takes a system call there, and another one here.
+        let is_busy = !self.listed.is_empty() || self.management.wants_to_send();
         let sleep = if self.is_waited_for() { Sleep::Light } else { Sleep::Deep };
-        let pending = self.wires.arm(sleep);
-        // Queue pairs still listed have a reply to send, or wait for room that no descriptor announces.
-        if pending || !self.listed.is_empty() || self.management.wants_to_send() {
-            self.poll(now).or(Progress::Busy)
-        } else {
-            Progress::Idle
-        }
+        if is_busy || self.wires.arm(sleep) { self.poll(now).or(Progress::Busy) } else { Progress::Idle }
     }
 
     fn disarm(&mut self) {
