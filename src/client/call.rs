@@ -206,6 +206,8 @@ impl Next {
             503 if is_coded(reply, "ServiceUnavailable") => Next::Stops,
             // It does not fit, which HTTP has no bound for; or the server is busy, and HTTP waits.
             413 | 503 => Next::Http { is_repeated: false },
+            // We stood still between the request and its sum: nothing was stored.
+            400 if is_coded(reply, "RequestTimeout") => Next::Http { is_repeated: false },
             500 if call.method == Method::Put && is_coded(reply, "RDMATransferFailed") => Next::Http { is_repeated: false },
             500.. if !call.is_once => Next::Http { is_repeated: true },
             _ => Next::Done,
@@ -552,6 +554,7 @@ mod tests {
             (Method::Put, 412, "PreconditionFailed", Next::Done, Next::Done),
             (Method::Put, 400, "BadDigest", Next::Done, Next::Done),
             (Method::Put, 400, "ExpiredToken", Next::Expired, Next::Expired),
+            (Method::Put, 400, "RequestTimeout", first, first),
             (Method::Put, 413, "EntityTooLarge", first, first),
             (Method::Put, 503, "SlowDown", first, first),
             (Method::Put, 503, "ServiceUnavailable", Next::Stops, Next::Stops),

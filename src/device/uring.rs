@@ -6,7 +6,7 @@
 
 mod poll;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
@@ -18,8 +18,7 @@ use crate::device::ops::{OpId, Ops};
 use crate::device::{Outcome, Progress};
 use crate::mem::Region;
 
-pub use poll::OneShotPoll;
-use poll::PollState;
+pub use poll::FdPoll;
 
 /// `user_data` of what is not an operation: generation 0, which [`Ops`] never gives out, and in the low half the serial number of
 /// a poll, or 0 for a cancellation, whose answer tells nothing that the cancelled entry's own does not.
@@ -75,8 +74,8 @@ struct Inner {
     /// Entries the kernel has not answered, polls not counted.
     in_flight: usize,
     watches: Vec<Watch>,
-    /// Of each [`OneShotPoll`].
-    polls: Vec<Rc<Cell<PollState>>>,
+    /// Of each [`FdPoll`].
+    polls: Vec<Rc<poll::Told>>,
     /// Polls set so far; numbers the next one, so that an answer for an old one is not taken for a new one of the same
     /// descriptor.
     serial: u32,
@@ -335,17 +334,18 @@ impl Inner {
             if self.watches[index].set != 0 {
                 continue;
             }
-            let Some(serial) = self.push_poll(self.watches[index].fd) else { return false };
+            let Some(serial) = self.push_poll(self.watches[index].fd, false) else { return false };
             self.watches[index].set = serial;
         }
         true
     }
 
-    /// Sets a one-shot poll of `fd`. Gives its serial number, never 0, or `None` where there is no room for it.
-    fn push_poll(&mut self, fd: RawFd) -> Option<u32> {
+    /// Sets a poll of `fd`, which ends when something comes unless it `lasts`. Gives its serial number, never 0, or `None` where there is no
+    /// room for it.
+    fn push_poll(&mut self, fd: RawFd, lasts: bool) -> Option<u32> {
         self.serial = self.serial.wrapping_add(1).max(1);
         let user_data = NOT_AN_OPERATION | u64::from(self.serial);
-        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build().user_data(user_data);
+        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(lasts).build().user_data(user_data);
         // SAFETY: the entry holds no pointers.
         unsafe { self.push(&entry) }.ok().map(|()| self.serial)
     }
@@ -356,15 +356,14 @@ impl Inner {
         let _ = unsafe { self.push(&entry) };
     }
 
-    /// A poll ended: it fired, or the kernel could not set it.
-    fn poll_ended(&mut self, serial: u32, result: i32) {
-        let refused = result < 0 && result != -libc::ECANCELED;
+    /// A poll fired, was cancelled, or could not be set.
+    fn poll_told(&mut self, serial: u32, result: i32, goes_on: bool) {
         // An old one's, of a descriptor that is no longer watched, finds none.
         let Some(index) = self.watches.iter().position(|watch| watch.set == serial) else {
-            return poll::ended(&self.polls, serial, refused);
+            return poll::told(&self.polls, serial, result, goes_on);
         };
         self.watches[index].set = 0;
-        if refused {
+        if result < 0 && result != -libc::ECANCELED {
             // Set again it would fail again and the core never sleep. Closed without `unwatch`: a bug of ours.
             let Watch { fd, .. } = self.watches.swap_remove(index);
             tracing::error!(fd, errno = -result, "a descriptor cannot be watched any more");
@@ -407,7 +406,7 @@ impl Inner {
             if bits >> 32 == NOT_AN_OPERATION {
                 // The answer to a cancellation must not be taken for that of a watch which is not set.
                 if bits != CANCELLATION {
-                    self.poll_ended(bits as u32, result);
+                    self.poll_told(bits as u32, result, cqueue::more(flags));
                 }
                 continue;
             }

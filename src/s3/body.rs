@@ -176,6 +176,11 @@ impl<'a> Body<'a> {
         self.brought += bytes;
     }
 
+    /// Whether it is held against a CRC64NVME that is told beside the request.
+    pub fn has_told_crc(&self) -> bool {
+        self.told_crc.is_some()
+    }
+
     /// Waits until nothing of it is being read from a client's memory any more.
     pub async fn end(&mut self) {
         if let Some(Elsewhere::Memory(pull)) = &mut self.elsewhere {

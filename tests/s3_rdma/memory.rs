@@ -4,21 +4,23 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use basin::base::Nanos;
-use basin::device::rdma::{Qp, QpConfig};
+use basin::device::rdma::{Access, Qp, QpConfig};
+use basin::mem::Window;
 use basin::s3::client::http::Http;
 use basin::s3::client::native::Ground;
 use basin::wire::s3::Memory;
-use basin::wire::s3::frame::{Answer, Body, Method, Request};
+use basin::wire::s3::frame::{Answer, Body, Method, Request, Sum};
 
 use super::raw::connect_for;
 use super::server::Server;
-use super::{client, free_address, http, is_lab, metric, pattern, room};
+use super::{client, free_address, http, is_lab, metric, pattern, room, run_of};
 
 /// Bytes of a message, and of an object whose answer fills one.
 const MESSAGE: usize = 64 << 10;
 const OBJECT: usize = 60_000;
-/// Of the server's 64 MiB for messages half is for receives: these take all of that, and their answers nearly all of the other half.
-const DEPTHS: [u32; 2] = [254, 256];
+/// Of the server's 64 MiB for messages half is for receives: with those of [`Late`] these take all of that, and their answers nearly all
+/// of the other half.
+const DEPTHS: [u32; 2] = [249, 256];
 /// Answers that one of them has in messages that the session's own task is to let go of.
 const AT_ONCE: u32 = 100;
 
@@ -83,11 +85,45 @@ impl End {
     }
 }
 
+/// A client whose sums come behind their requests.
+struct Late {
+    qp: Qp,
+    window: Window,
+    crc: u64,
+}
+
+impl Late {
+    async fn new(ground: &Ground, front: &mut Http, content: &[u8]) -> Late {
+        let qp = connect_for(ground, front, &QpConfig::default(), &format!("1;receive={MESSAGE};depth=4")).await;
+        let window = qp.grant(run_of(ground, content), Access::READ).await.unwrap();
+        Late { qp, window, crc: basin::mem::crc64(content) }
+    }
+
+    /// One message: a request to put what is in the window, and sums.
+    fn send(&self, ground: &Ground, id: Option<u32>, sums: &[u32]) {
+        let window = Memory { address: self.window.address(), bytes: self.window.len().into(), rkey: self.window.rkey() };
+        let (method, target, body) = (Method::Put, &b"/memory/late"[..], Body::Granted);
+        let request = |id| Request { method, id, window, list: &[], crc: 0, is_summed_later: true, target, fields: b"", body };
+        let mut message = vec![0; 1024];
+        let mut at = id.map_or(0, |id| request(id).emit(&mut message));
+        sums.iter().for_each(|&id| at += Sum { id, crc: self.crc }.emit(&mut message[at..]));
+        drop(self.qp.submit_send(run_of(ground, &message[..at]), None).unwrap());
+    }
+
+    async fn answer(&self, ground: &Ground) -> (u32, u16) {
+        let message = self.qp.submit_recv(room(ground, MESSAGE)).unwrap().await.into_result().unwrap();
+        let (answer, _) = Answer::parse(message.as_slice()).unwrap();
+        (answer.id, answer.status)
+    }
+}
+
 async fn exhausted(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     let mut front = Http::connect(&ground.core, address).await.unwrap();
     assert_eq!(http(&mut front, "PUT", "/memory", &[], b"").await.0, 200);
     let content = pattern(OBJECT, 1);
     assert_eq!(http(&mut front, "PUT", "/memory/one", &[], &content).await.0, 200);
+    let late = Late::new(ground, &mut front, &content).await;
+    late.send(ground, Some(1), &[]);
     let mut hog = End::new(ground, &mut front, DEPTHS[0]).await;
     let mut end = End::new(ground, &mut front, DEPTHS[1]).await;
     // From now on its answer is known.
@@ -111,6 +147,14 @@ async fn exhausted(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
         stands_at = now;
     }
     assert!(stands_at < u64::from(hog.asked + end.asked), "{stands_at} requests were begun: there is memory for all");
+    // A sum is taken behind a request that has to wait for memory: it sets some free.
+    late.send(ground, Some(2), &[]);
+    ground.core.sleep(Nanos::from_millis(20)).await;
+    let sent = Instant::now();
+    late.send(ground, None, &[1]);
+    assert_eq!(late.answer(ground).await, (1, 200));
+    assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
+    stands_at = begun();
     // What is taken now was sent by the session's own task, and that it has memory again lets it go on.
     let since = Instant::now();
     end.take(ground, AT_ONCE, &content).await;
@@ -120,6 +164,13 @@ async fn exhausted(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     }
     end.take(ground, DEPTHS[1] - AT_ONCE, &content).await;
     hog.take(ground, DEPTHS[0], &content).await;
+    late.send(ground, None, &[2]);
+    assert_eq!(late.answer(ground).await, (2, 200));
+    for id in 3..20 {
+        late.send(ground, Some(id), &[id]);
+        assert_eq!(late.answer(ground).await, (id, 200));
+    }
+    drop(ground.hca.revoke(late.window).await);
     // Both are as good as before.
     for end in [&mut hog, &mut end] {
         end.ask(ground, "/memory/one").await;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use basin::device::rdma::{Access, Qp, QpConfig};
 use basin::mem::Window;
 use basin::s3::client::http::Http;
@@ -69,6 +70,17 @@ async fn summed(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     assert_eq!(frames() - before, 3);
     for number in 0..2 {
         assert!(http(&mut front, "GET", &format!("/sums/{number}"), &[], b"").await.2 == pattern(BYTES, number));
+    }
+    // What is to be held has to have a checksum, and that is one.
+    let lock = br#"<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Mode>GOVERNANCE</Mode>
+        <Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>"#;
+    assert_eq!(http(&mut front, "PUT", "/held", &[("x-amz-bucket-object-lock-enabled", "true")], b"").await.0, 200);
+    let sum = BASE64_STANDARD.encode(basin::mem::crc64(lock).to_be_bytes());
+    let (status, _, text) = http(&mut front, "PUT", "/held?object-lock", &[("x-amz-checksum-crc64nvme", &sum)], lock).await;
+    assert_eq!(status, 200, "{}", String::from_utf8_lossy(&text));
+    for bytes in [100, BYTES] {
+        let answered = put(&native, "/held/one", "", run_of(ground, &pattern(bytes, 1))).await;
+        assert_eq!(answered.status, 200, "{}", String::from_utf8_lossy(answered.bytes()));
     }
     // A session of one request has no room for a sum.
     let one = Native::connect(ground, address, &signer("main"), basin::s3::rdma::connect::Terms { depth: 1, ..TERMS }).await.unwrap();

@@ -130,15 +130,18 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// A slot that no request has meanwhile.
+/// A slot that no request has until a sum is sent. Where it is owed and never is, nobody has it any more: the server counts it on.
 struct Spare<'a> {
     session: &'a Inner,
     slot: u32,
+    is_owed: bool,
 }
 
 impl Drop for Spare<'_> {
     fn drop(&mut self) {
-        self.session.free.borrow_mut().push(self.slot);
+        if !self.is_owed {
+            self.session.free.borrow_mut().push(self.slot);
+        }
     }
 }
 
@@ -564,15 +567,17 @@ impl Inner {
                 };
                 let mut sent = self.send(&request).await;
                 was_sent = sent.is_ok();
-                if let Some(spare) = spare
+                if let Some(mut spare) = spare
                     && was_sent
                 {
+                    spare.is_owed = true;
                     // The request leaves first.
                     self.ground.core.yield_now().await;
                     let windows = opened.iter().map(|window| window.as_slice().expect("what is put is opened for READ alone"));
                     let sum = Sum { id, crc: sum_of(windows) };
                     crc = Some(sum.crc);
                     sent = self.put(SUM_BYTES as u32, |out| sum.emit(out)).await;
+                    spare.is_owed = sent.is_err();
                     drop(spare);
                 }
                 match sent {
@@ -640,7 +645,7 @@ impl Inner {
         let mut free = self.free.borrow_mut();
         let is_alone = free.len() + 1 == self.slots.len();
         let slot = if self.takes_sums && bytes >= SUMMED_LATER_MIN && is_alone { free.pop() } else { None };
-        slot.map(|slot| Spare { session: self, slot })
+        slot.map(|slot| Spare { session: self, slot, is_owed: false })
     }
 
     /// Sends a request. Its end is told by the answer, or by the end of the queue pair.

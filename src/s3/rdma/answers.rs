@@ -22,8 +22,8 @@ pub struct Answers {
     /// Messages that were sent, in order.
     sent: RefCell<VecDeque<Message>>,
     is_closed: Cell<bool>,
-    /// Who polls owes the client a receive, and is woken once an answer is there.
-    pub owes: Cell<bool>,
+    /// Receives that who polls owes the client; with any he is woken once an answer is there.
+    pub owes: Cell<u32>,
 }
 
 impl Answers {
@@ -36,7 +36,7 @@ impl Answers {
             outbox: Outbox::new(rdma.core(), rdma.slab(), most),
             sent: RefCell::default(),
             is_closed: Cell::new(false),
-            owes: Cell::new(false),
+            owes: Cell::new(0),
         }
     }
 
@@ -121,7 +121,7 @@ impl Answers {
         self.count(&message);
         let outcome = message.op.await.into_result();
         self.service.counters().under_way.sub(message.frames);
-        if self.owes.get() {
+        if self.owes.get() > 0 {
             self.outbox.defer();
         }
         outcome.map(drop).map_err(|_| Code::RdmaTransferFailed.into())

@@ -202,10 +202,23 @@ impl Native {
             }
             self.settle(front);
             // There is one receive more than a client needs. It has time until the answer is there, for which others have work to do now.
-            if !self.open.is_empty() && !self.answers.owes.replace(true) {
+            let owes = &self.answers.owes;
+            if owes.get() == 0 && !self.open.is_empty() {
+                owes.set(1);
                 continue;
             }
-            let Some(next) = self.room_for_next().await else { return Ok(()) };
+            let next = match self.rdma.slab().run(self.terms.receive) {
+                Ok(next) => next,
+                // What has the memory may wait for a sum, which may be here.
+                Err(_) if self.open.awaits_sums() && !self.posted.is_empty() => {
+                    owes.set(owes.get() + 1);
+                    continue;
+                }
+                Err(_) => match self.room_for_next().await {
+                    Some(next) => next,
+                    None => return Ok(()),
+                },
+            };
             if self.post(next).is_err() {
                 return Ok(());
             }
@@ -231,15 +244,16 @@ impl Native {
         None
     }
 
-    /// Posts the receive that is owed, once everything has an answer. Without memory it is owed on.
+    /// Posts the receives that are owed: the last one of them once everything has an answer. Without memory they are owed on.
     fn make_good(&mut self) {
-        if self.answers.owes.get()
-            && self.open.is_empty()
+        while self.answers.owes.get() > u32::from(!self.open.is_empty())
             && let Ok(run) = self.rdma.slab().run(self.terms.receive)
         {
             // The receives that are posted tell why it is none, if it is not.
-            let is_posted = self.post(run).is_ok();
-            self.answers.owes.set(!is_posted);
+            if self.post(run).is_err() {
+                return;
+            }
+            self.answers.owes.set(self.answers.owes.get() - 1);
             self.answers.prepare();
         }
     }

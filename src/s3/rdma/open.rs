@@ -54,6 +54,11 @@ impl Open {
         self.requests.borrow().is_empty()
     }
 
+    /// Whether sums are to come.
+    pub fn awaits_sums(&self) -> bool {
+        self.sums.get() > 0
+    }
+
     /// Whether a request may come now, of a client that may have so many under way: one counts as two until its sum is here.
     ///
     /// # Errors

@@ -185,13 +185,13 @@ fn asks_to_bypass(call: &Call<'_>) -> bool {
     call.request.text(BYPASS).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Refuses a body of an object that is to be held, and that its sender says no checksum of.
+/// Refuses a body of an object that is to be held, and that its sender says no checksum of: in a field, or with the body itself.
 ///
 /// # Errors
 /// `InvalidRequest`.
-pub fn check_digest(lock: &Lock, bucket: &Bucket, said: &Said<'_>) -> Result<(), S3Error> {
+pub fn check_digest(lock: &Lock, bucket: &Bucket, said: &Said<'_>, body: &Body<'_>) -> Result<(), S3Error> {
     let is_held = *lock != Lock::default() || bucket.lock.is_some_and(|bucket| bucket.default_retention.is_some());
-    if !is_held || said.text("content-md5").is_some() || super::headers::checksum_of(said)?.is_some() {
+    if !is_held || body.has_told_crc() || said.text("content-md5").is_some() || super::headers::checksum_of(said)?.is_some() {
         return Ok(());
     }
     let what = "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters";

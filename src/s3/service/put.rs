@@ -48,7 +48,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     }
     let mut meta = meta_of(&said)?;
     check_object(&bucket, request, &mut meta)?;
-    check_digest(&lock, &bucket, &said)?;
+    check_digest(&lock, &bucket, &said, body)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;

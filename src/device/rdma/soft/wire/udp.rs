@@ -17,7 +17,7 @@ use super::{Arrival, From};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::soft::frame;
-use crate::device::uring::{OneShotPoll, Uring};
+use crate::device::uring::{FdPoll, Uring};
 use crate::mem::Ledger;
 use crate::proto::rc::Transmit;
 use crate::wire::frame::Encapsulation;
@@ -45,7 +45,7 @@ const UDP_NO_CHECK6_RX: i32 = 102;
 /// A UDP socket as a wire.
 pub struct Udp {
     /// Set while the socket is silent.
-    poll: Option<OneShotPoll>,
+    poll: Option<FdPoll>,
     socket: UdpSocket,
     address: SocketAddr,
     /// The interface that link-local addresses are meant on.
@@ -259,7 +259,7 @@ impl Udp {
     }
 
     pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
-        if now < self.look_at && !self.poll.as_ref().is_some_and(OneShotPoll::take_fired) {
+        if now < self.look_at && self.poll.as_ref().and_then(FdPoll::take_fired).is_none() {
             return 0;
         }
         let mut taken = 0;
@@ -275,7 +275,7 @@ impl Udp {
             (self.used_at, self.look_at) = (now, now);
         } else {
             let pause = Nanos(now.since(self.used_at).0 / IDLE_SHARE).clamp(IDLE_PAUSE, IDLE_PAUSE_MAX);
-            let is_announced = pause == IDLE_PAUSE_MAX && self.poll.as_ref().is_some_and(OneShotPoll::set);
+            let is_announced = pause == IDLE_PAUSE_MAX && self.poll.as_ref().is_some_and(FdPoll::set);
             self.look_at = if is_announced { Nanos::MAX } else { now.saturating_add(pause) };
         }
         taken
@@ -326,7 +326,7 @@ impl Udp {
 
     /// Whether the ring polls the socket, and ends a sleep by itself.
     pub fn is_announced(&self) -> bool {
-        self.poll.as_ref().is_some_and(OneShotPoll::is_set)
+        self.poll.as_ref().is_some_and(FdPoll::is_set)
     }
 
     pub fn fd(&self) -> RawFd {
