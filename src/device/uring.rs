@@ -340,8 +340,8 @@ impl Inner {
         true
     }
 
-    /// Sets a poll of `fd`, which ends when something comes unless it `lasts`. Gives its serial number, never 0, or `None` where there is no
-    /// room for it.
+    /// Sets a poll of `fd`, which ends when something comes unless it `lasts`. Gives its serial number, never 0, or `None` where there is
+    /// no room for it.
     fn push_poll(&mut self, fd: RawFd, lasts: bool) -> Option<u32> {
         self.serial = self.serial.wrapping_add(1).max(1);
         let user_data = NOT_AN_OPERATION | u64::from(self.serial);
