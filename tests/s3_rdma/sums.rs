@@ -186,7 +186,7 @@ async fn bad_sums(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     client.send(&[client.put(7, "/sums/never")], &[]);
     let late = client.answer().await;
     assert!(late.1 == 400 && late.2.contains("RequestTimeout") && late.2.contains("CRC64NVME"), "{late:?}");
-    assert!(begun.elapsed() > Duration::from_secs(9));
+    assert!((9..20).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
     assert_eq!(http(&mut front, "GET", "/sums/never", &[], b"").await.0, 404);
     client.send(&[client.put(8, "/sums/after")], &[Sum { id: 8, crc }]);
     assert_eq!(client.answer().await, (8, 200, String::new()));
