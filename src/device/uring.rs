@@ -105,7 +105,8 @@ impl Uring {
     /// # Errors
     /// io_uring is disabled, forbidden or too old: the error says which and what to do.
     pub fn new(entries: u32, ops: &Ops) -> Result<Uring> {
-        // One completion per operation, a second for zero-copy sends, and one per watched descriptor.
+        // One completion per operation, a second for zero-copy sends, and one per watched descriptor. Of a poll that lasts there may be
+        // more; where there is no room for them it ends, and is set anew.
         let completions = (2 * ops.capacity() as u32 + 64).max(2 * entries).next_power_of_two();
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -343,16 +344,26 @@ impl Inner {
     /// Sets a poll of `fd`, which ends when something comes unless it `lasts`. Gives its serial number, never 0, or `None` where there is
     /// no room for it.
     fn push_poll(&mut self, fd: RawFd, lasts: bool) -> Option<u32> {
-        self.serial = self.serial.wrapping_add(1).max(1);
+        // One that lasts may have its number when they begin anew.
+        loop {
+            self.serial = self.serial.wrapping_add(1).max(1);
+            let is_taken = self.watches.iter().any(|watch| watch.set == self.serial) || poll::has(&self.polls, self.serial);
+            if !is_taken {
+                break;
+            }
+        }
         let user_data = NOT_AN_OPERATION | u64::from(self.serial);
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(lasts).build().user_data(user_data);
         // SAFETY: the entry holds no pointers.
         unsafe { self.push(&entry) }.ok().map(|()| self.serial)
     }
 
+    /// Ends a poll. The kernel's removal of a poll leaves one as it is that has just fired and is to tell so: one that lasts would go on,
+    /// and hold its descriptor's file open. A cancellation ends that, too.
     fn push_poll_remove(&mut self, serial: u32) {
-        let entry = opcode::PollRemove::new(NOT_AN_OPERATION | u64::from(serial)).build().user_data(CANCELLATION);
-        // SAFETY: the entry holds no pointers. Not sent, the poll ends at the descriptor's next event or with the ring.
+        let entry = opcode::AsyncCancel::new(NOT_AN_OPERATION | u64::from(serial)).build().user_data(CANCELLATION);
+        // SAFETY: the entry holds no pointers. Not sent, a poll ends with the ring, and one that does not last at the descriptor's next
+        // event.
         let _ = unsafe { self.push(&entry) };
     }
 

@@ -47,6 +47,8 @@ impl FdPoll {
         }
         let mut inner = self.inner.borrow_mut();
         let serial = if inner.closed { None } else { inner.push_poll(self.fd, *lasts) };
+        // What came before and is there still is told again.
+        self.told.came.set(0);
         state.set(serial.map_or(PollState::Unset, PollState::Set));
         serial.is_some()
     }
@@ -87,6 +89,11 @@ impl Drop for FdPoll {
             let _ = inner.enter(0, None);
         }
     }
+}
+
+/// Whether a poll that is set has this number.
+pub(super) fn has(polls: &[Rc<Told>], serial: u32) -> bool {
+    polls.iter().any(|told| told.state.get() == PollState::Set(serial))
 }
 
 /// The kernel tells of the poll with this number: what has come, or why it ended, and whether it goes on. An old one's, of what is there no
@@ -181,6 +188,30 @@ mod tests {
         uring.quiesce();
         enter();
         assert!(poll.has_fired() && !poll.is_set() && !poll.set(), "cancelled: whoever set it looks again");
+    }
+
+    #[test]
+    fn a_poll_that_goes_while_something_comes_lets_go_of_its_descriptor_too() {
+        use std::io::{ErrorKind, Read, Write};
+        for (lasts, turns_before) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+            let uring = uring();
+            let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+            near.set_nonblocking(true).unwrap();
+            let poll = uring.fd_poll(far.as_raw_fd(), lasts);
+            assert!(poll.set());
+            (0..turns_before).for_each(|_| assert_eq!(uring.poll(), Progress::Busy));
+            near.write_all(b"x").unwrap();
+            drop((poll, far));
+            // Other polls of this ring are as good as before.
+            let event = eventfd();
+            let other = uring.lasting_poll(event.as_raw_fd());
+            assert!(other.set());
+            event.write(1).unwrap();
+            while uring.poll() == Progress::Busy {}
+            assert!(other.has_fired());
+            let end = near.read(&mut [0; 8]);
+            assert!(!matches!(&end, Err(error) if error.kind() == ErrorKind::WouldBlock), "{lasts} {turns_before}: {end:?}");
+        }
     }
 
     #[test]

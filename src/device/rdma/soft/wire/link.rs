@@ -284,7 +284,7 @@ impl Links {
     pub fn flush(&mut self) {
         for link in &mut self.links {
             if link.tx.flush() {
-                // A full socket holds a wake already; a closed one is seen at the next look.
+                // A full socket holds wakes that the peer has not heard of; a closed one is seen at the next look.
                 let _ = send(link.socket.as_raw_fd(), &[1], MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
             }
         }
@@ -419,6 +419,8 @@ impl Links {
             if link.poll.as_ref().is_some_and(|poll| !poll.has_fired() && !poll.set()) {
                 // A ring that takes no more: one that ends.
                 link.poll = None;
+                // What was not heard is heard at the epoll.
+                link.is_behind = false;
                 let _ = self.sockets.watch(link.socket.as_fd());
             }
         }
