@@ -171,11 +171,11 @@ fn what_is_dropped_in_flight_is_quarantined() {
 fn a_window_is_closed_by_proof_or_quarantined() {
     let slab = slab(8);
     let window = Window::open(slab.run(2048).unwrap(), 77);
-    assert!(slab.census().published == 1 && window.as_slice().is_none());
+    assert!(slab.census().published == 1 && window.read_only_slice().is_none());
     let run = window.close(Revoked::new(77));
     assert_eq!(slab.census().owned, 1);
     let window = Window::open_to_readers(run, 78);
-    assert_eq!(window.as_slice().map(<[u8]>::len), Some(2048));
+    assert_eq!(window.read_only_slice().map(<[u8]>::len), Some(2048));
     drop(window);
     assert_eq!(slab.census(), Census { free: 7, quarantined: 1, total: 8, ..Census::default() });
     let window = Window::open(slab.run(2048).unwrap(), 79);

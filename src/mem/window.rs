@@ -44,7 +44,7 @@ impl Window {
     }
 
     /// The bytes, if the peer can only read them.
-    pub fn as_slice(&self) -> Option<&[u8]> {
+    pub fn read_only_slice(&self) -> Option<&[u8]> {
         self.is_only_read.then(|| self.run.as_slice())
     }
 

@@ -573,7 +573,7 @@ impl Inner {
                     spare.is_owed = true;
                     // The request leaves first.
                     self.ground.core.yield_now().await;
-                    let windows = opened.iter().map(|window| window.as_slice().expect("what is put is opened for READ alone"));
+                    let windows = opened.iter().map(|window| window.read_only_slice().expect("what is put is opened for READ alone"));
                     let sum = Sum { id, crc: sum_of(windows) };
                     crc = Some(sum.crc);
                     sent = self.put(SUM_BYTES as u32, |out| sum.emit(out)).await;
