@@ -100,13 +100,15 @@ fn bytes_of_a_sum_and_of_the_request_it_is_behind() {
     }
 }
 
+/// A request of which a field is not good.
+fn refused(request: Request<'_>) {
+    let mut out = vec![0; request.frame_bytes()];
+    request.emit(&mut out);
+    assert_eq!(Request::parse(&out), Err(Malformed::Field), "{request:?}");
+}
+
 #[test]
 fn what_has_no_body_in_a_window_is_not_summed_later() {
-    let refused = |request: Request<'_>| {
-        let mut out = vec![0; request.frame_bytes()];
-        request.emit(&mut out);
-        assert_eq!(Request::parse(&out), Err(Malformed::Field), "{request:?}");
-    };
     let later = Request { is_summed_later: true, ..get() };
     refused(later);
     refused(Request { method: Method::Delete, window: NO_MEMORY, ..later });
@@ -144,11 +146,6 @@ fn every_byte_of_a_target_is_looked_at() {
 
 #[test]
 fn a_list_that_is_none_is_refused() {
-    let refused = |request: Request<'_>| {
-        let mut out = vec![0; request.frame_bytes()];
-        request.emit(&mut out);
-        assert_eq!(Request::parse(&out), Err(Malformed::Field), "{request:?}");
-    };
     let list = [Listed::new(0x1000, 4096, 9), Listed::new(0x9000, 4096, 8)];
     let put = listed(&list);
     // It lies about its length, names a window besides, or is of a request that has neither a body nor a long answer.
