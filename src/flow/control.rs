@@ -3,7 +3,9 @@
 //! One message is one JSON object behind its length (a 32-bit count). It carries no payload; it is bounded, versioned, and a
 //! message that makes no sense ends the session with an error that says what it was.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,16 +15,21 @@ use crate::device::rdma::QpEndpoint;
 use crate::device::socket::TcpStream;
 use crate::flow::crew::{Either, either};
 use crate::flow::{FlowKind, Transport};
-use crate::reactor::Core;
+use crate::reactor::{Core, Task};
 
 /// The version of the conversation. Both ends must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest message in bytes: a ring of 64 peers' endpoints is under 32 KiB.
 pub const MESSAGE_MAX: u32 = 64 << 10;
 
 /// How long an end may take to answer what needs no payload moved.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(20);
+
+/// How often an end says that it is there, whatever else it does.
+const PULSE: Nanos = Nanos::from_secs(5);
+/// An end that has said nothing for so long is stopped, or its core is stuck: its kernel answers for it, and its connection stays.
+const SILENCE: Nanos = Nanos::from_secs(30);
 
 /// What is asked of one flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,6 +145,8 @@ pub enum Message {
     },
     /// Server: what it found. The flow is over.
     Result(Tally),
+    /// Either, at any time: this end is there.
+    Alive,
     /// Either: the session ends because of this.
     Failed {
         /// What happened.
@@ -158,6 +167,7 @@ impl Message {
             Message::Go => "go",
             Message::Finished { .. } => "finished",
             Message::Result(_) => "result",
+            Message::Alive => "alive",
             Message::Failed { .. } => "failed",
         }
     }
@@ -168,20 +178,62 @@ pub struct Channel {
     core: Core,
     stream: TcpStream,
     peer: String,
+    /// A message is on its way out.
+    is_speaking: Rc<Cell<bool>>,
+    pulse: Pulse,
+    silence: Nanos,
+}
+
+/// The task that says, until this is dropped, that this end is there.
+struct Pulse(Task<()>);
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Channel {
     /// Over a connected stream; `peer` is for messages.
-    pub fn new(core: &Core, stream: TcpStream, peer: String) -> Channel {
-        Channel { core: core.clone(), stream, peer }
+    ///
+    /// # Errors
+    /// The core has no room for another task.
+    pub fn new(core: &Core, stream: TcpStream, peer: String) -> Result<Channel> {
+        Channel::with_pulse(core, stream, peer, PULSE, SILENCE)
+    }
+
+    fn with_pulse(core: &Core, stream: TcpStream, peer: String, every: Nanos, silence: Nanos) -> Result<Channel> {
+        let is_speaking = Rc::new(Cell::new(false));
+        let beat = {
+            let (core, sent, is_speaking) = (core.clone(), stream.sent(), is_speaking.clone());
+            async move {
+                let alive = bytes_of(&Message::Alive);
+                loop {
+                    core.sleep(every).await;
+                    if !is_speaking.get() {
+                        sent.write_frame_at_once(&alive);
+                    }
+                }
+            }
+        };
+        let pulse = core.try_spawn(beat).map_err(|_| Error::new(ErrorKind::Unavailable, "this core has no room for a further task"))?;
+        Ok(Channel { core: core.clone(), stream, peer, is_speaking, pulse: Pulse(pulse), silence })
     }
 
     /// The connection alone, to go on on another core.
     ///
     /// # Errors
     /// The peer has said more than it was asked.
-    pub fn detach(self) -> Result<std::net::TcpStream> {
-        self.stream.detach()
+    pub async fn detach(self) -> Result<std::net::TcpStream> {
+        let Channel { mut stream, pulse, peer, .. } = self;
+        drop(pulse);
+        while !stream.pending().is_empty() {
+            match parsed(&peer, &stream.read_frame(MESSAGE_MAX).await?)? {
+                Message::Alive => {}
+                other => return Err(unexpected(&peer, &other, "nothing")),
+            }
+        }
+        stream.detach()
     }
 
     /// Who is at the other end.
@@ -194,23 +246,29 @@ impl Channel {
     /// # Errors
     /// The connection is gone.
     pub async fn send(&mut self, message: &Message) -> Result<()> {
-        // Strings and numbers only: always representable.
-        let bytes = serde_json::to_vec(message).expect("a message is always representable");
-        self.stream.write_frame(&bytes).await
+        // Dropped in the middle, it stays in the middle of that message.
+        self.is_speaking.set(true);
+        let sent = self.stream.write_frame(&bytes_of(message)).await;
+        self.is_speaking.set(false);
+        sent
     }
 
-    /// Receives a message, however long it takes.
+    /// Receives a message, however long it takes the peer to have one: as long as that says that it is there.
     ///
     /// # Errors
-    /// The connection is gone, the message too long or without sense; or the peer's own error.
+    /// The connection is gone, the message too long or without sense; the peer's own error; or it has been silent for 30 seconds.
     pub async fn receive(&mut self) -> Result<Message> {
-        let bytes = self.stream.read_frame(MESSAGE_MAX).await?;
-        match serde_json::from_slice(&bytes) {
-            Ok(Message::Failed { error }) => Err(Error::new(ErrorKind::Failed, format!("{} says: {error}", self.peer))),
-            Ok(message) => Ok(message),
-            Err(error) => {
-                let what = format!("{} sent a message that makes no sense: {error}", self.peer);
-                Err(Error::new(ErrorKind::Protocol, what).remedy("run the same version of unified-rdma-test at both ends"))
+        loop {
+            let Ok(frame) = self.core.timeout(self.silence, self.stream.read_frame(MESSAGE_MAX)).await else {
+                let what = format!("{} has not answered for {} seconds", self.peer, self.silence.as_secs_f64());
+                return Err(
+                    Error::new(ErrorKind::Failed, what).remedy("is the process there stopped? Its kernel still holds the connection")
+                );
+            };
+            match parsed(&self.peer, &frame?)? {
+                Message::Alive => {}
+                Message::Failed { error } => return Err(Error::new(ErrorKind::Failed, format!("{} says: {error}", self.peer))),
+                message => return Ok(message),
             }
         }
     }
@@ -271,8 +329,24 @@ impl Channel {
 
     /// The error for a message that does not belong here.
     pub fn unexpected(&self, got: &Message, wanted: &str) -> Error {
-        Error::new(ErrorKind::Protocol, format!("{} sent '{}' where '{wanted}' belongs", self.peer, got.name()))
+        unexpected(&self.peer, got, wanted)
     }
+}
+
+fn unexpected(peer: &str, got: &Message, wanted: &str) -> Error {
+    Error::new(ErrorKind::Protocol, format!("{peer} sent '{}' where '{wanted}' belongs", got.name()))
+}
+
+fn bytes_of(message: &Message) -> Vec<u8> {
+    // Strings and numbers only.
+    serde_json::to_vec(message).expect("a message is always representable")
+}
+
+fn parsed(peer: &str, frame: &[u8]) -> Result<Message> {
+    serde_json::from_slice(frame).map_err(|error| {
+        let what = format!("{peer} sent a message that makes no sense: {error}");
+        Error::new(ErrorKind::Protocol, what).remedy("run the same version of unified-rdma-test at both ends")
+    })
 }
 
 #[cfg(test)]
@@ -282,6 +356,7 @@ mod tests {
     use crate::device::Ops;
     use crate::device::rdma::{Hca, HcaEnv, QpConfig, RdmaName};
     use crate::mem::{PageKind, Region, RegionConfig};
+    use crate::reactor::CoreConfig;
 
     #[test]
     fn every_offer_of_the_soft_hca_survives_the_conversation() {
@@ -293,5 +368,51 @@ mod tests {
             let bytes = serde_json::to_vec(&message).unwrap();
             assert_eq!(serde_json::from_slice::<Message>(&bytes).unwrap(), message, "{name}");
         }
+    }
+
+    /// Two ends on one core, whose pulses come so often; and what an end without any is.
+    fn with_channels<F: Future<Output = ()> + 'static>(run: impl FnOnce(Core, Channel, Channel) -> F) {
+        let core = Core::new(CoreConfig::default()).unwrap();
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let [near, far] = [near, listener.accept().unwrap().0].map(|socket| {
+            let stream = TcpStream::attach(core.uring(), socket).unwrap();
+            Channel::with_pulse(&core, stream, "the peer".into(), Nanos::from_millis(10), Nanos::from_secs(1)).unwrap()
+        });
+        core.run(run(core.clone(), near, far)).unwrap();
+    }
+
+    #[test]
+    fn an_end_that_is_there_is_waited_for_and_one_that_is_silent_is_not() {
+        with_channels(|core, mut near, mut far| async move {
+            // The other end does something else, for longer than a silent one is waited for.
+            let (came, ()) = futures::join!(near.receive(), async {
+                core.sleep(Nanos::from_millis(1500)).await;
+                far.send(&Message::Go).await.unwrap();
+            });
+            assert_eq!(came.unwrap(), Message::Go);
+            // As if its process was stopped: its connection stays.
+            far.pulse.0.abort();
+            let error = near.receive().await.unwrap_err().to_string();
+            assert!(error.contains("the peer has not answered for 1 seconds"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_conversation_goes_on_elsewhere_whatever_pulses_came_first() {
+        with_channels(|core, mut near, mut far| async move {
+            far.send(&Message::Go).await.unwrap();
+            core.sleep(Nanos::from_millis(50)).await;
+            assert_eq!(near.receive().await.unwrap(), Message::Go);
+            assert!(!near.stream.pending().is_empty(), "pulses came with it");
+            assert!(near.detach().await.is_ok());
+        });
+        with_channels(|_, mut near, mut far| async move {
+            far.send(&Message::Go).await.unwrap();
+            far.send(&Message::Go).await.unwrap();
+            assert_eq!(near.receive().await.unwrap(), Message::Go);
+            let error = near.detach().await.unwrap_err().to_string();
+            assert!(error.contains("'go' where 'nothing' belongs"), "{error}");
+        });
     }
 }

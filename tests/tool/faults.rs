@@ -135,6 +135,31 @@ fn a_server_that_is_stopped_for_a_moment_goes_on() {
 }
 
 #[test]
+fn an_end_that_stays_stopped_is_given_up_by_the_other() {
+    in_world(|world| {
+        // Where nothing is lost: no retry finds out.
+        let server = world.server("lo", "soft:shm", &[]);
+        let clients = [FLOWS[1], FLOWS[3]].map(|flow| {
+            let client = world.lo_client("soft:shm", &[&["--flow", flow], &LONG[..]].concat());
+            under_way(&server, flow, 1);
+            client
+        });
+        let [stopped, waits] = clients;
+        stopped.signal(Signal::SIGSTOP);
+        assert!(soon(Duration::from_secs(50), || server.said().contains(" chunks: ")), "{}", server.so_far());
+        stopped.signal(Signal::SIGKILL);
+        let _ = stopped.ended();
+        server.signal(Signal::SIGSTOP);
+        let ended = waits.ended_within(Duration::from_secs(50));
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let error = ended.rows()[0]["error"].as_str().unwrap_or_default().to_owned();
+        assert!(error.contains("has not answered for 30 seconds"), "{ended:?}");
+        server.signal(Signal::SIGCONT);
+        server.stop();
+    });
+}
+
+#[test]
 fn the_link_goes_down_and_up_under_flow_one() {
     in_world(|world| {
         let server = world.server("near", "soft", &[]);

@@ -294,10 +294,7 @@ impl TcpStream {
     /// # Panics
     /// When the frame is 4 GiB or longer.
     pub async fn write_frame(&mut self, bytes: &[u8]) -> Result<()> {
-        let len = u32::try_from(bytes.len()).expect("a frame's length fits its field");
-        // One write, so that length and message go in one packet.
-        let frame = [&len.to_be_bytes(), bytes].concat();
-        self.write_all(&frame).await
+        self.write_all(&framed(bytes)).await
     }
 
     /// Says that nothing more will be written. The peer reads to the end.
@@ -471,6 +468,15 @@ impl Sent {
         self.written.get()
     }
 
+    /// Writes a short frame if the socket takes it at once. Not while a write of the stream is under way: it would stand in the middle of that.
+    ///
+    /// # Panics
+    /// When the frame is 4 GiB or longer.
+    pub fn write_frame_at_once(&self, bytes: &[u8]) {
+        // A socket whose buffer has no room for it is that of a peer that reads nothing.
+        let _ = (&*self.socket).write(&framed(bytes));
+    }
+
     /// Bytes that the peer's kernel has acknowledged.
     pub fn arrived(&self) -> u64 {
         let mut left: libc::c_int = 0;
@@ -484,6 +490,12 @@ impl std::fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "TcpStream(to {}, {} bytes pending)", self.peer, self.pending.len())
     }
+}
+
+/// A frame behind its length: one write, so that both go in one packet.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(bytes.len()).expect("a frame's length fits its field");
+    [&len.to_be_bytes(), bytes].concat()
 }
 
 fn stream_socket(address: SocketAddr) -> io::Result<Socket> {

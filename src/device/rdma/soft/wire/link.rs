@@ -192,7 +192,7 @@ impl Links {
     pub fn join(&mut self, peer: Tag) -> Result<Option<u32>> {
         for link in self.links.iter_mut().filter(|link| link.peer == peer) {
             // The peer may have closed it since the last look.
-            while link.hear() {}
+            link.hear_some();
             if link.state == State::Up {
                 link.join(self.lender.as_ref());
                 return Ok(Some(link.id));
@@ -504,8 +504,15 @@ impl Link {
         self.told = self.told.wrapping_add(1);
         let is_wake = came == Some(libc::POLLIN as u32) && self.poll.as_ref().is_some_and(FdPoll::is_set);
         if !is_wake || self.told <= TOLD_AT_FIRST || self.told.is_multiple_of(UNHEARD_MAX) {
-            self.is_behind = (0..=UNHEARD_MAX).all(|_| self.hear());
+            self.hear_some();
         }
+    }
+
+    /// Hears no more than what well-behaved peers have said since the last time: one that rings without end does not keep the core.
+    fn hear_some(&mut self) {
+        let is_behind = (0..=UNHEARD_MAX).all(|_| self.hear());
+        // Where an epoll has the socket, that tells of what is left.
+        self.is_behind = is_behind && self.poll.is_some();
     }
 
     /// Takes a wake off the socket, or what the peer lends, or sees its end. False where there is none of that.
@@ -724,6 +731,20 @@ mod tests {
         // The first is taken alone, for it was waited for.
         assert_eq!(taken, [1, most, most, 20 - 2 * most, 0]);
         assert_eq!(bytes, 21 * payload.len());
+    }
+
+    #[test]
+    fn a_peer_that_rings_without_end_does_not_keep_who_joins_it() {
+        let (own, peer) = tags();
+        let mut links = Links::between_processes(own).unwrap();
+        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
+        assert!(matches!(changes(&mut links)[..], [Change::Linked { .. }]));
+        (0..100).for_each(|_| assert!(send(parts.socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL).is_ok()));
+        drop(parts);
+        let link = links.join(peer).unwrap().expect("its end is not heard yet");
+        let told = (0..100).map(|_| looked(&mut links)).find(|told| !told.is_empty());
+        assert_eq!(told, Some(vec![Change::Gone { link }]), "and then it is");
+        assert!(!links.arm(Sleep::Light) && !would_wake(&links), "nothing is left");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdma_mummy_sys as ibv;
 
@@ -39,6 +40,15 @@ pub struct Completion {
     pub qpn: u32,
 }
 
+/// Completion queues that this process has made.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// The completion vector of a queue by its number, of so many that a device has: no processor takes the interrupts of all cores.
+fn vector_of(number: u32, vectors: c_int) -> c_int {
+    let vectors = u32::try_from(vectors).unwrap_or(0).max(1);
+    (number % vectors) as c_int
+}
+
 impl Cq {
     /// Completions taken at once.
     pub const BATCH: usize = 32;
@@ -49,8 +59,11 @@ impl Cq {
         let channel = unsafe { ibv::ibv_create_comp_channel(context.raw.as_ptr()) };
         let channel = NonNull::new(channel)
             .ok_or_else(|| Error::from_errno(format!("making a completion channel of the RDMA device {}", context.name()), errno()))?;
+        // SAFETY: the context is open.
+        let vectors = unsafe { context.raw.as_ref() }.num_comp_vectors;
+        let vector = vector_of(MADE.fetch_add(1, Ordering::Relaxed), vectors);
         // SAFETY: the context is open, and the channel its own.
-        let raw = unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries as c_int, null_mut(), channel.as_ptr(), 0) };
+        let raw = unsafe { ibv::ibv_create_cq(context.raw.as_ptr(), entries as c_int, null_mut(), channel.as_ptr(), vector) };
         let Some(raw) = NonNull::new(raw) else {
             let what = format!("making a completion queue of {entries} entries on the RDMA device {}", context.name());
             let error =
@@ -122,5 +135,16 @@ impl Drop for Cq {
         }
         // SAFETY: its only queue is gone.
         unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_spread_over_the_vectors_of_a_device() {
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|number| vector_of(number, 4)), [0, 1, 2, 3, 0, 1]);
+        assert_eq!([1, 0, -1].map(|vectors| vector_of(7, vectors)), [0; 3], "whatever a driver says");
     }
 }
