@@ -468,7 +468,7 @@ impl Sent {
         self.written.get()
     }
 
-    /// Writes a short frame if the socket takes it at once. Not while a write of the stream is under way: it would stand in the middle of that.
+    /// Writes a short frame if the socket takes it at once. Not while a write of the stream is under way, in whose middle it would stand.
     ///
     /// # Panics
     /// When the frame is 4 GiB or longer.
