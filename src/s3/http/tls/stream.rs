@@ -496,7 +496,13 @@ fn broken(error: rustls::Error) -> Error {
         _ => return told,
     };
     told.remedy(match wrong {
-        CertificateError::UnknownIssuer => "believe who has issued it: --ca FILE, or SSL_CERT_FILE",
+        CertificateError::UnknownIssuer => {
+            "believe who has issued it: --ca FILE, or SSL_CERT_FILE; or the server leaves out a certificate between that one and its own"
+        }
+        // Of the name alone an issuer was found.
+        CertificateError::BadSignature => {
+            "believe the issuer it has now, of the same name and with another key: --ca FILE, or SSL_CERT_FILE"
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the server needs a new one; or set this machine's clock",
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => "name the server as its certificate does",
         // What webpki says, which rustls has no name for.
