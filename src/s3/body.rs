@@ -117,6 +117,22 @@ pub fn another_crc64nvme() -> S3Error {
     S3Error::with(Code::BadDigest, "The CRC64NVME you specified did not match what was received.")
 }
 
+/// What `Content-MD5` says.
+///
+/// # Errors
+/// `InvalidDigest`.
+pub fn parse_md5(text: &str) -> Result<[u8; 16], S3Error> {
+    let md5 = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+    md5.ok_or_else(|| S3Error::new(Code::InvalidDigest).field("Content-MD5", text))
+}
+
+/// What was received has another MD5 than it was told to have.
+pub fn another_md5(told: [u8; 16], found: [u8; 16]) -> S3Error {
+    S3Error::new(Code::BadDigest)
+        .field("ExpectedDigest", BASE64_STANDARD.encode(told))
+        .field("CalculatedDigest", BASE64_STANDARD.encode(found))
+}
+
 impl<'a> Body<'a> {
     /// A body that nothing is known of but its framing.
     pub fn new(hasher: &Hasher, stream: &'a mut Stream, slab: &Slab, framing: Framing, awaits_word: bool) -> Body<'a> {
@@ -208,8 +224,7 @@ impl<'a> Body<'a> {
             self.length = Some(told.ok_or_else(|| S3Error::new(Code::MissingContentLength))?);
         }
         if let Some(text) = request.text("content-md5") {
-            let md5 = BASE64_STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-            self.content_md5 = Some(md5.ok_or_else(|| S3Error::new(Code::InvalidDigest).field("Content-MD5", text))?);
+            self.content_md5 = Some(parse_md5(text)?);
         }
         self.checksum = checksum_of(&Said::of(request))?.map(|(algorithm, value)| (algorithm, value.map(Box::from)));
         let announced = request.text("x-amz-trailer").unwrap_or_default().split(',').map(str::trim);
@@ -492,9 +507,7 @@ impl<'a> Body<'a> {
         if let (Some(said), Some(found)) = (self.content_md5, md5)
             && said != found
         {
-            return Err(S3Error::new(Code::BadDigest)
-                .field("ExpectedDigest", BASE64_STANDARD.encode(said))
-                .field("CalculatedDigest", BASE64_STANDARD.encode(found)));
+            return Err(another_md5(said, found));
         }
         let checksum = match (&self.checksum, digests.checksum) {
             (Some((algorithm, said)), Some(running)) => {

@@ -49,6 +49,7 @@ pub mod lock;
 pub mod log;
 pub mod meta;
 pub mod metrics;
+mod octets;
 pub mod rdma;
 pub mod request;
 pub mod route;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::access::key::Headers;
 use super::error::{Code, S3Error};
 use super::metrics::counters::Kind;
+use super::octets::is_heeded;
 use crate::wire::http::head::Head;
 use crate::wire::http::uri;
 
@@ -80,7 +81,7 @@ impl Request {
     /// Reads it. A host that is a name in front of one of `domains` is a bucket.
     ///
     /// # Errors
-    /// `InvalidUri`, `KeyTooLongError`.
+    /// `InvalidUri`, `KeyTooLongError`; `InvalidArgument` of a field that is heeded and is no text, or says two things.
     pub fn new(head: Head, domains: &[Box<str>], arrival: Arrival) -> Result<Request, S3Error> {
         let path = uri::decode_path(head.path()).map_err(|_| S3Error::new(Code::InvalidUri))?;
         let path = path.strip_prefix('/').unwrap_or(&path);
@@ -113,8 +114,22 @@ impl Request {
         Ok(request)
     }
 
-    /// What stands for fields of the header is said once.
+    /// What is heeded is said once, in text.
     fn check_fields(&self) -> Result<(), S3Error> {
+        let mut heeded: Vec<(&str, &[u8])> = Vec::with_capacity(16);
+        for (name, value) in self.head.headers().filter(|(name, _)| is_heeded(name)) {
+            let what = match std::str::from_utf8(value) {
+                Err(_) => "This field of the header has to be text, in UTF-8.",
+                Ok(_) if heeded.iter().any(|(other, said)| other.eq_ignore_ascii_case(name) && *said != value) => {
+                    "This field of the header is there twice, and says two things."
+                }
+                Ok(_) => {
+                    heeded.push((name, value));
+                    continue;
+                }
+            };
+            return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", name));
+        }
         for (at, (name, value)) in self.fields_in_query().enumerate() {
             let is_said_again = self.fields_in_query().take(at).any(|(other, _)| other.eq_ignore_ascii_case(name));
             let is_other_field = self.head.header(name).is_some_and(|field| field != value.as_bytes());

@@ -157,6 +157,23 @@ def test_of_uploads(t):
         same(one.get(field(algorithm)), digest(bodies[1]), "of part 2")
 
 
+def test_gaps_between_parts_with_checksums(t):
+    """Where the object's checksum is one of its parts', they are numbered from 1 without a gap; elsewhere they need not be."""
+    for kind, gap in (("COMPOSITE", 400), ("FULL_OBJECT", 200)):
+        for numbers in ((1, 3), (2, 3)):
+            name = t.bucket()
+            upload, _ = start(t, name, x_amz_checksum_algorithm="CRC32", x_amz_checksum_type=kind)
+            parts = []
+            for number, body in zip((1, 2, 3), (b"A" * PART, b"B" * PART, b"C" * 100)):
+                query = {"partNumber": str(number), "uploadId": upload}
+                answer = put(t, name, {field("CRC32"): CHECKSUMS["CRC32"](body)}, body, query=query).expect(200)
+                parts.append((number, answer.headers["etag"], {"ChecksumCRC32": CHECKSUMS["CRC32"](body)}))
+            ended = end(t, name, upload, [parts[number - 1] for number in numbers])
+            ended.expect(gap, "InvalidPartOrder") if gap == 400 else ended.expect(200)
+            if gap == 400:
+                end(t, name, upload, parts).expect(200)
+
+
 def test_of_upload_without_algorithm(t):
     """Parts with checksums are checked in an upload that named no algorithm; the object has a CRC64NVME of all its bytes."""
     name = t.bucket()

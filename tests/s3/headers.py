@@ -1,6 +1,6 @@
 """Fields of the header: odd values, repetitions, and those that mean nothing here."""
 
-from harness import check, refused, same, status_of
+from harness import check, md5, refused, same, status_of
 from protocol import head, raw
 
 
@@ -53,6 +53,56 @@ def test_metadata_twice(t):
         check(t.main.head_object(Bucket=name, Key="k")["Metadata"]["a"] in ("1,2", "1, 2"), "Metadata")
     else:
         same(answer[0], 400, "status")
+
+
+def test_values_that_are_no_text(t):
+    """What would be heeded if it were text is not passed over: the request is refused, and changes nothing."""
+    name = t.bucket(ACL="public-read-write")
+    t.main.put_object(Bucket=name, Key="k", Body=b"precious", ACL="public-read")
+    fields = {
+        "x-amz-copy-source": f"{name}/\xe9", "If-None-Match": "*\xe9", "If-Match": '"\xe9"', "x-amz-server-side-encryption": "AES256\xe9",
+        "x-amz-object-lock-legal-hold": "ON\xe9", "Content-MD5": "\xe9", "x-amz-checksum-sha256": "\xe9", "x-amz-acl": "private\xe9",
+        "x-amz-tagging": "a=\xe9", "x-amz-expected-bucket-owner": "\xe9", "x-amz-storage-class": "\xe9",
+    }
+    for field, value in fields.items():
+        for method in ("PUT", "DELETE"):
+            request = head(t, method, f"/{name}/k", {"x-amz-acl": "bucket-owner-full-control", "Content-Length": "0", field: value})
+            answer = raw(t, request)
+            check(answer[0] == 400 and b"InvalidArgument" in answer[2] and field.lower().encode() in answer[2].lower(), f"{field}: {answer}")
+    same(t.main.get_object(Bucket=name, Key="k")["Body"].read(), b"precious", "the object")
+    same(raw(t, head(t, "GET", f"/{name}/k", {"Range": "bytes=0-\xe9"}))[0], 400, "GET with such a range")
+    # Nobody reads what these say.
+    same(raw(t, head(t, "GET", f"/{name}/k", {"User-Agent": "\xe9", "X-Forwarded-For": "\xe9"}))[0], 200, "GET")
+
+
+def test_values_that_say_two_things(t):
+    """A field that is heeded and comes twice says the same twice."""
+    name = t.bucket(ACL="public-read-write")
+    for field, one, other in (("If-None-Match", "*", '"a"'), ("Content-MD5", md5(b""), md5(b"a")), ("x-amz-acl", "private", "public-read")):
+        given = {"Content-Length": "0", field: one} if field == "x-amz-acl" else {"x-amz-acl": "private", "Content-Length": "0", field: one}
+        request = head(t, "PUT", f"/{name}/{field}", given)
+        line = f"{field}: {one}\r\n".encode()
+        same(raw(t, request.replace(line, line + f"{field.upper()}: {other}\r\n".encode()))[0], 400, f"{field} with two values")
+        same(raw(t, request.replace(line, line + line))[0], 200, f"{field} with one, twice")
+
+
+def test_values_are_given_back_byte_by_byte(t):
+    """Metadata in Latin-1 comes back as Latin-1, and UTF-8 as UTF-8; so do the fields that are told with an object."""
+    name = t.bucket(ACL="public-read-write")
+    for value in ("caf\xe9", "caf\xc3\xa9", "\xef\x9e\x80 \xef\x9f\xa9", "\xff\xfe"):
+        given = {field: value for field in ("x-amz-meta-a", "Content-Disposition", "Cache-Control", "Content-Language", "Expires", "Content-Type")}
+        # As http.client reads and writes them, a character is a byte here.
+        same(raw(t, head(t, "PUT", f"/{name}/k", {"x-amz-acl": "public-read", "Content-Length": "0", **given}))[0], 200, "PUT")
+        for key in ("k", "copy"):
+            fields = raw(t, head(t, "GET", f"/{name}/{key}", {}))[1]
+            for field in given:
+                same(fields.get(field.lower()), value, f"{field} of {key}")
+            t.main.copy_object(Bucket=name, Key="copy", CopySource={"Bucket": name, "Key": "k"}, ACL="public-read")
+    # By a client that signs: boto3 sends UTF-8, and reads Latin-1.
+    t.main.meta.events.register("before-call.s3.PutObject", add := lambda params, **_: params["headers"].update({"x-amz-meta-a": "caf\xe9"}))
+    t.main.put_object(Bucket=name, Key="signed")
+    t.main.meta.events.unregister("before-call.s3.PutObject", add)
+    same(t.main.head_object(Bucket=name, Key="signed")["Metadata"]["a"].encode("latin-1"), "caf\xe9".encode(), "Metadata")
 
 
 def test_metadata_without_a_name(t):

@@ -7,7 +7,7 @@ import hmac
 import json
 import urllib.parse
 
-from harness import REGION, amz_now, check, crc32, etag, pattern, refused, same, signing_key
+from harness import REGION, amz_now, check, crc32, etag, md5, pattern, refused, same, signing_key
 
 BOUNDARY = "----basin4711"
 
@@ -57,10 +57,10 @@ def extra(name, *conditions):
     return policy
 
 
-def signed_v2(t, policy, user=None, **fields):
+def signed_v2(t, policy, user=None, edit=lambda text: text, **fields):
     """Fields with a signature of version 2."""
     user = user or t.main_user
-    text = base64.b64encode(json.dumps(policy).encode()).decode()
+    text = base64.b64encode(edit(json.dumps(policy)).encode()).decode()
     mark = base64.b64encode(hmac.new(user.secret.encode(), text.encode(), hashlib.sha1).digest()).decode()
     usual_fields = {"key": "foo.txt", "AWSAccessKeyId": user.key, "acl": "private", "signature": mark, "policy": text}
     usual_fields["Content-Type"] = "text/plain"
@@ -225,6 +225,26 @@ def test_escaped_dollar(t):
     policy["conditions"][1] = ["starts-with", "$key", "\\$foo"]
     post(t, name, signed_v2(t, policy, key="\\$foo.txt")).expect(204)
     same(t.body(name, "\\$foo.txt"), b"bar", "body")
+
+
+def test_escapes_that_json_has_not(t):
+    """A policy may escape a dollar, which stands for itself then."""
+    name = t.bucket()
+    policy = usual(name)
+    policy["conditions"][1] = ["starts-with", "$key", "DOLLARfoo"]
+    post(t, name, signed_v2(t, policy, key="$foo.txt", edit=lambda text: text.replace("DOLLAR", "\\$"))).expect(204)
+    same(t.body(name, "$foo.txt"), b"bar", "body")
+
+
+def test_md5_of_the_file(t):
+    """The field Content-MD5 is that of the file."""
+    name = t.bucket()
+    policy = extra(name, ["starts-with", "$Content-MD5", ""])
+    for told, status in ((md5(b"bar"), 204), (md5(b"other"), 400), ("no digest", 400)):
+        answer = post(t, name, signed_v2(t, policy, key=f"foo-{status}", Content__MD5=told)).expect(status)
+        check(status == 204 or b"Digest" in answer.body, answer.body)
+    same(t.body(name, "foo-204"), b"bar", "body")
+    same([key["Key"] for key in t.main.list_objects_v2(Bucket=name)["Contents"]], ["foo-204"], "keys")
 
 
 def test_metadata(t):

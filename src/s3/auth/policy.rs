@@ -94,10 +94,24 @@ fn needs_no_condition(name: &str) -> bool {
         || name.starts_with("x-amz-checksum-")
 }
 
+/// The document with the two escapes that policies have and JSON has not (sigv4-HTTPPOSTConstructPolicy.html): a dollar, and a vertical tab.
+fn in_json(document: &[u8]) -> Vec<u8> {
+    let mut json = Vec::with_capacity(document.len());
+    let mut bytes = document.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (byte, if byte == b'\\' { bytes.next() } else { None }) {
+            (_, Some(b'$')) => json.push(b'$'),
+            (_, Some(b'v')) => json.extend_from_slice(b"\\u000b"),
+            (_, escaped) => json.extend([byte].into_iter().chain(escaped)),
+        }
+    }
+    json
+}
+
 impl Policy {
     /// Reads the decoded document.
     pub(super) fn parse(document: &[u8]) -> Result<Policy, S3Error> {
-        let Ok(Value::Object(members)) = serde_json::from_slice(document) else {
+        let Ok(Value::Object(members)) = serde_json::from_slice(&in_json(document)) else {
             return Err(invalid("Invalid JSON."));
         };
         if let Some(name) = members.keys().find(|name| !matches!(&name[..], "expiration" | "conditions")) {

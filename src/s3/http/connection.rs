@@ -12,6 +12,7 @@ use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::metrics::counters::Kind;
+use crate::s3::octets;
 use crate::s3::rdma::errand::{self, Cores};
 use crate::s3::rdma::hipobj::{self, Transfers};
 use crate::s3::rdma::once::{self, Taken};
@@ -263,7 +264,7 @@ async fn send(
     responder.header("server", "Basin");
     responder.header("x-amz-request-id", format!("{id:016X}"));
     for (name, value) in &answer.headers {
-        responder.header(name, value);
+        responder.header(name, octets::told(value));
     }
     if !goes_on {
         responder.header("connection", "close");

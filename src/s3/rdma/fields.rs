@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::connect::BUCKET;
+use crate::s3::octets;
 use crate::wire::http::respond::Respond;
 
 /// What an answer tells beside what was found.
@@ -43,7 +44,7 @@ pub fn lines(headers: &[(Cow<'static, str>, String)]) -> Option<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut respond = Respond::new(&mut head, 200);
     for (name, value) in headers {
-        respond.header(name, value);
+        respond.header(name, octets::told(value));
     }
     respond.finish().ok().filter(|()| head.len() <= usize::from(u16::MAX))?;
     // Without the first line, and the empty one that ends a head.

@@ -12,6 +12,7 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Tags;
 use crate::s3::listed::STORAGE_CLASSES;
 use crate::s3::meta::Meta;
+use crate::s3::octets::{self, USER, is_told, strip_prefix_ignoring_case};
 use crate::s3::request::Request;
 use crate::s3::time;
 use crate::s3::xml::tagging::{self, OBJECT_TAGS_MAX, Tag};
@@ -22,19 +23,6 @@ use crate::wire::http::is_field;
 const METADATA_MAX: usize = 2048;
 /// What an object is where nobody said.
 pub const CONTENT_TYPE: &str = "binary/octet-stream";
-
-/// What begins a field of the user's own.
-const USER: &str = "x-amz-meta-";
-/// The fields of S3's and HTTP's that are told with an object.
-const TOLD: [&str; 7] = [
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-type",
-    "expires",
-    "x-amz-website-redirect-location",
-];
 
 /// What is said of an object: by the header of a request, or by the fields of a form.
 pub struct Said<'a>(Vec<(&'a str, &'a [u8])>);
@@ -56,8 +44,6 @@ impl<'a> Said<'a> {
 
     /// That what an object is told to have can be told with it.
     fn check(&self) -> Result<(), S3Error> {
-        let is_told =
-            |name: &str| TOLD.iter().any(|told| told.eq_ignore_ascii_case(name)) || strip_prefix_ignoring_case(name, USER).is_some();
         match self.0.iter().find(|(name, value)| is_told(name) && !is_field(name, value)) {
             Some((name, _)) => {
                 Err(S3Error::with(Code::InvalidArgument, "A field of an object's header is one line, and its name one word.")
@@ -75,6 +61,11 @@ impl<'a> Said<'a> {
     /// Whether there is a field whose name begins so.
     pub fn mentions(&self, front: &str) -> bool {
         self.0.iter().any(|(name, _)| strip_prefix_ignoring_case(name, front).is_some())
+    }
+
+    /// The value of a field that is told with the object, whatever bytes it has.
+    fn kept(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.header(name).map(|value| octets::kept(value.trim_ascii()))
     }
 
     /// The value of a field, if it is text.
@@ -95,27 +86,23 @@ impl Headers for Said<'_> {
 /// `MetadataTooLarge`, `InvalidStorageClass`, `InvalidRedirectLocation`; `InvalidArgument` of a form's field that no header can have.
 pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
     said.check()?;
-    let text = |name: &str| said.text(name).map(Box::from);
+    let kept = |name: &str| said.kept(name).map(Box::from);
     let mut meta = Meta {
-        content_type: said.text("content-type").filter(|value| !value.is_empty()).map(Box::from),
-        content_encoding: said.text("content-encoding").and_then(without_framing),
-        content_language: text("content-language"),
-        content_disposition: text("content-disposition"),
-        cache_control: text("cache-control"),
-        expires: text("expires"),
-        redirect: redirect(said.text("x-amz-website-redirect-location"))?,
+        content_type: kept("content-type").filter(|value: &Box<str>| !value.is_empty()),
+        content_encoding: said.kept("content-encoding").and_then(|encoding| without_framing(&encoding)),
+        content_language: kept("content-language"),
+        content_disposition: kept("content-disposition"),
+        cache_control: kept("cache-control"),
+        expires: kept("expires"),
+        redirect: redirect(said.kept("x-amz-website-redirect-location").as_deref())?,
         storage_class: storage_class(said.text("x-amz-storage-class"))?,
         ..Meta::default()
     };
     let mut bytes = 0;
     for &(name, value) in &said.0 {
         let Some(name) = strip_prefix_ignoring_case(name, USER) else { continue };
-        // What is not UTF-8 is taken as Latin-1, and given back as that.
-        let value = match std::str::from_utf8(value) {
-            Ok(text) => Cow::Borrowed(text),
-            Err(_) => Cow::Owned(value.iter().map(|&byte| char::from(byte)).collect()),
-        };
         bytes += name.len() + value.len();
+        let value = octets::kept(value);
         let name = name.to_ascii_lowercase();
         match meta.user.iter_mut().find(|(one, _)| **one == *name) {
             // A name that comes twice has both values.
@@ -153,11 +140,6 @@ fn storage_class(named: Option<&str>) -> Result<Option<Box<str>>, S3Error> {
 fn without_framing(encoding: &str) -> Option<Box<str>> {
     let left: Vec<&str> = encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && *one != "aws-chunked").collect();
     if left.is_empty() { None } else { Some(left.join(", ").into()) }
-}
-
-fn strip_prefix_ignoring_case<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
-    let (front, rest) = name.split_at_checked(prefix.len())?;
-    front.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
 /// The checksum that a request says its body has, and in which algorithm: the value is its Base64, or comes in a trailer.

@@ -280,7 +280,8 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     let bucket = call.bucket()?;
     let (id, name) = (upload_of(call)?, request.key.as_bytes());
     let wanted = in_order(CompleteMultipartUpload::parse(&document)?.parts)?;
-    if bucket.meta.is_directory && wanted.iter().zip(1..).any(|(part, number)| part.number != number) {
+    let is_gapless = wanted.iter().zip(1..).all(|(part, number)| part.number == number);
+    if bucket.meta.is_directory && !is_gapless {
         let what = "The parts of an object in a directory bucket are numbered one after the other, from 1";
         return Err(S3Error::with(Code::InvalidRequest, what));
     }
@@ -324,6 +325,10 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
                 call.check_key_of_upload(&bucket, &meta)?;
                 labels.lock = labels.lock.or_default(bucket.lock.as_ref(), request.now_ms);
                 check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
+                // Who has the checksum of the parts' checksums finds each part's by its place.
+                if meta.checksum.as_ref().is_some_and(|checksum| checksum.kind == Kind::Composite) && !is_gapless {
+                    return Err(Code::InvalidPartOrder.into());
+                }
                 join(call, &bucket, id, (&upload, &wanted), (&mut meta, &mut chosen)).await?;
                 let mut md5 = Md5::new();
                 etags.iter().for_each(|(_, etag)| md5.update(etag));

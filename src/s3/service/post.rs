@@ -10,7 +10,7 @@ use crate::s3::access::Action;
 use crate::s3::access::requested::{Canned, Requested};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::auth::Lengths;
-use crate::s3::body::Body;
+use crate::s3::body::{Body, another_md5, parse_md5};
 use crate::s3::bucket::{Etags, Versioning};
 use crate::s3::checksum::{Algorithm, Kind, Running};
 use crate::s3::encryption;
@@ -87,8 +87,9 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let (encryption, cipher) = begun.map(|begun| (begun.encryption, (Box::new(begun.cipher), 0))).unzip();
     let with_md5 = bucket.etags_with(encryption.as_ref()) == Etags::Md5;
     meta.encryption = encryption;
+    let told_md5 = said.text("content-md5").map(parse_md5).transpose()?;
     let put = Writing::new(call.store().put(bucket.id, key.as_bytes())?, cipher);
-    let gather = Gather::new(call.service(), put, with_md5);
+    let gather = Gather::new(call.service(), put, with_md5 || told_md5.is_some());
     let mut file = File { gather, checksum: algorithm.start(), bytes: 0, undecided: Vec::new() };
     // Then the file, and whatever is behind it.
     while let Some((run, from)) = rest.take() {
@@ -103,6 +104,11 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     body.digested(None)?;
     lengths.check(file.bytes)?;
     let (put, md5) = file.gather.finish().await?;
+    if let (Some(told), Some(found)) = (told_md5, md5)
+        && told != found
+    {
+        return Err(another_md5(told, found));
+    }
     let checksum = Checksum { algorithm, kind: Kind::FullObject, value: file.checksum.finish().into() };
     if let Some(told) = told.filter(|told| *told != checksum.shown(0)) {
         return Err(algorithm.mismatch(told));
@@ -113,7 +119,7 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let labels = Labels { tags, acl, lock: lock.or_default(bucket.lock.as_ref(), request.now_ms) };
     let attributes = Attributes {
         tags: labels.to_bytes(),
-        etag: md5,
+        etag: md5.filter(|_| with_md5),
         is_version: bucket.meta.versioning == Versioning::Enabled,
         time_ms: request.now_ms,
         ..meta.attributes()

@@ -13,6 +13,7 @@ use crate::s3::encryption::asked::OWN;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
 use crate::s3::meta::Meta;
+use crate::s3::octets;
 use crate::s3::request::Request;
 use crate::s3::time;
 use crate::store::engine::Which;
@@ -107,7 +108,7 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
         for (parameter, field) in OVERRIDES {
             if let Some(value) = request.param(parameter) {
                 answer.headers.retain(|(name, _)| name != field);
-                answer = answer.header(field, value);
+                answer = answer.header(field, octets::kept(value.as_bytes()));
             }
         }
         let length = range.as_ref().map_or(version.size, |range| range.end - range.start);
