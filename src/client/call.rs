@@ -253,7 +253,9 @@ impl Client {
                             stats.by_rdma += 1;
                             stats.wire = Some(session.route());
                             drop(stats);
-                            return self.judge(call, &session.route(), reply).map_err(|failure| failure.repeated(is_repeated));
+                            return self
+                                .judge(call, &format!("{} ({})", lane.shown(), session.route()), reply)
+                                .map_err(|failure| failure.repeated(is_repeated));
                         }
                         Next::Http { is_repeated: again } => is_repeated |= again,
                         Next::Expired => seat.expired(&session),
@@ -313,7 +315,13 @@ impl Client {
             if self.inner.options.tries == 1 || (tries >= self.inner.options.tries && !is_coming_back) {
                 return Err(failure);
             }
-            tracing::debug!("{failure:#}; it is sent again in {} ms", wait.0 / 1_000_000);
+            let when = wait.0 / 1_000_000;
+            // What took as long as a server may be silent: whoever waits is to know for what.
+            if failure.is_silence() {
+                tracing::warn!("{failure:#}; it is sent again");
+            } else {
+                tracing::debug!("{failure:#}; it is sent again in {when} ms");
+            }
             self.inner.stats.borrow_mut().retries += 1;
             self.inner.core.sleep(wait).await;
         }

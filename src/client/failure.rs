@@ -16,6 +16,8 @@ pub struct Failure {
     is_unknown: bool,
     /// Whether the request was sent before: what the answer says may be its own doing.
     is_repeated: bool,
+    /// Whether it took as long as a server may say nothing.
+    is_silence: bool,
 }
 
 impl Failure {
@@ -36,7 +38,7 @@ impl Failure {
             Some(remedy) => error.remedy(remedy),
             None => error,
         };
-        Failure { error, status: Some(status), code: Some(code), is_unknown: false, is_repeated: false }
+        Failure { error, status: Some(status), code: Some(code), is_unknown: false, is_repeated: false, is_silence: false }
     }
 
     /// The connection, or what came over it, failed: whether the request was done is not known.
@@ -45,17 +47,31 @@ impl Failure {
         if let Some(remedy) = error.remedy_text() {
             told = told.remedy(remedy);
         }
-        Failure { error: told, status: None, code: None, is_unknown: true, is_repeated: false }
+        Failure {
+            error: told,
+            status: None,
+            code: None,
+            is_unknown: true,
+            is_repeated: false,
+            is_silence: error.errno() == Some(libc::ETIMEDOUT),
+        }
     }
 
     /// The same where the error says what was asked for.
     pub(super) fn unknown(error: &Error) -> Failure {
-        Failure { error: error.clone(), status: None, code: None, is_unknown: true, is_repeated: false }
+        Failure {
+            error: error.clone(),
+            status: None,
+            code: None,
+            is_unknown: true,
+            is_repeated: false,
+            is_silence: error.errno() == Some(libc::ETIMEDOUT),
+        }
     }
 
     /// A failure with a code of our own.
     pub(super) fn coded(code: &str, error: Error) -> Failure {
-        Failure { error, status: None, code: Some(code.to_owned()), is_unknown: false, is_repeated: false }
+        Failure { error, status: None, code: Some(code.to_owned()), is_unknown: false, is_repeated: false, is_silence: false }
     }
 
     /// The same with what else there is to know, and its remedy if there is none yet.
@@ -99,6 +115,10 @@ impl Failure {
     /// Whether the request was sent before.
     pub(super) fn is_repeated(&self) -> bool {
         self.is_repeated
+    }
+
+    pub(super) fn is_silence(&self) -> bool {
+        self.is_silence
     }
 
     /// The error, for people.
@@ -154,6 +174,7 @@ pub(super) fn remedy(code: &str, what: &str) -> Option<String> {
         }
         "AccessDenied" | "Forbidden" => "check the key, and what its user may do there".to_owned(),
         "RequestTimeTooSkewed" => "set the clock of this machine".to_owned(),
+        "InsufficientStorage" => format!("delete what is not needed: basin rm s3://{bucket}/KEY; or give the server a larger store"),
         "InternalError" => "see the log of the server, and try again".to_owned(),
         "SlowDown" | "ServiceUnavailable" => "try again later, or with less at a time".to_owned(),
         "InvalidBucketName" => "3 to 63 lower-case letters, digits, - and .".to_owned(),
@@ -172,7 +193,7 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { error, status: None, code: None, is_unknown: false, is_repeated: false }
+        Failure { error, status: None, code: None, is_unknown: false, is_repeated: false, is_silence: false }
     }
 }
 

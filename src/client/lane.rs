@@ -80,6 +80,11 @@ impl Lane {
         })
     }
 
+    /// The server, for people.
+    pub fn shown(&self) -> String {
+        format!("rdma://{}", self.address)
+    }
+
     /// A session that is up, for a request about this name: that with the core that has it, else any. One that is not up is connected in
     /// the background once it is time; nobody waits for that.
     pub fn session(self: &Rc<Lane>, bucket: &str, key: &str) -> Option<(Rc<Seat>, Native)> {

@@ -454,8 +454,10 @@ fn explain_setup(error: &std::io::Error) -> Error {
 fn explain_register(region: &Region, error: &std::io::Error) -> Error {
     let explained = Error::io(format!("registering {region:?} as io_uring fixed buffers"), error);
     match error.raw_os_error() {
-        Some(libc::ENOMEM) => explained
-            .remedy("the locked-memory limit is too small (ulimit -l): raise it, run with CAP_IPC_LOCK, or ask for a smaller --region"),
+        Some(libc::ENOMEM) => explained.remedy(
+            "the locked-memory limit is too small (ulimit -l): raise it, run with CAP_IPC_LOCK, or \
+                 ask for less memory (--region, --memory)",
+        ),
         _ => explained,
     }
 }

@@ -69,7 +69,7 @@ fn memory(cgroup: &str) -> Check {
         Some(bytes) if bytes >= 512 << 20 => Check::ok(Area::Limits, name, format!("at most {}", human_bytes(bytes))),
         Some(bytes) => {
             let cause = "a region of plain pages and the process together may not fit, and would be killed";
-            let remedy = "give the container more memory (docker run --memory 1g; MemoryMax=1G), or take a smaller --region";
+            let remedy = "give the container more memory (docker run --memory 1g; MemoryMax=1G), or take less memory (--region, --memory)";
             Check::warning(Area::Limits, name, format!("at most {}", human_bytes(bytes)), cause, remedy)
         }
     }

@@ -113,7 +113,8 @@ impl Region {
             }
         }
         let what = format!("no memory for a region of {}: {}", human_bytes(config.bytes), refusals.join("; "));
-        Err(Error::new(ErrorKind::Unavailable, what).remedy("ask for a smaller --region, or reserve huge pages: sysctl vm.nr_hugepages=N"))
+        Err(Error::new(ErrorKind::Unavailable, what)
+            .remedy("ask for less memory (--region, --memory), or reserve huge pages: sysctl vm.nr_hugepages=N"))
     }
 
     /// The first byte.
@@ -219,6 +220,11 @@ fn map_pages(config: &RegionConfig, pages: PageKind) -> Result<(File, MmapRaw)> 
         PageKind::Huge2M => MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB,
         PageKind::Huge1G => MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_1GB,
     };
+    if pages == PageKind::Plain
+        && let Some(room) = super::room::available().filter(|room| *room < bytes)
+    {
+        return Err(Error::new(ErrorKind::Unavailable, format!("{}: there are {}", what("populating"), human_bytes(room))));
+    }
     let memfd = memfd_create(c"basin-region", huge | MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
         .map_err(|error| errno("creating a memfd for", error))?;
     let memfd = File::from(memfd);

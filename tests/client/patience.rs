@@ -70,7 +70,12 @@ fn what_goes_slowly_goes_on_and_what_does_not_go_on_ends() {
     let (slowly, took) = put(slow);
     assert!(slowly.is_ok() && took > Nanos::from_secs(2), "{slowly:?} {took:?}");
     let (not, took) = put(silent);
-    assert!(not.is_err() && took < Nanos::from_secs(20), "{not:?} {took:?}");
+    let told = not.unwrap_err().to_string();
+    assert!(
+        took < Nanos::from_secs(20) && told.contains("the S3 server 127.0.0.1:") && told.contains("has not answered for 1 seconds"),
+        "{told}"
+    );
+    assert!(told.contains("to mend it: look whether it is alive"), "{told}");
 }
 
 /// A server that is started anew is away for longer than six tries take.

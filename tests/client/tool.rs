@@ -151,6 +151,8 @@ fn what_is_wrong_is_said_with_its_object_and_its_remedy() {
             "nothing whose name begins with s3://there/no/\n  to mend it: see what is there: basin ls",
         ),
         (&["cp", "--no-clobber", "file", "s3://there/one"], 1, "s3://there/one is there already"),
+        // Whether it is there is asked before the file is read.
+        (&["cp", "--no-clobber", "nofile", "s3://there/one"], 1, "s3://there/one is there already"),
         (&["cp", "--no-clobber", "s3://there/a/../b", "s3://there/one"], 1, "s3://there/one is there already"),
         (&["cp", "--no-clobber", "s3://there/one", "file"], 1, "file is there already"),
         (&["cp", "--no-clobber", "s3://there/one", "-"], 2, "--no-clobber: standard output"),
@@ -346,26 +348,36 @@ fn who_may_put_and_not_look_copies_what_is_missing() {
     for name in ["one", "two"] {
         assert_eq!(basin(&all, &place, &["cat", &format!("s3://drop/{name}")]).stdout, name.as_bytes());
     }
+    // What was read of files that were not put is not counted.
+    let output = basin(&all, &place, &["cp", "-r", "tree", "s3://drop", "--access-key", "NOBODY"]);
+    assert!(output.status.code() == Some(1) && output.stdout.starts_with(b"0 objects, 0 B in "), "{output:?}");
 }
 
 #[test]
-fn an_input_that_is_closed_is_no_object() {
+fn an_input_that_is_closed_is_no_object_and_an_output_has_none() {
     let server = server();
     let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
     done(&server, &["mb", "s3://input"]);
-    let put = |from: &str| {
-        let asked = command(&all, &place, &["cp", "-", "s3://input/one"]);
+    let run = |arguments: &[&str], with: &str| {
+        let asked = command(&all, &place, arguments);
         let mut shell = Command::new("bash");
-        shell.args(["-c", &format!("exec \"$0\" \"$@\" {from}")]).arg(asked.get_program()).args(asked.get_args()).current_dir(&place);
+        shell.args(["-c", &format!("exec \"$0\" \"$@\" {with}")]).arg(asked.get_program()).args(asked.get_args()).current_dir(&place);
         shell.envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
         shell.output().unwrap()
     };
+    let put = |from: &str| run(&["cp", "-", "s3://input/one"], from);
     let output = put("<&-");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && told.contains("standard input is closed"), "{output:?}");
     assert_eq!(done(&server, &["ls", "s3://input"]), "");
     assert!(put("</dev/null").status.success());
     assert!(done(&server, &["stat", "s3://input/one"]).contains("bytes      0 (0 B)\n"));
+    for arguments in [&["cat", "s3://input/one"][..], &["cp", "s3://input/one", "-"]] {
+        let output = run(arguments, ">&-");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("standard output is closed"), "{output:?}");
+        assert!(run(arguments, ">/dev/null").status.success());
+    }
 }
 
 #[test]

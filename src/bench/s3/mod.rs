@@ -41,6 +41,8 @@ const PAUSE: Nanos = Nanos::from_millis(50);
 const SIGNED_FOR: Nanos = Nanos::from_secs(300);
 /// The most bytes of an object that goes by RDMA: a run.
 const RUN_MAX: u64 = 1 << 20;
+/// The longest object that is put by one request.
+const PUT_MAX: u64 = 5 << 30;
 /// Objects are each other's bytes, shifted by their number up to this.
 const SHIFTS: u64 = 251;
 /// Clients on one session.
@@ -227,6 +229,10 @@ pub fn run(options: &Options) -> Result<Report> {
     if is_native && options.size_bytes > RUN_MAX {
         let what = format!("objects of {} bytes over RDMA: {RUN_MAX} at most", options.size_bytes);
         return Err(Error::new(ErrorKind::Usage, what).remedy("longer ones go over HTTP"));
+    }
+    if options.size_bytes > PUT_MAX {
+        let what = format!("objects of {} bytes: {PUT_MAX} at most are put by one request", options.size_bytes);
+        return Err(Error::new(ErrorKind::Usage, what).remedy("a smaller --size"));
     }
     let poll = if options.is_busy { PollMode::Busy } else { PollMode::Adaptive };
     let usual = CoreConfig::default();

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::rc::Rc;
@@ -61,7 +61,7 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
         match (from, to) {
             (Place::Stream, Place::S3(to)) => {
                 to.key_of("cp -")?;
-                if is_closed(&io::stdin()) {
+                if is_closed(io::stdin()) {
                     let what = "standard input is closed, or /dev/null for reading and writing".to_owned();
                     return Err(usage(what, "give it something to read; < /dev/null makes an object of no bytes"));
                 }
@@ -72,7 +72,11 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
             }
             (Place::File(from), Place::S3(to)) => {
                 let to = below(to, &from)?;
-                step(client, Step::Up(from, to), &options, &progress).await?;
+                let up = Step::Up(from, to.clone());
+                if is_there(client, &up, &options).await? {
+                    return Err(there_already(&to));
+                }
+                step(client, up, &options, &progress).await?;
             }
             (Place::S3(from), Place::File(to)) => {
                 let to = if to.is_dir() || task.to.ends_with('/') { to.join(last_name(&from)?) } else { to };
@@ -98,13 +102,13 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
     tally.outcome()
 }
 
-/// Whether standard input was closed when the program began: Rust's start then opens `/dev/null` in its place, for reading and writing,
-/// which cannot be told from who gives it that himself.
-fn is_closed(input: &io::Stdin) -> bool {
+/// Whether standard input or output was closed when the program began: Rust's start then opens `/dev/null` in its place, for reading and
+/// writing, which cannot be told from who gives it that himself.
+fn is_closed(stream: impl AsFd) -> bool {
     let null = std::fs::metadata("/dev/null").map(|about| about.rdev()).ok();
     let is_null =
-        input.as_fd().try_clone_to_owned().is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|about| Some(about.rdev()) == null));
-    let flags = fcntl(input.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
+        stream.as_fd().try_clone_to_owned().is_ok_and(|fd| File::from(fd).metadata().is_ok_and(|about| Some(about.rdev()) == null));
+    let flags = fcntl(stream.as_fd(), FcntlArg::F_GETFL).map(OFlag::from_bits_truncate);
     is_null && flags.is_ok_and(|flags| flags & OFlag::O_ACCMODE == OFlag::O_RDWR)
 }
 
@@ -129,6 +133,10 @@ pub(super) async fn cat(client: &Client, place: &S3Place) -> Result<(), Failure>
 
 async fn to_stream(client: &Client, place: &S3Place, progress: Option<&Progress>) -> Result<(), Failure> {
     place.key_of("cp")?;
+    if is_closed(io::stdout()) {
+        let what = "standard output is closed, or /dev/null for reading and writing".to_owned();
+        return Err(usage(what, "give it something to write to"));
+    }
     let mut download = client.get(&place.bucket, &place.key).await?;
     let mut out = io::stdout().lock();
     while let Some(piece) = download.next().await? {
@@ -185,8 +193,9 @@ async fn all(
                 while !client.core().is_stopping() {
                     let next = left.borrow_mut().pop_front();
                     let Some(next) = next else { return };
+                    let progress = progress.of_one();
                     let done = match is_there(&client, &next, &options).await {
-                        Ok(false) => step(&client, next, &options, &progress).await,
+                        Ok(false) => step(&client, next, &options, &progress).await.inspect_err(|_| progress.take_back()),
                         Ok(true) => Err(Failure::coded(THERE, Error::new(ErrorKind::Refused, "there already"))),
                         Err(failure) => Err(failure),
                     };

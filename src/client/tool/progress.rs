@@ -1,6 +1,8 @@
 //! How far a copy is, and what it came to.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
+use std::rc::Rc;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -13,6 +15,8 @@ use crate::base::units::human_bytes;
 pub struct Progress {
     bar: ProgressBar,
     begun: Nanos,
+    /// Bytes of this object, or of all.
+    done: Rc<Cell<u64>>,
 }
 
 impl Progress {
@@ -28,11 +32,22 @@ impl Progress {
         if is_quiet || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Progress { bar, begun: client.core().now() }
+        Progress { bar, begun: client.core().now(), done: Rc::default() }
+    }
+
+    /// That of one object more.
+    pub fn of_one(&self) -> Progress {
+        Progress { done: Rc::default(), ..self.clone() }
+    }
+
+    /// The object was not copied.
+    pub fn take_back(&self) {
+        self.bar.dec(self.done.take());
     }
 
     /// So many bytes more.
     pub fn add(&self, bytes: u64) {
+        self.done.update(|done| done + bytes);
         self.bar.inc(bytes);
     }
 

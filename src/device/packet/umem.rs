@@ -62,7 +62,7 @@ fn explain(region: &Region, errno: i32) -> Error {
     match errno {
         libc::ENOBUFS | libc::ENOMEM => error.remedy(format!(
             "the locked-memory limit must cover the region once for AF_XDP and once for io_uring: allow {} (ulimit -l, LimitMEMLOCK=), \
-             run with CAP_IPC_LOCK, or ask for a smaller --region",
+             run with CAP_IPC_LOCK, or ask for less memory (--region, --memory)",
             human_bytes(3 * region.bytes()),
         )),
         libc::EOPNOTSUPP | libc::ENOPROTOOPT => error.with_kind(ErrorKind::Unavailable).remedy("this kernel lacks CONFIG_XDP_SOCKETS"),

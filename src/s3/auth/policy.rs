@@ -94,7 +94,7 @@ fn needs_no_condition(name: &str) -> bool {
         || name.starts_with("x-amz-checksum-")
 }
 
-/// The document with the two escapes that policies have and JSON has not (sigv4-HTTPPOSTConstructPolicy.html): a dollar, and a vertical tab.
+/// The document with the two escapes that policies have and JSON has not (sigv4-HTTPPOSTConstructPolicy.html): a dollar, a vertical tab.
 fn in_json(document: &[u8]) -> Vec<u8> {
     let mut json = Vec::with_capacity(document.len());
     let mut bytes = document.iter().copied();

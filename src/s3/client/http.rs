@@ -12,7 +12,7 @@ use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
 use crate::device::socket::tcp::Sent;
 use crate::mem::{Ledger, Run};
-use crate::reactor::Core;
+use crate::reactor::{Core, Elapsed};
 use crate::s3::auth;
 use crate::s3::auth::sign::{Body, Signer};
 use crate::s3::http::tls::client::{ClientStream, ClientTls};
@@ -70,7 +70,7 @@ impl Http {
     /// # Errors
     /// As for [`Http::connect`].
     pub async fn connect_as(core: &Core, address: SocketAddr, host: String, patience: Nanos) -> Result<Http> {
-        let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
+        let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(|_| silent(&host, patience))??;
         Ok(Http { core: core.clone(), way: Way::Plain(tcp), host, patience, is_torn: false, heard: 0 })
     }
 
@@ -79,9 +79,9 @@ impl Http {
     /// # Errors
     /// As for [`Http::connect`]; the server speaks no TLS, or is not who it should be.
     pub async fn connect_tls(core: &Core, address: SocketAddr, host: String, patience: Nanos, trust: &Rc<ClientTls>) -> Result<Http> {
-        let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(Error::from)??;
+        let tcp = core.timeout(patience, TcpStream::connect(core.uring(), address)).await.map_err(|_| silent(&host, patience))??;
         let mut stream = ClientStream::to(core, trust, tcp, &host)?;
-        let greeted = core.timeout(patience, stream.handshake()).await.map_err(Error::from)?;
+        let greeted = core.timeout(patience, stream.handshake()).await.map_err(|_| silent(&host, patience))?;
         greeted.map_err(|error| error.of(&format!("https://{host} ({address})")))?;
         Ok(Http { core: core.clone(), way: Way::Tls(Box::new(stream)), host, patience, is_torn: false, heard: 0 })
     }
@@ -156,7 +156,7 @@ impl Http {
                 while_it_goes(&self.core, patience, &sent, heard, tls.write(&all)).await
             }
         };
-        match written? {
+        match written.map_err(|_| silent(&self.host, patience))? {
             Ok(()) => self.head(ask.method == "HEAD").await,
             // Who refuses a request may do so before all of it has come: what it says is worth more than that it left.
             Err(error) => {
@@ -224,7 +224,7 @@ impl Http {
             Way::Plain(tcp) => self.core.timeout(self.patience, tcp.receive(run, at, most, ledger)).await,
             Way::Tls(tls) => self.core.timeout(self.patience, tls.receive(run, at, most)).await,
         };
-        match count.map_err(Error::from)?? {
+        match count.map_err(|_| silent(&self.host, self.patience))?? {
             0 => Err(self.protocol("nothing more in the middle of an answer")),
             count => Ok(count),
         }
@@ -256,7 +256,7 @@ impl Http {
                 while_it_goes(&self.core, patience, &sent, heard, tls.more()).await
             }
         };
-        match more?? {
+        match more.map_err(|_| silent(&self.host, patience))?? {
             0 => Err(self.protocol("nothing more in the middle of an answer")),
             _ => Ok(()),
         }
@@ -267,15 +267,27 @@ impl Http {
     }
 }
 
+/// That a server which is there, or may be, says nothing.
+fn silent(host: &str, patience: Nanos) -> Error {
+    let what = format!("the S3 server {host} has not answered for {} seconds", patience.as_secs_f64());
+    Error::from_errno(what, libc::ETIMEDOUT).remedy("look whether it is alive, whether S3 is spoken there, and what is in between")
+}
+
 /// Waits as long as what was sent goes on to arrive, and so long in silence. `heard` is what had arrived.
-async fn while_it_goes<T>(core: &Core, patience: Nanos, sent: &Sent, heard: &mut u64, doing: impl Future<Output = T>) -> Result<T> {
+async fn while_it_goes<T>(
+    core: &Core,
+    patience: Nanos,
+    sent: &Sent,
+    heard: &mut u64,
+    doing: impl Future<Output = T>,
+) -> Result<T, Elapsed> {
     let mut doing = pin!(doing);
     loop {
         match core.timeout(patience, doing.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(elapsed) => match sent.arrived() {
                 arrived if arrived > *heard => *heard = arrived,
-                _ => return Err(elapsed.into()),
+                _ => return Err(elapsed),
             },
         }
     }

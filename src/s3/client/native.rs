@@ -32,6 +32,7 @@ use crate::s3::rdma::connect::{
     CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, takes_sums, token_of, windows_of,
 };
 use crate::s3::rdma::outbox::{NoRoom, Outbox};
+use crate::s3::xml::failure::ErrorDocument;
 use crate::wire::s3::Memory;
 use crate::wire::s3::deal::Deal;
 use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, REQUEST_BYTES, Request, SUM_BYTES, Sum, WINDOWS_MAX};
@@ -45,6 +46,8 @@ const LOOK: Nanos = Nanos::from_micros(20);
 const PATIENCE: Nanos = Nanos::from_secs(60);
 /// And how long more for each MiB that it moves: who is slower than 4 MiB a second is given up.
 const PATIENCE_OF_A_MIB: Nanos = Nanos::from_millis(250);
+/// What to do about a server that gives no queue pair and does not say why.
+const NO_QUEUE_PAIR: &str = "check the access key, and that the server has RDMA; or use it over HTTP";
 /// The device is told to sum what comes to a window of so many bytes or more.
 const SUMMED_MIN: u32 = 16 << 10;
 /// The sum of so many bytes or more comes behind their request: below that it takes less than a message does.
@@ -204,10 +207,10 @@ impl Native {
         let (answer, body) = http.ask(signer, ask).await?;
         let what = |why: &str| Error::new(ErrorKind::Unavailable, format!("the S3 server {address} connects no queue pair: {why}"));
         if answer.status() != 200 {
-            let document = String::from_utf8_lossy(&body);
-            let message = document.split_once("<Message>").and_then(|(_, rest)| rest.split_once("</Message>"));
-            let why = message.map_or_else(|| format!("status {}", answer.status()), |(message, _)| message.to_owned());
-            return Err(what(&why).remedy("check the access key, and that the server has RDMA; or use it over HTTP"));
+            let why = ErrorDocument::parse(&body).map_or_else(|_| format!("status {}", answer.status()), |document| document.message);
+            // What the server found may have its own remedy.
+            let (why, remedy) = why.split_once("\n  to mend it: ").unwrap_or((&why, NO_QUEUE_PAIR));
+            return Err(what(why).remedy(remedy));
         }
         let windows = answer.text(NATIVE).map_or(1, windows_of);
         let takes_sums = answer.text(NATIVE).is_some_and(takes_sums);

@@ -86,9 +86,9 @@ impl Headers for Said<'_> {
 /// `MetadataTooLarge`, `InvalidStorageClass`, `InvalidRedirectLocation`; `InvalidArgument` of a form's field that no header can have.
 pub fn meta_of(said: &Said<'_>) -> Result<Meta, S3Error> {
     said.check()?;
-    let kept = |name: &str| said.kept(name).map(Box::from);
+    let kept = |name: &str| said.kept(name).map(Box::<str>::from);
     let mut meta = Meta {
-        content_type: kept("content-type").filter(|value: &Box<str>| !value.is_empty()),
+        content_type: kept("content-type").filter(|value| !value.is_empty()),
         content_encoding: said.kept("content-encoding").and_then(|encoding| without_framing(&encoding)),
         content_language: kept("content-language"),
         content_disposition: kept("content-disposition"),

@@ -114,8 +114,10 @@ fn refused(region: &Region, len: u64, errno: i32) -> Error {
     let what = format!("registering {} of a region of {} with the RDMA device", human_bytes(len), human_bytes(region.bytes()));
     let error = Error::from_errno(what, errno);
     match errno {
-        libc::ENOMEM | libc::EPERM | libc::EAGAIN => error
-            .remedy("raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), run with CAP_IPC_LOCK, or ask for a smaller --region"),
+        libc::ENOMEM | libc::EPERM | libc::EAGAIN => error.remedy(
+            "raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), run with CAP_IPC_LOCK, or \
+                 ask for less memory (--region, --memory)",
+        ),
         _ => error,
     }
 }
