@@ -253,9 +253,8 @@ impl Client {
                             stats.by_rdma += 1;
                             stats.wire = Some(session.route());
                             drop(stats);
-                            return self
-                                .judge(call, &format!("{} ({})", lane.shown(), session.route()), reply)
-                                .map_err(|failure| failure.repeated(is_repeated));
+                            let server = || format!("{} ({})", lane.shown(), session.route());
+                            return judged(call, server, reply).map_err(|failure| failure.repeated(is_repeated));
                         }
                         Next::Http { is_repeated: again } => is_repeated |= again,
                         Next::Expired => seat.expired(&session),
@@ -287,7 +286,7 @@ impl Client {
                     unsent_since = None;
                     self.inner.stats.borrow_mut().by_http += 1;
                     if !is_passing(&reply) || (call.is_once && reply.status != 503) {
-                        return self.judge(call, pool.host(), reply).map_err(|failure| failure.repeated(is_repeated));
+                        return judged(call, || pool.host().to_owned(), reply).map_err(|failure| failure.repeated(is_repeated));
                     }
                     is_repeated |= reply.status != 503;
                     let asked = reply.field("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -332,22 +331,6 @@ impl Client {
     fn look_elsewhere(&self) {
         let inner = &self.inner;
         inner.favourite.set((inner.favourite.get() + 1) % inner.pools.len());
-    }
-
-    /// Whether an answer says that it was done.
-    fn judge(&self, call: &Call<'_>, host: &str, reply: Reply) -> Result<Reply, Failure> {
-        match reply.status {
-            200..300 => Ok(reply),
-            status => {
-                let failure = Failure::answered(&call.shown(), host, reply.said(), &reply.document);
-                // Somebody has to look whether it was done.
-                if call.is_once && matches!(status, 500 | 502 | 504) {
-                    Err(Failure::lost(&call.shown(), failure.error()))
-                } else {
-                    Err(failure)
-                }
-            }
-        }
     }
 
     /// A session that the request can go by.
@@ -530,6 +513,22 @@ impl Client {
 /// That an object is longer than its buffer.
 pub(super) fn too_long(what: String) -> Failure {
     Failure::coded("TooLong", Error::new(ErrorKind::Usage, what).remedy("get a range of it, or use a larger buffer or a stream"))
+}
+
+/// Whether an answer of this server says that it was done.
+fn judged(call: &Call<'_>, server: impl FnOnce() -> String, reply: Reply) -> Result<Reply, Failure> {
+    match reply.status {
+        200..300 => Ok(reply),
+        status => {
+            let failure = Failure::answered(&call.shown(), &server(), reply.said(), &reply.document);
+            // Somebody has to look whether it was done.
+            if call.is_once && matches!(status, 500 | 502 | 504) {
+                Err(Failure::lost(&call.shown(), failure.error()))
+            } else {
+                Err(failure)
+            }
+        }
+    }
 }
 
 /// Whether it may go better in a moment.
