@@ -78,7 +78,7 @@ fn run(trial: Trial) -> Option<(Row, Tally)> {
     let address = listener.local_addr().unwrap();
     let streams = [StdStream::connect(address).unwrap(), listener.accept().unwrap().0];
     let [mut to_server, mut to_client] =
-        streams.map(|stream| Channel::new(&core, TcpStream::attach(core.uring(), stream).unwrap(), "the other end".into()).unwrap());
+        streams.map(|stream| Channel::to_server(&core, TcpStream::attach(core.uring(), stream).unwrap(), "the other end".into()));
     let handle = core.clone();
     let slabs = [server.slab().clone(), client.slab().clone()];
     let main = async move {

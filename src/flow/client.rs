@@ -166,7 +166,7 @@ async fn connect(core: &Core, address: SocketAddr, say: &Say) -> Result<Channel>
             }
         }
     };
-    let mut channel = Channel::new(core, stream, address.to_string())?;
+    let mut channel = Channel::to_server(core, stream, address.to_string());
     channel.send(&Message::Hello { version: control::VERSION }).await?;
     match channel.answer().await? {
         Message::Welcome { version: control::VERSION, .. } => Ok(channel),

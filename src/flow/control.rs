@@ -26,9 +26,10 @@ pub const MESSAGE_MAX: u32 = 64 << 10;
 /// How long an end may take to answer what needs no payload moved.
 const ANSWER_WITHIN: Nanos = Nanos::from_secs(20);
 
-/// How often an end says that it is there, whatever else it does.
+/// How often the server says that it is there, whatever else it does. A client does not: what is not read when a connection is closed
+/// would have the kernel reset it, and the server's last word with it.
 const PULSE: Nanos = Nanos::from_secs(5);
-/// An end that has said nothing for so long is stopped, or its core is stuck: its kernel answers for it, and its connection stays.
+/// A server that has said nothing for so long is stopped, or its core is stuck: its kernel answers for it, and its connection stays.
 const SILENCE: Nanos = Nanos::from_secs(30);
 
 /// What is asked of one flow.
@@ -145,7 +146,7 @@ pub enum Message {
     },
     /// Server: what it found. The flow is over.
     Result(Tally),
-    /// Either, at any time: this end is there.
+    /// Server, at any time: it is there.
     Alive,
     /// Either: the session ends because of this.
     Failed {
@@ -180,8 +181,9 @@ pub struct Channel {
     peer: String,
     /// A message is on its way out.
     is_speaking: Rc<Cell<bool>>,
-    pulse: Pulse,
-    silence: Nanos,
+    pulse: Option<Pulse>,
+    /// How long the peer may be silent, if that is bounded.
+    silence: Option<Nanos>,
 }
 
 /// The task that says, until this is dropped, that this end is there.
@@ -194,15 +196,20 @@ impl Drop for Pulse {
 }
 
 impl Channel {
-    /// Over a connected stream; `peer` is for messages.
+    /// With a server, over a connected stream; `peer` is for messages.
+    pub fn to_server(core: &Core, stream: TcpStream, peer: String) -> Channel {
+        Channel { core: core.clone(), stream, peer, is_speaking: Rc::default(), pulse: None, silence: Some(SILENCE) }
+    }
+
+    /// With a client.
     ///
     /// # Errors
     /// The core has no room for another task.
-    pub fn new(core: &Core, stream: TcpStream, peer: String) -> Result<Channel> {
-        Channel::with_pulse(core, stream, peer, PULSE, SILENCE)
+    pub fn to_client(core: &Core, stream: TcpStream, peer: String) -> Result<Channel> {
+        Channel::with_pulse(core, stream, peer, PULSE)
     }
 
-    fn with_pulse(core: &Core, stream: TcpStream, peer: String, every: Nanos, silence: Nanos) -> Result<Channel> {
+    fn with_pulse(core: &Core, stream: TcpStream, peer: String, every: Nanos) -> Result<Channel> {
         let is_speaking = Rc::new(Cell::new(false));
         let beat = {
             let (core, sent, is_speaking) = (core.clone(), stream.sent(), is_speaking.clone());
@@ -217,23 +224,16 @@ impl Channel {
             }
         };
         let pulse = core.try_spawn(beat).map_err(|_| Error::new(ErrorKind::Unavailable, "this core has no room for a further task"))?;
-        Ok(Channel { core: core.clone(), stream, peer, is_speaking, pulse: Pulse(pulse), silence })
+        Ok(Channel { core: core.clone(), stream, peer, is_speaking, pulse: Some(Pulse(pulse)), silence: None })
     }
 
     /// The connection alone, to go on on another core.
     ///
     /// # Errors
     /// The peer has said more than it was asked.
-    pub async fn detach(self) -> Result<std::net::TcpStream> {
-        let Channel { mut stream, pulse, peer, .. } = self;
-        drop(pulse);
-        while !stream.pending().is_empty() {
-            match parsed(&peer, &stream.read_frame(MESSAGE_MAX).await?)? {
-                Message::Alive => {}
-                other => return Err(unexpected(&peer, &other, "nothing")),
-            }
-        }
-        stream.detach()
+    pub fn detach(self) -> Result<std::net::TcpStream> {
+        drop(self.pulse);
+        self.stream.detach()
     }
 
     /// Who is at the other end.
@@ -253,22 +253,32 @@ impl Channel {
         sent
     }
 
-    /// Receives a message, however long it takes the peer to have one: as long as that says that it is there.
+    /// Receives a message, however long it takes the peer to have one: a server as long as it says that it is there.
     ///
     /// # Errors
-    /// The connection is gone, the message too long or without sense; the peer's own error; or it has been silent for 30 seconds.
+    /// The connection is gone, the message too long or without sense; the peer's own error; or a server has been silent for 30 seconds.
     pub async fn receive(&mut self) -> Result<Message> {
         loop {
-            let Ok(frame) = self.core.timeout(self.silence, self.stream.read_frame(MESSAGE_MAX)).await else {
-                let what = format!("{} has not answered for {} seconds", self.peer, self.silence.as_secs_f64());
-                return Err(
-                    Error::new(ErrorKind::Failed, what).remedy("is the process there stopped? Its kernel still holds the connection")
-                );
+            let frame = self.stream.read_frame(MESSAGE_MAX);
+            let frame = match self.silence {
+                None => frame.await,
+                Some(silence) => match self.core.timeout(silence, frame).await {
+                    Ok(frame) => frame,
+                    Err(_) => {
+                        let what = format!("{} has not answered for {} seconds", self.peer, silence.as_secs_f64());
+                        let error = Error::new(ErrorKind::Failed, what);
+                        return Err(error.remedy("is the process there stopped? Its kernel still holds the connection"));
+                    }
+                },
             };
-            match parsed(&self.peer, &frame?)? {
-                Message::Alive => {}
-                Message::Failed { error } => return Err(Error::new(ErrorKind::Failed, format!("{} says: {error}", self.peer))),
-                message => return Ok(message),
+            match serde_json::from_slice(&frame?) {
+                Ok(Message::Alive) => {}
+                Ok(Message::Failed { error }) => return Err(Error::new(ErrorKind::Failed, format!("{} says: {error}", self.peer))),
+                Ok(message) => return Ok(message),
+                Err(error) => {
+                    let what = format!("{} sent a message that makes no sense: {error}", self.peer);
+                    return Err(Error::new(ErrorKind::Protocol, what).remedy("run the same version of unified-rdma-test at both ends"));
+                }
             }
         }
     }
@@ -329,24 +339,13 @@ impl Channel {
 
     /// The error for a message that does not belong here.
     pub fn unexpected(&self, got: &Message, wanted: &str) -> Error {
-        unexpected(&self.peer, got, wanted)
+        Error::new(ErrorKind::Protocol, format!("{} sent '{}' where '{wanted}' belongs", self.peer, got.name()))
     }
-}
-
-fn unexpected(peer: &str, got: &Message, wanted: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("{peer} sent '{}' where '{wanted}' belongs", got.name()))
 }
 
 fn bytes_of(message: &Message) -> Vec<u8> {
     // Strings and numbers only.
     serde_json::to_vec(message).expect("a message is always representable")
-}
-
-fn parsed(peer: &str, frame: &[u8]) -> Result<Message> {
-    serde_json::from_slice(frame).map_err(|error| {
-        let what = format!("{peer} sent a message that makes no sense: {error}");
-        Error::new(ErrorKind::Protocol, what).remedy("run the same version of unified-rdma-test at both ends")
-    })
 }
 
 #[cfg(test)]
@@ -370,49 +369,29 @@ mod tests {
         }
     }
 
-    /// Two ends on one core, whose pulses come so often; and what an end without any is.
-    fn with_channels<F: Future<Output = ()> + 'static>(run: impl FnOnce(Core, Channel, Channel) -> F) {
+    #[test]
+    fn a_server_that_is_there_is_waited_for_and_one_that_is_silent_is_not() {
         let core = Core::new(CoreConfig::default()).unwrap();
         let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let [near, far] = [near, listener.accept().unwrap().0].map(|socket| {
-            let stream = TcpStream::attach(core.uring(), socket).unwrap();
-            Channel::with_pulse(&core, stream, "the peer".into(), Nanos::from_millis(10), Nanos::from_secs(1)).unwrap()
-        });
-        core.run(run(core.clone(), near, far)).unwrap();
-    }
-
-    #[test]
-    fn an_end_that_is_there_is_waited_for_and_one_that_is_silent_is_not() {
-        with_channels(|core, mut near, mut far| async move {
-            // The other end does something else, for longer than a silent one is waited for.
-            let (came, ()) = futures::join!(near.receive(), async {
-                core.sleep(Nanos::from_millis(1500)).await;
-                far.send(&Message::Go).await.unwrap();
+        let [near, far] = [near, listener.accept().unwrap().0].map(|socket| TcpStream::attach(core.uring(), socket).unwrap());
+        let mut client = Channel { silence: Some(Nanos::from_secs(1)), ..Channel::to_server(&core, near, "the server".into()) };
+        let mut server = Channel::with_pulse(&core, far, "the client".into(), Nanos::from_millis(10)).unwrap();
+        let handle = core.clone();
+        let main = async move {
+            // The server does something else, for longer than a silent one is waited for.
+            let (came, ()) = futures::join!(client.receive(), async {
+                handle.sleep(Nanos::from_millis(1500)).await;
+                server.send(&Message::Go).await.unwrap();
             });
             assert_eq!(came.unwrap(), Message::Go);
             // As if its process was stopped: its connection stays.
-            far.pulse.0.abort();
-            let error = near.receive().await.unwrap_err().to_string();
-            assert!(error.contains("the peer has not answered for 1 seconds"), "{error}");
-        });
-    }
-
-    #[test]
-    fn a_conversation_goes_on_elsewhere_whatever_pulses_came_first() {
-        with_channels(|core, mut near, mut far| async move {
-            far.send(&Message::Go).await.unwrap();
-            core.sleep(Nanos::from_millis(50)).await;
-            assert_eq!(near.receive().await.unwrap(), Message::Go);
-            assert!(!near.stream.pending().is_empty(), "pulses came with it");
-            assert!(near.detach().await.is_ok());
-        });
-        with_channels(|_, mut near, mut far| async move {
-            far.send(&Message::Go).await.unwrap();
-            far.send(&Message::Go).await.unwrap();
-            assert_eq!(near.receive().await.unwrap(), Message::Go);
-            let error = near.detach().await.unwrap_err().to_string();
-            assert!(error.contains("'go' where 'nothing' belongs"), "{error}");
-        });
+            server.pulse = None;
+            let error = client.receive().await.unwrap_err().to_string();
+            assert!(error.contains("the server has not answered for 1 seconds"), "{error}");
+            // A client says nothing by itself, so that nothing is unread when the connection is closed.
+            assert!(handle.timeout(Nanos::from_millis(100), server.receive()).await.is_err() && server.stream.pending().is_empty());
+        };
+        core.run(main).unwrap();
     }
 }

@@ -140,7 +140,7 @@ impl Sessions {
     async fn serve(&self, stream: TcpStream, plan: Option<Plan>, seat: Seat) {
         let (node, place) = (&self.node, self.node.place());
         let peer = stream.peer_addr();
-        let mut channel = match Channel::new(node.core(), stream, peer.to_string()) {
+        let mut channel = match Channel::to_client(node.core(), stream, peer.to_string()) {
             Ok(channel) => channel,
             Err(error) => {
                 (self.say)(format!("a client was turned away: {error}"));
@@ -154,7 +154,7 @@ impl Sessions {
         let line = match (ended, &place.post) {
             (Ok(Ended::Moves(plan)), Some(post)) => {
                 let flow = plan.flow;
-                match channel.detach().await {
+                match channel.detach() {
                     Ok(socket) => {
                         (self.say)(format!("{peer} moves from core {} to core 0 for {flow}; {}", place.core(), node.slab().census()));
                         return post.send(0, Letter::Client(Box::new(Client { socket, plan: Some(plan), seat })));

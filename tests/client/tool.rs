@@ -253,6 +253,30 @@ fn what_is_there_and_no_file_is_written_into() {
 }
 
 #[test]
+fn the_bar_of_a_tree_knows_all_of_it() {
+    let server = server();
+    let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());
+    done(&server, &["mb", "s3://bar"]);
+    std::fs::create_dir(place.join("tree")).unwrap();
+    for name in ["one", "two", "three", "four", "five", "six"] {
+        std::fs::write(place.join("tree").join(name), vec![7; 4 << 20]).unwrap();
+    }
+    for (from, to) in [("tree", "s3://bar/tree"), ("s3://bar/tree", "back"), ("s3://bar/tree", "s3://bar/copy")] {
+        let asked = command(&all, &place, &["cp", "-r", from, to]);
+        let words: Vec<_> = [asked.get_program()].into_iter().chain(asked.get_args()).map(|word| word.to_str().unwrap()).collect();
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &words.join(" "), "/dev/null"]).current_dir(&place);
+        terminal.envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = terminal.output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && shown.contains("6 objects, 24 MiB in "), "{output:?}");
+        // `11.00 MiB/24.00 MiB`, and beside it a rate, `GiB/s`.
+        let totals: Vec<&str> = shown.split("B/").skip(1).filter(|rest| !rest.starts_with('s')).collect();
+        assert!(!totals.is_empty() && totals.iter().all(|total| total.starts_with("24.00 MiB")), "{shown:?}");
+    }
+}
+
+#[test]
 fn one_that_cannot_be_copied_does_not_keep_the_others_from_it() {
     let server = server();
     let (all, place) = (both(&server).join(","), server.place.path().to_path_buf());

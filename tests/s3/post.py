@@ -174,6 +174,8 @@ def test_redirect(t):
     answer = post(t, name, signed_v2(t, policy, success_action_redirect=url)).expect(303)
     tag = urllib.parse.quote(etag(b"bar"))
     same(answer.headers.get("location"), f"{url}?bucket={name}&key=foo.txt&etag={tag}", "Location")
+    answer = post(t, name, {"key": "foo.txt", "success_action_redirect": f"{url}?a=b#part"}).expect(303)
+    same(answer.headers.get("location"), f"{url}?a=b&bucket={name}&key=foo.txt&etag={tag}#part", "Location in front of a fragment")
     answer = post(t, name, {"key": "foo.txt", "success_action_redirect": "not a url"})
     check(answer.status in (204, 303, 400), f"status {answer.status}")
     check("\n" not in answer.headers.get("location", ""), "a line feed in Location")

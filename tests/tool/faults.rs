@@ -135,9 +135,9 @@ fn a_server_that_is_stopped_for_a_moment_goes_on() {
 }
 
 #[test]
-fn an_end_that_stays_stopped_is_given_up_by_the_other() {
+fn an_end_that_stays_stopped_is_given_up() {
     in_world(|world| {
-        // Where nothing is lost: no retry finds out.
+        // Where nothing is lost.
         let server = world.server("lo", "soft:shm", &[]);
         let clients = [FLOWS[1], FLOWS[3]].map(|flow| {
             let client = world.lo_client("soft:shm", &[&["--flow", flow], &LONG[..]].concat());
@@ -145,6 +145,7 @@ fn an_end_that_stays_stopped_is_given_up_by_the_other() {
             client
         });
         let [stopped, waits] = clients;
+        // The server finds out when its retries are used up.
         stopped.signal(Signal::SIGSTOP);
         assert!(soon(Duration::from_secs(50), || server.said().contains(" chunks: ")), "{}", server.so_far());
         stopped.signal(Signal::SIGKILL);

@@ -21,7 +21,7 @@ use super::super::{Client, Failure};
 use super::file::{self, Target, ready};
 use super::place::{Place, S3Place, path_of, shown};
 use super::progress::Progress;
-use super::tree::{Step, Tally, plan};
+use super::tree::{Planned, Step, Tally, plan};
 use super::{Cp, Print, STOPPED, Sse, THERE, UNREAD, stopped, stopped_with, there_already, unless_stopped, usage};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -49,7 +49,7 @@ pub(super) async fn copy(client: &Client, task: &Cp, print: Print) -> Result<(),
     if task.recursive {
         let steps = unless_stopped(client.core(), plan(client, from, to, &tally)).await??;
         let count = steps.len();
-        all(client, steps.into(), &options, &progress, &tally).await.map_err(|failure| match failure.code() {
+        all(client, steps, &options, &progress, &tally).await.map_err(|failure| match failure.code() {
             Some(STOPPED) if task.no_clobber => {
                 let there = tally.there() + tally.count();
                 stopped_with(&format!("; {there} of {count} objects are there, none half: the same command copies the others"))
@@ -178,12 +178,13 @@ fn below(place: S3Place, file: &Path) -> Result<S3Place, Failure> {
 /// Copies all of a tree, some at a time. Those that fail do not keep the others from being copied.
 async fn all(
     client: &Client,
-    steps: RefCell<VecDeque<Step>>,
+    steps: VecDeque<Planned>,
     options: &PutOptions,
     progress: &Progress,
     tally: &Rc<Tally>,
 ) -> Result<(), Failure> {
-    let (left, end) = (Rc::new(steps), Rc::new(RefCell::new(None)));
+    progress.expect(steps.iter().map(|one| one.bytes).sum());
+    let (left, end) = (Rc::new(RefCell::new(steps)), Rc::new(RefCell::new(None)));
     let workers = (client.memory_bytes() / MEMORY_OF_EACH).clamp(1, AT_ONCE);
     let tasks: Vec<_> = (0..workers)
         .map(|_| {
@@ -192,13 +193,16 @@ async fn all(
             client.core().clone().spawn(async move {
                 while !client.core().is_stopping() {
                     let next = left.borrow_mut().pop_front();
-                    let Some(next) = next else { return };
+                    let Some(Planned { step: next, bytes }) = next else { return };
                     let progress = progress.of_one();
                     let done = match is_there(&client, &next, &options).await {
-                        Ok(false) => step(&client, next, &options, &progress).await.inspect_err(|_| progress.take_back()),
+                        Ok(false) => step(&client, next, &options, &progress).await,
                         Ok(true) => Err(Failure::coded(THERE, Error::new(ErrorKind::Refused, "there already"))),
                         Err(failure) => Err(failure),
                     };
+                    if done.is_err() {
+                        progress.take_back(bytes);
+                    }
                     match done {
                         Ok(()) => tally.copied(),
                         Err(failure) if failure.code() == Some(THERE) => tally.was_there(),

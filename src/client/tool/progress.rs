@@ -17,6 +17,8 @@ pub struct Progress {
     begun: Nanos,
     /// Bytes of this object, or of all.
     done: Rc<Cell<u64>>,
+    /// It is one of many, whose bytes are known.
+    is_expected: bool,
 }
 
 impl Progress {
@@ -32,17 +34,18 @@ impl Progress {
         if is_quiet || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Progress { bar, begun: client.core().now(), done: Rc::default() }
+        Progress { bar, begun: client.core().now(), done: Rc::default(), is_expected: false }
     }
 
-    /// That of one object more.
+    /// That of one object of those whose bytes are expected.
     pub fn of_one(&self) -> Progress {
-        Progress { done: Rc::default(), ..self.clone() }
+        Progress { done: Rc::default(), is_expected: true, ..self.clone() }
     }
 
-    /// The object was not copied.
-    pub fn take_back(&self) {
+    /// The object, of so many bytes, was not copied.
+    pub fn take_back(&self, bytes: u64) {
         self.bar.dec(self.done.take());
+        self.bar.dec_length(bytes);
     }
 
     /// So many bytes more.
@@ -53,7 +56,9 @@ impl Progress {
 
     /// So many more are to come.
     pub fn expect(&self, bytes: u64) {
-        self.bar.inc_length(bytes);
+        if !self.is_expected {
+            self.bar.inc_length(bytes);
+        }
     }
 
     /// The last line: `3 objects, 1.0 GiB in 0.50 s, 2.0 GiB/s, by rdma soft:shm`.

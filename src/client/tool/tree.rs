@@ -21,6 +21,12 @@ pub(super) enum Step {
     Over(S3Place, S3Place),
 }
 
+/// A step, and the bytes that it moves as far as is known before.
+pub(super) struct Planned {
+    pub step: Step,
+    pub bytes: u64,
+}
+
 /// How many were copied, and how many were not.
 #[derive(Default)]
 pub(super) struct Tally {
@@ -65,7 +71,7 @@ impl Tally {
 }
 
 /// What has to be copied of a tree.
-pub(super) async fn plan(client: &Client, from: Place, to: Place, tally: &Tally) -> Result<VecDeque<Step>, Failure> {
+pub(super) async fn plan(client: &Client, from: Place, to: Place, tally: &Tally) -> Result<VecDeque<Planned>, Failure> {
     match (from, to) {
         (Place::File(from), Place::S3(to)) => Ok(plan_up(&from, &to, tally)?),
         (Place::S3(_), Place::Stream) => Err(usage("several objects to standard output".into(), "basin cat, one by one")),
@@ -74,13 +80,15 @@ pub(super) async fn plan(client: &Client, from: Place, to: Place, tally: &Tally)
     }
 }
 
-fn plan_up(from: &Path, to: &S3Place, tally: &Tally) -> Result<VecDeque<Step>> {
+fn plan_up(from: &Path, to: &S3Place, tally: &Tally) -> Result<VecDeque<Planned>> {
     let (mut steps, front) = (VecDeque::new(), with_slash(&to.key));
     for path in files(from, tally)? {
         match path.strip_prefix(from).unwrap_or(&path).to_str() {
             Some(rest) => {
                 let place = S3Place { bucket: to.bucket.clone(), key: format!("{front}{rest}") };
-                steps.push_back(Step::Up(path, place));
+                // What cannot be looked at says so when it is copied.
+                let bytes = fs::metadata(&path).map_or(0, |about| about.len());
+                steps.push_back(Planned { step: Step::Up(path, place), bytes });
             }
             None => tally.failed(&usage(format!("{}: it has no name that a key can have", path.display()), "rename it")),
         }
@@ -88,16 +96,18 @@ fn plan_up(from: &Path, to: &S3Place, tally: &Tally) -> Result<VecDeque<Step>> {
     Ok(steps)
 }
 
-async fn plan_from(client: &Client, from: &S3Place, to: &Place, tally: &Tally) -> Result<VecDeque<Step>, Failure> {
+async fn plan_from(client: &Client, from: &S3Place, to: &Place, tally: &Tally) -> Result<VecDeque<Planned>, Failure> {
     let (mut steps, front) = (VecDeque::new(), with_slash(&from.key));
     let (mut listing, mut is_there) = (client.list(&from.bucket, &front, ""), false);
     while let Some(entry) = listing.next().await? {
         is_there = true;
         let one = S3Place { bucket: from.bucket.clone(), key: entry.name().to_owned() };
         let rest = &entry.name()[front.len()..];
+        let bytes = if let Entry::Object { size, .. } = entry { size } else { 0 };
         let to = match to {
             Place::S3(to) => {
-                steps.push_back(Step::Over(one, S3Place { bucket: to.bucket.clone(), key: format!("{}{rest}", with_slash(&to.key)) }));
+                let to = S3Place { bucket: to.bucket.clone(), key: format!("{}{rest}", with_slash(&to.key)) };
+                steps.push_back(Planned { step: Step::Over(one, to), bytes });
                 continue;
             }
             Place::File(to) => to,
@@ -106,7 +116,7 @@ async fn plan_from(client: &Client, from: &S3Place, to: &Place, tally: &Tally) -
         match path_of(rest) {
             // The mark of a directory, which the console of S3 makes.
             _ if entry.name().ends_with('/') && matches!(entry, Entry::Object { size: 0, .. }) => {}
-            Some(path) => steps.push_back(Step::Down(one, to.join(path))),
+            Some(path) => steps.push_back(Planned { step: Step::Down(one, to.join(path)), bytes }),
             None => {
                 let what = format!("{one}: no file below {} can have that name", to.display());
                 tally.failed(&usage(what, "copy it by itself, to a name of your own"));
@@ -123,11 +133,11 @@ async fn plan_from(client: &Client, from: &S3Place, to: &Place, tally: &Tally) -
 }
 
 /// A key can have others below it, and a file cannot: it is the file, whatever the order, and those below it are told.
-fn without_those_below_files(steps: VecDeque<Step>, tally: &Tally) -> VecDeque<Step> {
+fn without_those_below_files(steps: VecDeque<Planned>, tally: &Tally) -> VecDeque<Planned> {
     let files: HashSet<PathBuf> =
-        steps.iter().filter_map(|step| if let Step::Down(_, to) = step { Some(to.clone()) } else { None }).collect();
-    let is_right = |step: &Step| {
-        let Step::Down(from, to) = step else { return true };
+        steps.iter().filter_map(|one| if let Step::Down(_, to) = &one.step { Some(to.clone()) } else { None }).collect();
+    let is_right = |one: &Planned| {
+        let Step::Down(from, to) = &one.step else { return true };
         let Some(file) = to.ancestors().skip(1).find(|above| files.contains(*above)) else { return true };
         let what = format!("{from}: no file below {}, which is an object's own", file.display());
         tally.failed(&usage(what, "copy it by itself, to a name of your own"));

@@ -126,7 +126,8 @@ pub fn choose(local: &QpEndpoint, remote: &QpEndpoint) -> Result<(Route, u32)> {
     let remedy = if local.is_port_fixed || remote.is_port_fixed || local.fabric.is_some() || remote.fabric.is_some() {
         "use devices of one kind of network at both ends, with addresses of one family; a NIC's peer may also be soft:xdp"
     } else {
-        "use soft or soft:udp at both ends; soft:shm needs two HCAs on one host and in one network namespace"
+        "use soft or soft:udp at both ends, with addresses of one family (basin serve: rdma.address); soft:shm \
+         needs two HCAs on one host and in one network namespace"
     };
     Err(Error::new(ErrorKind::Unavailable, what).remedy(remedy))
 }

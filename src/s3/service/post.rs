@@ -130,9 +130,11 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let redirect = redirect.filter(|url| url.starts_with("http") && is_field("location", url.as_bytes()));
     let mut answer = match (redirect, said.text("success_action_status")) {
         (Some(url), _) => {
+            // What is said goes into the query, which a fragment is behind.
+            let (url, fragment) = url.split_at(url.find('#').unwrap_or(url.len()));
             let joint = if url.contains('?') { '&' } else { '?' };
             let etag = etag.replace('"', "%22");
-            Answer::new(303).header("location", format!("{url}{joint}bucket={}&key={encoded}&etag={etag}", bucket.name))
+            Answer::new(303).header("location", format!("{url}{joint}bucket={}&key={encoded}&etag={etag}{fragment}", bucket.name))
         }
         (None, Some("200")) => Answer::new(200).header("location", location),
         (None, Some("201")) => {
