@@ -18,10 +18,8 @@ const TOLD: [&str; 7] = [
     "expires",
     "x-amz-website-redirect-location",
 ];
-/// Fields that are heeded, beside S3's own.
-const HEEDED: [&str; 5] = ["authorization", "content-md5", "date", "origin", "range"];
-/// What begins others.
-const HEEDED_FRONTS: [&str; 3] = ["x-amz-", "if-", "access-control-"];
+/// Fields that are heeded, beside S3's own and those that begin alike.
+const HEEDED: [&str; 4] = ["content-md5", "date", "origin", "range"];
 
 /// Bytes from 128 on have these characters in text that is kept, of the private use area: the first one stands for 0.
 const FIRST: u32 = 0xf700;
@@ -38,8 +36,15 @@ pub fn is_told(name: &str) -> bool {
 
 /// Whether a request is answered by what it says there, so that it has to be text.
 pub fn is_heeded(name: &str) -> bool {
-    let is_named = HEEDED.iter().any(|one| one.eq_ignore_ascii_case(name));
-    !is_told(name) && (is_named || HEEDED_FRONTS.iter().any(|front| strip_prefix_ignoring_case(name, front).is_some()))
+    let begins = |front: &str| strip_prefix_ignoring_case(name, front).is_some();
+    // Every field of every request is asked about.
+    match name.as_bytes().first().map(u8::to_ascii_lowercase) {
+        Some(b'x') => begins("x-amz-") && !is_told(name),
+        Some(b'i') => begins("if-"),
+        Some(b'a') => begins("access-control-") || name.eq_ignore_ascii_case("authorization"),
+        Some(b'c' | b'd' | b'o' | b'r') => HEEDED.iter().any(|one| one.eq_ignore_ascii_case(name)),
+        _ => false,
+    }
 }
 
 fn stands_for(character: char) -> Option<u8> {
@@ -106,7 +111,7 @@ mod tests {
     #[test]
     fn fields_are_heeded_or_told_or_neither() {
         for heeded in
-            ["x-amz-copy-source", "X-Amz-ACL", "If-None-Match", "if-match", "Content-MD5", "Range", "Access-Control-Request-Method"]
+            ["x-amz-copy-source", "X-Amz-ACL", "If-None-Match", "if-match", "Content-MD5", "Range", "Access-Control-Request-Method", "date"]
         {
             assert!(is_heeded(heeded) && !is_told(heeded), "{heeded}");
         }
