@@ -314,12 +314,11 @@ impl Client {
             if self.inner.options.tries == 1 || (tries >= self.inner.options.tries && !is_coming_back) {
                 return Err(failure);
             }
-            let when = wait.0 / 1_000_000;
             // What took as long as a server may be silent: whoever waits is to know for what.
             if failure.is_silence() {
                 tracing::warn!("{failure:#}; it is sent again");
             } else {
-                tracing::debug!("{failure:#}; it is sent again in {when} ms");
+                tracing::debug!("{failure:#}; it is sent again in {} ms", wait.0 / 1_000_000);
             }
             self.inner.stats.borrow_mut().retries += 1;
             self.inner.core.sleep(wait).await;

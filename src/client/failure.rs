@@ -16,8 +16,6 @@ pub struct Failure {
     is_unknown: bool,
     /// Whether the request was sent before: what the answer says may be its own doing.
     is_repeated: bool,
-    /// Whether it took as long as a server may say nothing.
-    is_silence: bool,
 }
 
 impl Failure {
@@ -38,40 +36,22 @@ impl Failure {
             Some(remedy) => error.remedy(remedy),
             None => error,
         };
-        Failure { error, status: Some(status), code: Some(code), is_unknown: false, is_repeated: false, is_silence: false }
+        Failure { error, status: Some(status), code: Some(code), is_unknown: false, is_repeated: false }
     }
 
     /// The connection, or what came over it, failed: whether the request was done is not known.
     pub(super) fn lost(what: &str, error: &Error) -> Failure {
-        let mut told = Error::new(error.kind(), format!("{what}: {}", without_remedy(error)));
-        if let Some(remedy) = error.remedy_text() {
-            told = told.remedy(remedy);
-        }
-        Failure {
-            error: told,
-            status: None,
-            code: None,
-            is_unknown: true,
-            is_repeated: false,
-            is_silence: error.errno() == Some(libc::ETIMEDOUT),
-        }
+        Failure::unknown(&error.clone().of(what))
     }
 
     /// The same where the error says what was asked for.
     pub(super) fn unknown(error: &Error) -> Failure {
-        Failure {
-            error: error.clone(),
-            status: None,
-            code: None,
-            is_unknown: true,
-            is_repeated: false,
-            is_silence: error.errno() == Some(libc::ETIMEDOUT),
-        }
+        Failure { error: error.clone(), status: None, code: None, is_unknown: true, is_repeated: false }
     }
 
     /// A failure with a code of our own.
     pub(super) fn coded(code: &str, error: Error) -> Failure {
-        Failure { error, status: None, code: Some(code.to_owned()), is_unknown: false, is_repeated: false, is_silence: false }
+        Failure { error, status: None, code: Some(code.to_owned()), is_unknown: false, is_repeated: false }
     }
 
     /// The same with what else there is to know, and its remedy if there is none yet.
@@ -117,8 +97,9 @@ impl Failure {
         self.is_repeated
     }
 
+    /// Whether it took as long as a server may say nothing.
     pub(super) fn is_silence(&self) -> bool {
-        self.is_silence
+        self.error.errno() == Some(libc::ETIMEDOUT)
     }
 
     /// The error, for people.
@@ -193,7 +174,7 @@ impl std::error::Error for Failure {}
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { error, status: None, code: None, is_unknown: false, is_repeated: false, is_silence: false }
+        Failure { error, status: None, code: None, is_unknown: false, is_repeated: false }
     }
 }
 
