@@ -45,7 +45,7 @@ fn main() {
                 let mut name_buffer = [0; NAME_BYTES];
                 let after = name(rng.below(objects), &mut name_buffer);
                 let after = if delimiter.is_empty() { After::Name(after) } else { After::Nothing };
-                let page = index.list(&Query { bucket: BUCKET, prefix, delimiter, after, limit: PAGE });
+                let (page, _) = index.list(&Query { bucket: BUCKET, prefix, delimiter, after, limit: PAGE }, usize::MAX);
                 lines += page.iter().filter(|line| matches!(line, Line::Object(..) | Line::Prefix(_))).count();
             }
         });

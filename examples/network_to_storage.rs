@@ -30,6 +30,9 @@ async fn capture(core: Core, ifname: String) -> Result<()> {
     core.adopt_slab(&slab);
     let path = std::env::temp_dir().join(format!("basin-example-{}", std::process::id()));
     let disk = Disk::open(core.uring(), core.ops(), &DiskConfig::sized(&path, 32 << 20))?;
+    if let Some(queue) = disk.queue() {
+        core.attach(queue);
+    }
     let block = disk.info().block_bytes;
     let ours = packets.begin(COUNT, BYTES)?;
 

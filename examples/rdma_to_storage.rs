@@ -26,6 +26,9 @@ async fn store(core: Core) -> Result<()> {
     core.adopt_slab(&slab);
     let path = std::env::temp_dir().join(format!("basin-example-{}", std::process::id()));
     let disk = Disk::open(core.uring(), core.ops(), &DiskConfig::sized(&path, 16 << 20))?;
+    if let Some(queue) = disk.queue() {
+        core.attach(queue);
+    }
     let (client, server) = pair::connect(&pair::open(&core, &region)?, &pair::open(&core, &region)?)?;
 
     let blocks = u64::from(BYTES / disk.info().block_bytes);

@@ -31,6 +31,9 @@ async fn serve(core: Core) -> Result<()> {
     core.adopt_slab(&slab);
     let path = std::env::temp_dir().join(format!("basin-example-{}", std::process::id()));
     let disk = Disk::open(core.uring(), core.ops(), &DiskConfig::sized(&path, 16 << 20))?;
+    if let Some(queue) = disk.queue() {
+        core.attach(queue);
+    }
     let (server, client) = pair::connect(&pair::open(&core, &region)?, &pair::open(&core, &region)?)?;
 
     let lba_of = |block: u64| Lba(block * u64::from(BYTES / disk.info().block_bytes));

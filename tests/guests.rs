@@ -227,13 +227,23 @@ fn a_link_goes_down_and_up_and_service_resumes() {
         disturb() {
             touch $BASIN_PAIR/ready
             until grep -q ' rc, ' /tmp/server.log; do sleep 0.1; done; sleep 2
-            ip link set eth0 down; sleep 10; ip link set eth0 up; touch $BASIN_PAIR/up
-            until [ -e $BASIN_PAIR/served ]; do sleep 0.1; done
+            touch $BASIN_PAIR/cut; until [ -e $BASIN_PAIR/is-cut ]; do sleep 0.1; done
+            ip link set eth0 down; sleep 12; ip link set eth0 up; touch $BASIN_PAIR/up
+            until [ -e $BASIN_PAIR/served ] || [ -e $BASIN_PAIR/done ]; do sleep 0.1; done
         }
         serve disturb"#;
+        // As a switch it drops what goes to a port that is down: in front of this wire it would wait, which holds up its retries and keeps
+        // rxe from ending the queue pair.
         let client = "run() { unified-rdma-test eth0 rxe0 /tmp/none $BASIN_PEER --json \"$@\"; echo \"client ended with $?\"; }
+                  drop() {
+                      until [ -e $BASIN_PAIR/cut ]; do sleep 0.1; done
+                      tc qdisc add dev eth0 root netem loss 100%; touch $BASIN_PAIR/is-cut
+                      until [ -e $BASIN_PAIR/up ] || [ -e $BASIN_PAIR/gone ]; do sleep 0.1; done
+                      tc qdisc del dev eth0 root
+                  }
+                  drop &
                   run --flow rdma-to-storage --depth 4 --seconds 600
-                  until [ -e $BASIN_PAIR/up ]; do sleep 0.1; done
+                  wait
                   run --count 200
                   touch $BASIN_PAIR/served";
         let server = format!("{SERVER}{server}");

@@ -474,6 +474,30 @@ fn every_reader_of_a_port_hears_that_the_link_is_down() {
     });
 }
 
+#[test]
+fn the_packets_of_a_reader_that_is_gone_are_the_next_ones() {
+    in_namespaces(1, |far| {
+        let world = World::open(&InterfaceConfig::new("near", &[PORT, PORT + 1]));
+        let splitter = Splitter::new(&world.ops, world.port.clone());
+        let [one, two] = [PORT, PORT + 1].map(|port| splitter.inlet(&[port]));
+        let mut got = Vec::with_capacity(4);
+        let send = || far.run(|| UdpSocket::bind((FAR, 0)).unwrap().send_to(b"datagram", (NEAR, PORT)).unwrap());
+        send();
+        assert!(world.poll_until(|| two.receive(&mut got, 4) == Ok(0) && one.has_waiting()));
+        drop(one);
+        // To nobody.
+        send();
+        assert!(world.poll_until(|| two.receive(&mut got, 4) == Ok(0) && world.port.stats().unwrap().received == 2));
+        let next = splitter.inlet(&[PORT]);
+        assert!(!next.has_waiting());
+        send();
+        assert!(world.poll_until(|| next.receive(&mut got, 4) == Ok(1)));
+        got.clear();
+        drop((two, next, splitter));
+        world.close();
+    });
+}
+
 /// Packets of several chunks stay together on their way through a splitter, and go whole to the reader of their port.
 #[test]
 fn long_packets_are_dealt_whole() {

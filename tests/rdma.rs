@@ -50,6 +50,19 @@ fn a_core_that_ends_leaves_no_work_with_the_soft_hca() {
     }
 }
 
+/// The keys of two devices may be the same, and a peer of the one must not write on because of the other.
+#[test]
+fn a_window_is_closed_by_the_device_that_it_is_open_on() {
+    let world = World::new(Wire::Named("soft:mem"));
+    let (_a, b) = world.connected(&QpConfig::default());
+    let window = world.b.run_alone(b.grant(world.b.slab.run(4096).unwrap(), Access::WRITE)).unwrap();
+    let other = std::panic::AssertUnwindSafe(|| world.a.run_alone(world.a.hca.revoke(window)));
+    let panic = std::panic::catch_unwind(other).map(drop).unwrap_err();
+    assert!(panic.downcast_ref::<String>().is_some_and(|what| what.contains("the device that it is open on")));
+    // Nor is its memory dealt again.
+    assert_eq!(world.b.census().quarantined, 2);
+}
+
 /// Over each wire, in packets of its size: what comes in order is summed, and what an atomic may change is not.
 #[test]
 fn what_a_peer_writes_is_summed_as_it_is_placed() {
@@ -139,6 +152,23 @@ macro_rules! in_user_space {
         fn $case() {
             $around(|| super::super::$case($value));
         })* };
+}
+
+/// A peer that dies before it connects makes no link, and nobody waits for one without end.
+#[test]
+fn a_peer_that_never_connects() {
+    let mut world = World::new(Wire::Named("soft:shm"));
+    let config = QpConfig { ack_timeout: Nanos::from_millis(1), retries: 3, ..QpConfig::default() };
+    // Either end may be the one that waits for the other one's link.
+    for _ in 0..2 {
+        let (a, b) = (world.a.hca.create_qp(&config).unwrap(), world.b.hca.create_qp(&config).unwrap());
+        a.connect(&b.local()).unwrap();
+        let begun = world.now();
+        let failed = world.run(a.send(world.a.filled(10, 1), None)).unwrap_err();
+        assert_eq!(cases::status(&failed), WcStatus::RetryExceeded);
+        assert!(world.now().since(begun) < Nanos::from_secs(5), "after its retries");
+        std::mem::swap(&mut world.a, &mut world.b);
+    }
 }
 
 #[test]

@@ -312,8 +312,16 @@ fn what_cannot_be_is_refused() {
         let of = |address: &str| {
             let (mut command, _place) = command(&["--listen", "127.0.0.1:9000"]);
             let mut child = command.env("BASIN_RDMA_ADDRESS", address).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(1500));
-            let ended = child.try_wait().unwrap();
+            // It ends, or serves.
+            let begun = Instant::now();
+            let ended = loop {
+                let ended = child.try_wait().unwrap();
+                if ended.is_some() || TcpStream::connect("127.0.0.1:9000").is_ok() {
+                    break ended;
+                }
+                assert!(begun.elapsed() < Duration::from_secs(60), "it neither ends nor serves");
+                std::thread::sleep(Duration::from_millis(20));
+            };
             let _ = child.kill();
             let said = child.wait_with_output().unwrap().stderr;
             (ended.and_then(|status| status.code()), String::from_utf8_lossy(&said).into_owned())

@@ -19,17 +19,17 @@ impl Nanos {
 
     /// A span of `micros` microseconds.
     pub const fn from_micros(micros: u64) -> Nanos {
-        Nanos(micros * 1_000)
+        Nanos(micros.saturating_mul(1_000))
     }
 
     /// A span of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Nanos {
-        Nanos(millis * 1_000_000)
+        Nanos(millis.saturating_mul(1_000_000))
     }
 
     /// A span of `seconds` seconds.
     pub const fn from_secs(seconds: u64) -> Nanos {
-        Nanos(seconds * 1_000_000_000)
+        Nanos(seconds.saturating_mul(1_000_000_000))
     }
 
     /// `self` + `span`, held at [`Nanos::MAX`].

@@ -16,13 +16,13 @@ pub const FIXED_BUFFERS_MAX: u32 = 1 << 14;
 /// bytes of the kernel's and 256 of our own head room.
 pub const PACKET_CHUNKS_MAX: usize = 3;
 
-/// The largest contiguous run of the runtime.
+/// The largest write of the runtime; and its largest contiguous run, where chunks are of the smaller size ([`RUN_MAX_CHUNKS`]).
 pub const IO_MAX_BYTES: u32 = 1 << 20;
 
 /// The most bytes in one gather: the largest run, and what belongs in front of it. A device may take less with a command.
 pub const GATHER_MAX_BYTES: u32 = IO_MAX_BYTES + (64 << 10);
 
-/// Chunks in the largest run, at the smaller chunk size.
+/// Chunks in the largest run: 1 MiB of chunks of 2 KiB, 2 MiB of those of 4.
 pub const RUN_MAX_CHUNKS: u32 = IO_MAX_BYTES / CHUNK_SIZES[0];
 
 /// Pieces in one gather or scatter operation: the kernel's `UIO_MAXIOV`. A write of 512 KiB of datagrams of 300 bytes, a block each,

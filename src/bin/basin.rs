@@ -45,7 +45,7 @@ enum Command {
     /// Measure a part of the runtime on this machine
     #[command(subcommand)]
     Bench(Bench),
-    /// Be the other end of a stock RDMA test program, on the soft HCA at UDP port 4791
+    /// Be the other end of a stock RDMA test program, on the soft HCA at UDP port 4791 or on a device of the kernel
     RdmaPeer(RdmaPeer),
     /// Make and look at stores of objects
     #[command(subcommand)]
@@ -121,7 +121,11 @@ impl Serve {
     fn load(self) -> Result<Loaded, Error> {
         let Serve { device, config, listen, https, certificate, key, .. } = self;
         let Serve { metrics, size, cores, memory, cache, etag, poll, log_level, rdma, rdma_interface, rdma_port, .. } = self;
-        let device = device.map(|device| device.to_string_lossy().into_owned());
+        let wrong = |device: OsString| {
+            let what = format!("DEVICE {}: settings are text, and that is not", device.display());
+            Error::new(ErrorKind::Usage, what).remedy("give the store a name in UTF-8")
+        };
+        let device = device.map(|device| device.into_os_string().into_string().map_err(wrong)).transpose()?;
         let options = [
             ("store.device", device),
             ("http.listen", listen),
@@ -262,7 +266,7 @@ struct RdmaPeer {
     #[arg(long, default_value_t = 1000)]
     iterations: u32,
     /// Path MTU in bytes: the stock program's -m
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = path_mtu)]
     mtu: Option<u32>,
     /// Server: end after the first client
     #[arg(long)]
@@ -295,7 +299,7 @@ enum Bench {
     Block(BenchBlock),
     /// Puts or gets of objects by many clients on one core
     Store(BenchStore),
-    /// Puts or gets of objects over HTTP, from one core: a load for any server of S3
+    /// Puts or gets of objects over HTTP or RDMA, from one core: over HTTP a load for any server of S3
     S3(BenchS3),
 }
 
@@ -479,6 +483,11 @@ fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text)
 }
 
+fn path_mtu(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|bytes| [256, 512, 1024, 2048, 4096].contains(bytes));
+    bytes.ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096 bytes".into())
+}
+
 #[derive(Args)]
 struct Doctor {
     /// Network interface to look at; all of them without it
@@ -506,7 +515,7 @@ struct Selftest {
     /// Network interface: AF_XDP sockets on its queue 0, and frames to its own address
     #[arg(long, value_name = "IFNAME")]
     interface: Option<String>,
-    /// soft, soft:udp, soft:shm or an RDMA device
+    /// soft, soft:udp or an RDMA device
     #[arg(long, value_name = "RDMA_DEV")]
     rdma: Option<String>,
     /// Disks whose beginning is overwritten, if nothing is on them
@@ -551,6 +560,18 @@ fn run(command: Command) -> Result<(), Error> {
 }
 
 fn run_client(task: tool::Task) -> ExitCode {
+    if std::env::var_os("RUST_LOG").is_none_or(|asked| asked.is_empty()) {
+        // Why it takes so long. What stays behind is in the error that ends it.
+        let filter = EnvFilter::new("basin::client::call=warn");
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(io::stderr)
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .with_level(false)
+            .init();
+    }
     match open_log().map_err(Failure::from).and_then(|()| tool::run(task, print)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -89,7 +89,7 @@ impl Download {
             self.under_way.push_back(self.client.inner.core.spawn(async move {
                 let mut runs = vec![client.lease(|slab| slab.run((range.end - range.start) as u32)).await?];
                 let got = client.get_range(&bucket, &key, Some(range), Some(&etag), &mut runs).await?;
-                Ok((Buffer { span: runs.pop().map(Span::from) }, got))
+                Ok((Buffer { span: runs.pop().map(Span::of_run) }, got))
             }));
         }
         let first = self.under_way.pop_front().expect("a piece was asked for");

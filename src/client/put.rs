@@ -344,7 +344,9 @@ impl Upload {
         }
         if u64::from(self.begun) == PARTS_MAX {
             let what = format!("PUT s3://{}/{}: it is longer than {PARTS_MAX} parts of {bytes} bytes", self.bucket, self.key);
-            return Err(Error::new(ErrorKind::Usage, what).remedy("say how long it is when it is begun: upload's size_hint").into());
+            return Err(Error::new(ErrorKind::Usage, what)
+                .remedy("say how long it is when it is begun (upload's size_hint), or copy it from a file")
+                .into());
         }
         Ok(id)
     }
@@ -408,7 +410,7 @@ impl Upload {
             Ok(Err(failure)) => format!("{failure:#}"),
             Err(_) => "the server does not answer".into(),
         };
-        tracing::warn!("parts of s3://{}/{} may stay: {why}", self.bucket, self.key);
+        tracing::warn!("parts of s3://{}/{} may stay: {why}", self.bucket, self.key.escape_debug());
         false
     }
 }

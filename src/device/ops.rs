@@ -6,7 +6,7 @@
 //! waker's counts; wakers of foreign combinators are kept and woken as wakers.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,6 +14,9 @@ use std::task::{Context, Poll, RawWakerVTable, Waker};
 
 use crate::device::{Outcome, Status};
 use crate::mem::payload::{InFlight, Lease, Payload};
+
+/// Turns of a core in which it is looked for free slots.
+const TURNS: u32 = 100_000;
 
 /// Names one operation on one core: what goes into `user_data` and `wr_id`. Generation 0 is never given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +54,16 @@ pub enum OpFault {
 }
 
 /// The table or the device's queue is full: backpressure. The lease comes back.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("the queue is full: wait for an operation to complete")]
 pub struct Refused<L> {
     /// What was to be submitted.
     pub lease: L,
 }
 
 /// An operation that failed, with its lease.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", outcome.status)]
 pub struct Failed<L> {
     /// How it ended.
     pub outcome: Outcome,
@@ -165,8 +170,8 @@ impl Ops {
         Ops { table: Rc::new(Table { slots, woken, native: Cell::new(None), faults: Cell::new(0) }) }
     }
 
-    /// Takes a slot for an operation on `lease`. The caller then submits it to its device with the id, or calls
-    /// [`Ops::retract`].
+    /// Takes a slot for an operation on `lease`. The caller then submits it to its device with the id, which completes it. What the device
+    /// refuses is taken back (`Ops::retract`), or completed as failed by a device of another crate.
     ///
     /// # Errors
     /// The lease, when every slot is taken.
@@ -187,7 +192,7 @@ impl Ops {
     ///
     /// # Panics
     /// When it completed meanwhile: a device cannot both refuse and complete.
-    pub fn retract<L: Lease>(&self, mut op: Op<L>) -> L {
+    pub(crate) fn retract<L: Lease>(&self, mut op: Op<L>) -> L {
         let id = op.id.take().expect("an operation is retracted before it is awaited");
         let mut table = self.table.slots.borrow_mut();
         assert!(table.slots[id.slot as usize].phase == Phase::Pending, "{id:?} was refused and completed");
@@ -227,7 +232,7 @@ impl Ops {
     /// # Errors
     /// The id names no operation in flight. Nothing was changed; the fault is counted.
     #[inline]
-    pub fn complete(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
+    pub(crate) fn complete(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
         let mut table = self.table.slots.borrow_mut();
         let Some(slot) = table.slots.get_mut(id.slot as usize) else { return self.fault(OpFault::Forged(id)) };
         if slot.generation != id.generation {
@@ -259,6 +264,23 @@ impl Ops {
         }
     }
 
+    /// Ends an operation, as this crate's devices do, for one that is not of this crate.
+    ///
+    /// # Errors
+    /// The id names no operation in flight. Nothing was changed; the fault is counted.
+    ///
+    /// # Safety
+    /// The device is done with the operation's memory, and writes none of it any more.
+    #[inline]
+    pub unsafe fn complete_foreign(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
+        self.complete(id, outcome)
+    }
+
+    /// Whether it is the same table.
+    pub fn is_same(&self, other: &Ops) -> bool {
+        Rc::ptr_eq(&self.table, &other.table)
+    }
+
     /// Nobody asks for the outcome any more.
     fn abandon(&self, id: OpId) {
         let mut table = self.table.slots.borrow_mut();
@@ -277,7 +299,7 @@ impl Ops {
     }
 
     /// [`Ops::complete`] for a receive: sets the length of the lease's view to the bytes that came.
-    pub fn complete_sized(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
+    pub(crate) fn complete_sized(&self, id: OpId, outcome: Outcome) -> Result<(), OpFault> {
         if let Some(slot) = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
             && slot.generation == id.generation
             && slot.is_in_flight()
@@ -288,7 +310,7 @@ impl Ops {
     }
 
     /// Keeps the outcome of an operation whose memory the kernel still holds: a zero-copy send before its notification.
-    pub fn note(&self, id: OpId, outcome: Outcome) {
+    pub(crate) fn note(&self, id: OpId, outcome: Outcome) {
         if let Some(slot) = self.table.slots.borrow_mut().slots.get_mut(id.slot as usize)
             && slot.generation == id.generation
             && slot.is_in_flight()
@@ -301,7 +323,7 @@ impl Ops {
     ///
     /// # Errors
     /// As [`Ops::complete`].
-    pub fn complete_noted(&self, id: OpId) -> Result<(), OpFault> {
+    pub(crate) fn complete_noted(&self, id: OpId) -> Result<(), OpFault> {
         let noted = self.table.slots.borrow().slots.get(id.slot as usize).filter(|slot| slot.noted).map(|slot| slot.outcome);
         self.complete(id, noted.unwrap_or(Outcome::ok(0)))
     }
@@ -316,6 +338,12 @@ impl Ops {
     /// Completions that named no operation, since the table was made.
     pub fn faults(&self) -> u64 {
         self.table.faults.get()
+    }
+
+    /// Whether its device may still be at this operation.
+    pub(super) fn is_in_flight(&self, id: OpId) -> bool {
+        let table = self.table.slots.borrow();
+        table.slots.get(id.slot as usize).is_some_and(|slot| slot.generation == id.generation && slot.is_in_flight())
     }
 
     /// Whether somebody still wants to know how this operation ends.
@@ -333,6 +361,22 @@ impl Ops {
     /// The most operations at once.
     pub fn capacity(&self) -> usize {
         self.table.slots.borrow().slots.len()
+    }
+
+    /// Waits, if not for ever, until there are so many free slots, and gives whether there are. They are there until the caller lets go of
+    /// the core.
+    pub async fn room_for(&self, much: usize) -> bool {
+        let mut turns = 0;
+        poll_fn(|context| {
+            turns += 1;
+            let has_room = self.occupied() + much <= self.capacity();
+            if has_room || turns > TURNS || much > self.capacity() {
+                return Poll::Ready(has_room);
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
     }
 
     /// Tells the table how to recognise the executor's wakers: by their vtable; their data word is the task to wake.
@@ -543,6 +587,9 @@ mod tests {
         let held: Vec<_> = (0..4).map(|_| ops.begin(slab.buf().unwrap()).unwrap()).collect();
         let refused = ops.begin(slab.buf().unwrap()).err().expect("the table has four slots");
         assert_eq!(refused.lease.chunks(), 1);
+        let mut room = std::pin::pin!(ops.room_for(1));
+        let mut look = || room.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(look().is_pending() && (0..TURNS).any(|_| look() == Poll::Ready(false)), "it is not looked for for ever");
         for op in held {
             drop(ops.retract(op));
         }

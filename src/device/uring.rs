@@ -7,6 +7,7 @@
 mod poll;
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
@@ -83,8 +84,17 @@ struct Inner {
     closed: bool,
     /// Which slots of the table of registered descriptors are taken; empty until the first is.
     files: Vec<bool>,
+    /// Files that are to be closed.
+    closing: Vec<Closing>,
     /// What is left of [`MOVED_MAX`] in this turn.
     may_move: u32,
+}
+
+/// A file that is closed once these operations are over.
+struct Closing {
+    file: File,
+    slot: Option<u32>,
+    last: Vec<OpId>,
 }
 
 /// A descriptor that ends the core's sleep when it becomes readable.
@@ -126,6 +136,7 @@ impl Uring {
             serial: 0,
             closed: false,
             files: Vec::new(),
+            closing: Vec::new(),
             may_move: MOVED_MAX,
         };
         Ok(Uring { inner: Rc::new(RefCell::new(inner)) })
@@ -153,7 +164,7 @@ impl Uring {
     }
 
     /// Registers a descriptor, which spares the kernel a lookup and a reference count per operation. Returns its number for
-    /// `types::Fixed`. The ring holds the open file until [`Uring::unregister_file`] and the last operation on it.
+    /// `types::Fixed`. The ring holds the open file until `Uring::close_file` and the last operation on it.
     ///
     /// # Errors
     /// The table is full, or the kernel refuses (`RLIMIT_NOFILE` bounds the table): use the descriptor itself.
@@ -172,13 +183,20 @@ impl Uring {
         Ok(slot as u32)
     }
 
-    /// Takes a descriptor out of the table. Operations in flight on it go on; the kernel closes it after the last.
-    pub fn unregister_file(&self, slot: u32) {
+    /// Closes a file, and takes it out of the table where it has a slot, once nothing is queued any more that may name it and the `last` of
+    /// its operations are over: some the kernel begins in a thread of its own, which looks the descriptor up only then.
+    pub(super) fn close_file(&self, file: File, slot: Option<u32>, last: Vec<OpId>) {
+        self.begin_queued();
         let mut inner = self.inner.borrow_mut();
-        // A slot the kernel would not clear stays taken: never reused for another file.
-        if inner.ring.submitter().register_files_update(slot, &[-1]).is_ok() {
-            inner.files[slot as usize] = false;
-        }
+        inner.closing.push(Closing { file, slot, last });
+        inner.close_what_is_over();
+    }
+
+    /// Has the kernel begin what is queued, before a descriptor is closed that it names: another file may get its number. False where it
+    /// does not take all.
+    pub fn begin_queued(&self) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        inner.ring.submission().is_empty() || inner.enter(0, None).is_ok() && inner.ring.submission().is_empty()
     }
 
     /// The ring's descriptor, for `register_buffers_clone` into another ring of this core.
@@ -311,7 +329,24 @@ impl Inner {
             let _ = self.enter(0, None);
         }
         let reaped = self.reap();
+        if !self.closing.is_empty() {
+            self.close_what_is_over();
+        }
         Progress::from_work(queued || reaped)
+    }
+
+    fn close_what_is_over(&mut self) {
+        if !self.ring.submission().is_empty() {
+            return;
+        }
+        let over = |closing: &mut Closing| !closing.last.iter().any(|&id| self.ops.is_in_flight(id));
+        for Closing { file, slot, .. } in self.closing.extract_if(.., over) {
+            // A slot the kernel would not clear stays taken: never reused for another file.
+            if let Some(slot) = slot.filter(|&slot| self.ring.submitter().register_files_update(slot, &[-1]).is_ok()) {
+                self.files[slot as usize] = false;
+            }
+            drop(file);
+        }
     }
 
     /// Puts an entry into the submission queue, entering the kernel to make room.

@@ -16,7 +16,7 @@ use zerocopy::FromZeros;
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
-use crate::mem::Slab;
+use crate::mem::{Slab, Window};
 
 /// `IORING_REGISTER_ZCRX_IFQ`.
 const REGISTER_ZCRX_IFQ: libc::c_uint = 32;
@@ -121,8 +121,10 @@ pub struct ReceiveQueue {
     tail: u32,
     /// A receive is in flight.
     armed: bool,
-    /// The area: its chunks are the kernel's. The region is not dealt again, and its pages stay pinned until the NIC is done with them.
     area: Slab,
+    /// All of the area's chunks: the kernel's, so that nobody leases one. They are not dealt again, and their pages stay pinned and mapped:
+    /// the NIC may be done with them only after the ring is gone.
+    _lent: Vec<Window>,
 }
 
 /// Whether this kernel has zero-copy receive (`CONFIG_IO_URING_ZCRX`).
@@ -132,7 +134,7 @@ pub fn is_supported() -> bool {
 }
 
 impl ReceiveQueue {
-    /// Registers `area`, a slab nothing is lent of, with the queue of `source`.
+    /// Registers `area`, a slab nothing is lent of, with the queue of `source`. All of it is lent from here on, for good.
     ///
     /// # Errors
     /// `Unavailable`, with the reason: the kernel has no zero-copy receive; the driver cannot hand over a queue, or splits no headers;
@@ -166,22 +168,24 @@ impl ReceiveQueue {
             Source::Copied => registration.flags = WITHOUT_DEVICE,
         }
         // SAFETY: the three structures are of the kernel's layout and live through the call. The area is the slab's share of its
-        // region, kept mapped by the queue, and lent to nobody; the refill ring is kept as long as the ring that uses it.
+        // region, kept mapped by the queue, and lent to nobody before the kernel has it; the refill ring is kept as long as the ring that
+        // uses it.
         let rc = unsafe { libc::syscall(libc::SYS_io_uring_register, ring.as_raw_fd(), REGISTER_ZCRX_IFQ, &raw mut registration, 1) };
         if rc < 0 {
             return Err(explain(source, &std::io::Error::last_os_error()));
         }
+        let lent = std::iter::from_fn(|| area.buf().ok()).map(|buf| Window::open(buf.into(), 0, 0)).collect();
         let fits = |at: u32, bytes: usize| at as usize + bytes <= refill_bytes && at.is_multiple_of(4);
         let entries_bytes = registration.refill_entries as usize * size_of::<RefillEntry>();
         let is_power = registration.refill_entries.is_power_of_two();
         if !fits(registration.head, 4) || !fits(registration.tail, 4) || !fits(registration.entries, entries_bytes) || !is_power {
             return Err(Error::new(ErrorKind::Failed, "the kernel's refill ring lies outside of its memory"));
         }
-        Ok(ReceiveQueue { ring, refill, registration, token: asked.token, tail: 0, armed: false, area })
+        Ok(ReceiveQueue { ring, refill, registration, token: asked.token, tail: 0, armed: false, area, _lent: lent })
     }
 
     /// Receives from the TCP socket `fd` for at most `patience`, and shows each piece, where it lies in the region, to `each`. The
-    /// piece is the kernel's again when `each` returns.
+    /// piece is the kernel's again when `each` returns. Until a stream has ended the queue goes on with that socket.
     ///
     /// # Errors
     /// The socket failed, the area has no room left, or the kernel named bytes that are not in the area.
@@ -223,7 +227,7 @@ impl ReceiveQueue {
             return Err(Error::new(ErrorKind::Failed, format!("the kernel placed {len} bytes at {offset}, outside of the area")));
         }
         // SAFETY: the piece lies in the area, which is mapped as long as the slab lives. From the completion until it is given back
-        // on the refill ring, below, neither the kernel nor the NIC writes to it, and nothing of the slab is lent.
+        // on the refill ring, below, neither the kernel nor the NIC writes to it, and nobody else has a chunk of it (`_lent`).
         each(unsafe { std::slice::from_raw_parts(base.add(offset as usize), len as usize) });
         let Registration { head, tail, entries, refill_entries, .. } = self.registration;
         let at = |offset: u32| self.refill.as_ptr().wrapping_add(offset as usize).cast_mut();

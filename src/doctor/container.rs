@@ -1,14 +1,14 @@
 //! Limits of a container or service: filtered system calls, memory, processors.
 
 use super::privileges::Privileges;
-use super::{Area, Check, read};
+use super::{Area, Check};
 use crate::base::units::human_bytes;
-use std::path::{Path, PathBuf};
+use crate::mem::room;
+use std::path::Path;
 
 pub(super) fn checks(privileges: &Privileges) -> Vec<Check> {
-    let cgroup = read("/proc/self/cgroup").unwrap_or_default();
-    let mut checks = vec![container(), filter(privileges), memory(&cgroup), processors(&cgroup)];
-    checks.extend(hugepages(&cgroup));
+    let mut checks = vec![container(), filter(privileges), memory(), processors()];
+    checks.extend(hugepages());
     checks
 }
 
@@ -37,34 +37,9 @@ fn filter(privileges: &Privileges) -> Check {
     Check::warning(Area::Limits, name, "seccomp is active", cause, remedy)
 }
 
-/// The value of a limit file: the tightest on the way from our control group up to the root. `v1` is the controller's name where the
-/// old hierarchy is mounted.
-fn limit(cgroup: &str, v2_file: &str, v1: Option<(&str, &str)>) -> Option<u64> {
-    let mut found: Vec<u64> = Vec::new();
-    for line in cgroup.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (root, file) = match v1 {
-            _ if controllers.is_empty() => ("/sys/fs/cgroup".to_owned(), v2_file),
-            Some((controller, file)) if controllers.split(',').any(|name| name == controller) => {
-                (format!("/sys/fs/cgroup/{controller}"), file)
-            }
-            _ => continue,
-        };
-        let path = PathBuf::from(path.trim_start_matches('/'));
-        // "max" is no limit and does not parse.
-        found.extend(
-            path.ancestors().filter_map(|part| read(Path::new(&root).join(part).join(file))?.split(' ').next()?.parse::<u64>().ok()),
-        );
-    }
-    found.into_iter().min()
-}
-
-fn memory(cgroup: &str) -> Check {
-    // The old hierarchy writes a number near 2⁶³ for no limit.
-    let bytes = limit(cgroup, "memory.max", Some(("memory", "memory.limit_in_bytes"))).filter(|bytes| *bytes < 1 << 62);
+fn memory() -> Check {
     let name = "memory";
-    match bytes {
+    match room::memory_limit() {
         None => Check::ok(Area::Limits, name, "no limit"),
         Some(bytes) if bytes >= 512 << 20 => Check::ok(Area::Limits, name, format!("at most {}", human_bytes(bytes))),
         Some(bytes) => {
@@ -75,8 +50,8 @@ fn memory(cgroup: &str) -> Check {
     }
 }
 
-fn hugepages(cgroup: &str) -> Option<Check> {
-    let bytes = limit(cgroup, "hugetlb.2MB.max", Some(("hugetlb", "hugetlb.2MB.limit_in_bytes"))).filter(|bytes| *bytes < 1 << 62)?;
+fn hugepages() -> Option<Check> {
+    let bytes = room::group_limit("hugetlb.2MB.max", ("hugetlb", "hugetlb.2MB.limit_in_bytes")).filter(|bytes| *bytes < 1 << 62)?;
     let found = format!("at most {}", human_bytes(bytes));
     Some(if bytes == 0 {
         let cause = "the control group allows none: a hugepage region is killed by SIGBUS or refused";
@@ -86,14 +61,14 @@ fn hugepages(cgroup: &str) -> Option<Check> {
     })
 }
 
-fn processors(cgroup: &str) -> Check {
+fn processors() -> Check {
     let name = "processors";
-    // The quota in microseconds of each period of 100 ms.
-    let quota = limit(cgroup, "cpu.max", Some(("cpu", "cpu.cfs_quota_us")));
-    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    let quota = room::processor_quota();
+    // What the standard library says is less where there is a quota.
+    let allowed = core_affinity::get_core_ids().map_or(1, |cores| cores.len().max(1));
     match quota {
-        Some(quota) if quota < allowed as u64 * 100_000 => {
-            let found = format!("{:.1} of {} cores", quota as f64 / 1e5, allowed);
+        Some(quota) if quota < allowed as f64 => {
+            let found = format!("{quota:.1} of {allowed} cores");
             let cause = "the quota stops every core's loop for the rest of a period once it is used up: latencies of tens of milliseconds";
             Check::warning(Area::Limits, name, found, cause, "set whole cores instead of a quota (docker run --cpuset-cpus; AllowedCPUs=)")
         }
@@ -110,10 +85,5 @@ mod tests {
     fn a_filter_is_a_warning() {
         assert_eq!(filter(&Privileges { seccomp: 2, ..Privileges::default() }).status, Status::Warning);
         assert_eq!(filter(&Privileges::default()).status, Status::Ok);
-    }
-
-    #[test]
-    fn no_control_group_is_no_limit() {
-        assert_eq!(limit("0::/no/such/group\n", "no.such.file", None), None);
     }
 }

@@ -34,7 +34,9 @@ fn size(parent: &Path, bytes: u64, boot: &str) -> Check {
         let cause = "this processor or kernel has no pages of this size";
         return Check::missing(Area::Memory, name, "not supported", cause, "nothing: smaller pages are used");
     }
-    let (total, free, overcommit) = (number("nr_hugepages"), number("free_hugepages"), number("nr_overcommit_hugepages"));
+    // What somebody has mapped and not touched yet is still counted as free.
+    let free = number("free_hugepages").saturating_sub(number("resv_hugepages"));
+    let (total, overcommit) = (number("nr_hugepages"), number("nr_overcommit_hugepages"));
     let found = format!("{total} reserved, {free} free ({})", human_bytes(free * bytes));
     let reserve = if bytes == 2 << 20 {
         format!("echo 512 | sudo tee {}/nr_hugepages   (1 GiB; at every start: boot with {boot})", directory.display())

@@ -20,7 +20,7 @@ pub(super) fn checks(interface: Option<&str>, rdma: Option<&str>, target: Option
     if known.len() > 1 {
         let first = known[0];
         let cpus = read(format!("/sys/devices/system/node/node{first}/cpulist")).unwrap_or_default();
-        let remedy = format!("use devices of one node, or cores of the node of the busiest: --cores {cpus} is node {first}");
+        let remedy = format!("use devices of one node, or processors of the node of the busiest: taskset -c {cpus} is node {first}");
         let cause = "every byte crosses the link between the nodes";
         checks.push(Check::warning(Area::Numa, "placement", "devices on different nodes", cause, remedy));
     }
@@ -33,7 +33,7 @@ fn place(name: &str, node: Option<u32>, nodes: usize) -> Check {
         (None, 1) => Check::ok(Area::Numa, name, "node 0, the only one"),
         (None, _) => {
             let cause = "the kernel names no node for it: it is virtual, or the firmware does not say";
-            Check::unknown(Area::Numa, name, cause, "try cores of each node with --cores and compare")
+            Check::unknown(Area::Numa, name, cause, "try the processors of each node (taskset -c) and compare")
         }
     }
 }

@@ -37,7 +37,7 @@ fn namespace(name: &str) -> Check {
     let block_name = name.replacen("ng", "nvme", 1);
     let mut words: Vec<String> = [file("model"), file("transport"), Some(block::limits(&block_name))].into_iter().flatten().collect();
     words.push(match read_number("/sys/module/nvme/parameters/poll_queues") {
-        Some(0) => "no poll queues (--poll busy polls by interrupts; nvme.poll_queues=2 adds them)".into(),
+        Some(0) => "no poll queues".into(),
         Some(count) => format!("{count} poll queues"),
         None => "poll queues unknown".into(),
     });

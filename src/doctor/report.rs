@@ -3,6 +3,7 @@
 use super::verdict::{Answer, Verdict, verdicts};
 use super::{Area, Check, Status, read};
 use crate::base::units::human_bytes;
+use crate::mem::room;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -48,9 +49,7 @@ impl Machine {
             kernel: read("/proc/sys/kernel/osrelease").unwrap_or_default(),
             distribution: field("/etc/os-release", "PRETTY_NAME=").unwrap_or_else(|| "Linux".into()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: field("/proc/meminfo", "MemTotal:")
-                .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
-                .map_or(0, |kib| kib << 10),
+            memory_bytes: room::total().unwrap_or(0),
             root: nix::unistd::geteuid().is_root(),
         }
     }

@@ -88,6 +88,8 @@ impl Committer {
 
     async fn flush(&self) {
         loop {
+            // To be refused for want of it would look like a fault of the disk.
+            self.inner.core.ops().room_for(1).await;
             // Whoever asked meanwhile is covered too: their writes were complete before the flush begins.
             let tickets = std::mem::take(&mut *self.inner.next.borrow_mut());
             if tickets.is_empty() {

@@ -17,6 +17,13 @@ pub struct Extent {
     of: Arc<Extents>,
 }
 
+impl Extent {
+    /// Blocks of the largest write.
+    pub fn most(&self) -> u64 {
+        self.of.least()
+    }
+}
+
 impl Drop for Extent {
     fn drop(&mut self) {
         self.of.space().taken.retain(|&(start, _)| start != self.start.0);

@@ -423,7 +423,7 @@ fn answering_socket(udp_port: u16) -> Result<std::net::UdpSocket> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::flow::node::tests::node_of;
     use crate::reactor::CoreConfig;
@@ -450,12 +450,16 @@ mod tests {
         assert!(!again.inbox().is_closed() && hub.streams.borrow().len() == 1);
     }
 
-    fn hello(hub: &Hub, stream: u32) -> Datagram {
+    /// As it comes from `10.77.0.1`, in this chunk.
+    pub fn datagram(buf: Buf, header: datagram::Repr) -> Datagram {
         let any: SocketAddr = "10.77.0.1:7700".parse().unwrap();
         let mac = crate::wire::ethernet::Mac([2; 6]);
         let encapsulation = Encapsulation { src_mac: mac, dst_mac: mac, vlan: None, src: any, dst: any, traffic_class: 0, hop_limit: 64 };
-        let header = datagram::Repr::Hello { stream, total: 0 };
-        Datagram { buf: hub.slab.buf().unwrap(), received_ns: 0, header, reply: Reply { encapsulation, core: 0 } }
+        Datagram { buf, received_ns: 0, header, reply: Reply { encapsulation, core: 0 } }
+    }
+
+    fn hello(hub: &Hub, stream: u32) -> Datagram {
+        datagram(hub.slab.buf().unwrap(), datagram::Repr::Hello { stream, total: 0 })
     }
 
     #[test]

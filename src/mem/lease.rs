@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use crate::base::RegionOffset;
 use crate::base::sync::Arc;
@@ -150,7 +150,8 @@ impl Run {
     /// Joins `next` to the end of this run when its chunks follow on; the view grows to the end of `next`'s view, gaps included.
     ///
     /// # Errors
-    /// `next` itself, when it does not follow, is of another slab, or the run would be longer than the largest I/O.
+    /// `next` itself, when it does not follow, is of another slab, or the run would cross a boundary of
+    /// [`RUN_MAX_CHUNKS`](crate::base::limits::RUN_MAX_CHUNKS).
     pub fn join(&mut self, next: Run) -> Result<(), Run> {
         let follows = next.first == self.first + self.chunks && std::rc::Rc::ptr_eq(&self.slab.inner, &next.slab.inner);
         let chunks = self.chunks + next.chunks;
@@ -252,20 +253,38 @@ impl Buf {
         let len = slab.chunk_bytes();
         Buf(Run::new(slab, chunk, 1, len))
     }
+
+    /// As [`Run::set_view`].
+    #[inline]
+    pub fn set_view(&mut self, start: u32, len: u32) {
+        self.0.set_view(start, len);
+    }
+
+    /// As [`Run::set_len`].
+    #[inline]
+    pub fn set_len(&mut self, len: u32) {
+        self.0.set_len(len);
+    }
+
+    /// As [`Run::as_mut_slice`].
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+
+    /// As [`Run::as_f32_mut`].
+    #[inline]
+    pub fn as_f32_mut(&mut self) -> Option<&mut [f32]> {
+        self.0.as_f32_mut()
+    }
 }
 
+/// Not to be changed by it: another run in its place, or joined to it, and it would be several chunks.
 impl Deref for Buf {
     type Target = Run;
     #[inline]
     fn deref(&self) -> &Run {
         &self.0
-    }
-}
-
-impl DerefMut for Buf {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Run {
-        &mut self.0
     }
 }
 

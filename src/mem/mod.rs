@@ -17,7 +17,7 @@ pub mod ledger;
 mod md5_crc64;
 pub mod payload;
 pub mod region;
-mod room;
+pub mod room;
 pub mod slab;
 pub mod span;
 pub mod spsc;

@@ -39,7 +39,7 @@ impl PageKind {
         }
     }
 
-    /// As the kernel writes it: `4 KiB`, `2 MiB`, `1 GiB`.
+    /// For a person: `4 KiB pages`, `2 MiB huge pages`, `1 GiB huge pages`.
     pub const fn name(self) -> &'static str {
         match self {
             PageKind::Plain => "4 KiB pages",
@@ -180,7 +180,8 @@ impl Region {
         })
     }
 
-    /// The fixed buffer that holds the byte at `offset`. No run crosses a piece: runs are aligned blocks of at most 1 MiB.
+    /// The fixed buffer that holds the byte at `offset`. No run crosses a piece: runs are aligned blocks of at most
+    /// [`limits::RUN_MAX_CHUNKS`].
     #[inline]
     pub fn fixed_index(&self, offset: RegionOffset) -> u16 {
         (offset.0 / limits::FIXED_BUFFER_MAX_BYTES) as u16

@@ -49,10 +49,10 @@ pub(super) struct Counts {
     pub quarantined: Cell<u32>,
 }
 
-/// Moves `chunks` from one counter to another. Underflow would be a bug of ours and panics (overflow checks stay on in release).
+/// Moves `chunks` from one counter to another. Underflow would be a bug of ours and panics, however this crate is built.
 #[inline]
 pub(super) fn transfer(from: &Cell<u32>, to: &Cell<u32>, chunks: u32) {
-    from.set(from.get() - chunks);
+    from.set(from.get().checked_sub(chunks).expect("a chunk has one owner"));
     to.set(to.get() + chunks);
 }
 
@@ -194,10 +194,11 @@ impl Slab {
         Ok(Buf::new(self.clone(), chunk))
     }
 
-    /// Leases consecutive chunks for `len_bytes` bytes; the view is exactly that long and starts at the first chunk's start.
+    /// Leases consecutive chunks for `len_bytes` bytes; the view is exactly that long and starts at the first chunk's start. In it is
+    /// what whoever had them before has left there, here and in [`Slab::buf`].
     ///
     /// # Errors
-    /// No run that long is free, or `len_bytes` is past [`limits::IO_MAX_BYTES`].
+    /// No run that long is free, or it is more than [`limits::RUN_MAX_CHUNKS`].
     pub fn run(&self, len_bytes: u32) -> Result<Run, Exhausted> {
         let chunks = len_bytes.div_ceil(self.chunk_bytes()).max(1);
         let first = if chunks <= limits::RUN_MAX_CHUNKS { self.take(chunks) } else { None };
@@ -215,7 +216,7 @@ impl Slab {
         let most = limits::IO_MAX_BYTES / self.chunk_bytes();
         let chunks = u32::try_from(len_bytes.div_ceil(self.chunk_bytes().into())).unwrap_or(u32::MAX).max(1);
         if chunks <= most {
-            return self.run(len_bytes as u32).map(Span::from);
+            return self.run(len_bytes as u32).map(Span::of_run);
         }
         let total = self.inner.total.get();
         let first = if chunks <= total { self.take_by(|buddy| buddy.take_across(chunks)) } else { None };

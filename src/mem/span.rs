@@ -105,10 +105,19 @@ impl Span {
     }
 }
 
-impl From<Run> for Span {
-    /// One run, viewed as far as it is, from its start.
-    fn from(run: Run) -> Span {
-        Span { len: run.len().into(), runs: vec![run] }
+impl TryFrom<Run> for Span {
+    type Error = Run;
+
+    /// One run, viewed as far as it is. One whose view does not begin where it does comes back.
+    fn try_from(run: Run) -> Result<Span, Run> {
+        if run.start() == 0 { Ok(Span { len: run.len().into(), runs: vec![run] }) } else { Err(run) }
+    }
+}
+
+impl Span {
+    /// Of one run, whose view begins where it does.
+    pub(crate) fn of_run(run: Run) -> Span {
+        Span::try_from(run).expect("the view begins where the run does")
     }
 }
 
@@ -190,7 +199,7 @@ mod tests {
         assert_eq!(Span::join(runs).unwrap().count(), 3);
         assert!(Span::join(Vec::new()).unwrap_err().is_empty());
         // Short ones do, alone or last.
-        assert_eq!(Span::from(one.run(100).unwrap()).len(), 100);
+        assert_eq!(Span::of_run(one.run(100).unwrap()).len(), 100);
         let short = (one.run(2048).unwrap(), one.run(2048).unwrap());
         assert!(Span::join(vec![short.0, short.1]).is_err());
         assert_eq!((one.census().free, other.census().free), (one.census().total, other.census().total));
@@ -201,10 +210,10 @@ mod tests {
         let slab = slab(4, 2048);
         let (mut runs, _) = slab.span_of(3 * RUN).unwrap().into_runs();
         let flying = InFlight::launch(Payload::Run(runs.remove(0)));
-        let window = Window::open(runs.remove(0), 7);
+        let window = Window::open(runs.remove(0), 7, 1);
         assert_eq!(slab.census(), Census { free: 512, owned: 512, in_flight: 512, published: 512, quarantined: 0, total: 2048 });
         let Payload::Run(first) = flying.land() else { unreachable!() };
-        runs.insert(0, window.close(Revoked::new(7)));
+        runs.insert(0, window.close(Revoked::new(7, 1)));
         runs.insert(0, first);
         let (mut runs, _) = Span::join(runs).unwrap().into_runs();
         // Of one that a device has for good the others are still good for all but the whole.
@@ -265,7 +274,7 @@ mod tests {
                     continue;
                 }
                 let leased = match kind {
-                    0 => slab.run((bytes % RUN) as u32 + 1).map(Span::from),
+                    0 => slab.run((bytes % RUN) as u32 + 1).map(Span::of_run),
                     _ => slab.span_of(bytes),
                 };
                 let Ok(mut span) = leased else {

@@ -170,16 +170,16 @@ fn what_is_dropped_in_flight_is_quarantined() {
 #[test]
 fn a_window_is_closed_by_proof_or_quarantined() {
     let slab = slab(8);
-    let window = Window::open(slab.run(2048).unwrap(), 77);
+    let window = Window::open(slab.run(2048).unwrap(), 77, 1);
     assert!(slab.census().published == 1 && window.read_only_slice().is_none());
-    let run = window.close(Revoked::new(77));
+    let run = window.close(Revoked::new(77, 1));
     assert_eq!(slab.census().owned, 1);
-    let window = Window::open_to_readers(run, 78);
+    let window = Window::open_to_readers(run, 78, 1);
     assert_eq!(window.read_only_slice().map(<[u8]>::len), Some(2048));
     drop(window);
     assert_eq!(slab.census(), Census { free: 7, quarantined: 1, total: 8, ..Census::default() });
-    let window = Window::open(slab.run(2048).unwrap(), 79);
-    let wrong = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(window.close(Revoked::new(80)))));
+    let window = Window::open(slab.run(2048).unwrap(), 79, 1);
+    let wrong = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(window.close(Revoked::new(80, 1)))));
     assert!(wrong.is_err());
 }
 

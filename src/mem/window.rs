@@ -11,12 +11,13 @@ use crate::mem::Run;
 #[derive(Debug)]
 pub struct Revoked {
     rkey: u32,
+    device: usize,
 }
 
 impl Revoked {
-    /// To be made only where the grant `rkey` is known to be gone.
-    pub(crate) fn new(rkey: u32) -> Revoked {
-        Revoked { rkey }
+    /// To be made only where the grant `rkey` of `device` is known to be gone.
+    pub(crate) fn new(rkey: u32, device: usize) -> Revoked {
+        Revoked { rkey, device }
     }
 }
 
@@ -26,19 +27,21 @@ impl Revoked {
 pub struct Window {
     run: ManuallyDrop<Run>,
     rkey: u32,
+    /// Which device it is open on: keys of several may be the same.
+    device: usize,
     is_only_read: bool,
 }
 
 impl Window {
-    /// Opens a run under `rkey`. The caller, `device::rdma`, has just granted it.
-    pub(crate) fn open(run: Run, rkey: u32) -> Window {
+    /// Opens a run under `rkey` of `device`. The caller, `device::rdma`, has just granted it; `device::zcrx` gives it to the kernel.
+    pub(crate) fn open(run: Run, rkey: u32, device: usize) -> Window {
         run.count_published();
-        Window { run: ManuallyDrop::new(run), rkey, is_only_read: false }
+        Window { run: ManuallyDrop::new(run), rkey, device, is_only_read: false }
     }
 
     /// The same of one that the peer can only read.
-    pub(crate) fn open_to_readers(run: Run, rkey: u32) -> Window {
-        let mut window = Window::open(run, rkey);
+    pub(crate) fn open_to_readers(run: Run, rkey: u32, device: usize) -> Window {
+        let mut window = Window::open(run, rkey, device);
         window.is_only_read = true;
         window
     }
@@ -46,6 +49,11 @@ impl Window {
     /// The bytes, if the peer can only read them.
     pub fn read_only_slice(&self) -> Option<&[u8]> {
         self.is_only_read.then(|| self.run.as_slice())
+    }
+
+    /// Which device it is open on.
+    pub(crate) fn device(&self) -> usize {
+        self.device
     }
 
     /// The key the peer uses.
@@ -73,7 +81,7 @@ impl Window {
     /// # Panics
     /// When the proof is for another key: a bug of ours.
     pub fn close(self, proof: Revoked) -> Run {
-        assert_eq!(proof.rkey, self.rkey, "a window closed with another window's proof");
+        assert_eq!((proof.rkey, proof.device), (self.rkey, self.device), "a window closed with another window's proof");
         let mut window = ManuallyDrop::new(self);
         // SAFETY: `window` is never used or dropped again, so the run is taken exactly once.
         let run = unsafe { ManuallyDrop::take(&mut window.run) };

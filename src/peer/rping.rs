@@ -38,6 +38,9 @@ pub async fn serve(station: &Station, listener: &Listener, options: &Options) ->
             Either::Left(lent) => lent?,
             Either::Right(()) => break,
         };
+        if lent.len == 0 {
+            return Err(Error::new(ErrorKind::Protocol, format!("ping {pings} lends no bytes")));
+        }
         let sink = station.filled(lent.len, 0)?;
         let read = qp.read(sink, lent);
         let line =
@@ -66,11 +69,17 @@ pub async fn serve(station: &Station, listener: &Listener, options: &Options) ->
 
 /// Pings the server at `to`.
 pub async fn call(station: &Station, to: SocketAddr, options: &Options) -> Result<Summary> {
+    let size = options.size_bytes;
+    // The text in front of the letters, and the NUL behind it all.
+    let least = format!("{PREFIX}{}: ", options.iterations.saturating_sub(1)).len() as u32 + 1;
+    if size < least {
+        let what = format!("{} pings of {size} bytes: the last one's text takes {least}", options.iterations);
+        return Err(Error::new(ErrorKind::Usage, what).remedy(format!("--size {least} or more")));
+    }
     let qp = station.hca.create_qp(&station.qp_config(options))?;
     let mut steps = Steps::post(station, &qp)?;
     let connection = station.patiently("the server", qp.connect_to(to, &[])).await?;
     let began = station.core.now();
-    let size = options.size_bytes;
     for number in 0..options.iterations {
         let line = line(number, size);
         let mut source = station.filled(size, 0)?;

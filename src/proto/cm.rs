@@ -106,6 +106,11 @@ impl Cm {
         true
     }
 
+    /// Whether a peer still waits for the answer to its request.
+    pub fn is_asked(&self, id: u32) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.state == State::Requested)
+    }
+
     /// Agrees to a request. `reply`'s ids are filled in.
     pub fn accept(&mut self, now: Nanos, id: u32, reply: Reply) {
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.state == State::Requested) else { return };

@@ -263,10 +263,14 @@ impl Core {
         self.inner.executor.spawn(future)
     }
 
-    /// Starts a task for what is under way already, beyond the bound if need be: it was let in when it was begun.
-    pub(super) fn go_on(&self, future: impl Future<Output = ()> + 'static) {
+    /// Starts a task for what is under way already, or for the core itself, beyond the bound if need be: the bound is for what others ask.
+    pub fn go_on<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
         self.inner.executor.make_room();
-        drop(self.spawn(future));
+        self.spawn(future)
     }
 
     /// Polls `queue` in every turn from here on, and watches its descriptor when the core sleeps.

@@ -281,14 +281,16 @@ impl Executor {
         }
     }
 
-    /// Ends every task that is not running.
-    pub fn abort_all(&self) {
+    /// Ends every task that is not running. False where there was none.
+    pub fn abort_all(&self) -> bool {
         let words: Vec<u64> = (0..)
             .zip(&self.table.borrow().slots)
             .filter(|(_, slot)| slot.state == State::Waiting)
             .map(|(index, slot)| self.word(index, slot.generation))
             .collect();
+        let were_some = !words.is_empty();
         words.into_iter().for_each(|word| self.abort(word));
+        were_some
     }
 
     /// Tasks that have not ended.

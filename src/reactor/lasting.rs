@@ -50,9 +50,9 @@ impl<F: Future, W> Future for Lasting<F, W> {
 impl<F: Future, W> Drop for Lasting<F, W> {
     fn drop(&mut self) {
         let Some((future, with)) = self.under_way.take().filter(|_| self.is_begun) else { return };
-        self.core.go_on(async move {
+        drop(self.core.go_on(async move {
             let _ = future.await;
             drop(with);
-        });
+        }));
     }
 }

@@ -113,12 +113,10 @@ impl Core {
         DrainReport { completed: before.saturating_sub(stuck), quarantined, stuck }
     }
 
-    /// Ends every task, then drains for `span` at most.
+    /// Ends every task, then drains for `span` at most. A task that calls this goes on: it had better end.
     pub fn shut_down(&self, span: Nanos) -> DrainReport {
         // Destructors may spawn or wake; what they spawn ends too.
-        while self.inner.executor.live() > 0 {
-            self.inner.executor.abort_all();
-        }
+        while self.inner.executor.abort_all() {}
         self.drain(self.now().saturating_add(span))
     }
 }

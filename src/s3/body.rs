@@ -209,7 +209,11 @@ impl<'a> Body<'a> {
     /// # Errors
     /// `InvalidDigest`, `InvalidRequest`, `MissingContentLength`: what it says cannot be.
     pub fn hold_to(&mut self, request: &Request, payload: Payload) -> Result<(), S3Error> {
+        // Who says how long it is without its framing has framed it, though it is signed as what is not.
+        let says = |name, what| request.text(name).is_some_and(|text| text.split(',').any(|one| one.trim().eq_ignore_ascii_case(what)));
+        let is_framed = || request.text("x-amz-decoded-content-length").is_some() && says("content-encoding", "aws-chunked");
         let mode = match &payload {
+            Payload::Unsigned if self.elsewhere.is_none() && is_framed() => Some(Mode::UnsignedTrailer),
             Payload::Unsigned | Payload::Sha256(_) => None,
             Payload::SignedChunks(_) => Some(Mode::Signed),
             Payload::SignedChunksTrailer(_) => Some(Mode::SignedTrailer),
@@ -576,7 +580,7 @@ impl<'a> Body<'a> {
                         return false;
                     }
                     if pending == 0 {
-                        if !matches!(stream.more().await, Ok(1..)) {
+                        if !matches!(stream.more_within(until.since(self.core.now())).await, Ok(1..)) {
                             return false;
                         }
                         continue;
@@ -590,7 +594,8 @@ impl<'a> Body<'a> {
                         _ => {
                             let Ok(step) = decoder.framing(stream.pending()) else { return false };
                             stream.consume(step.used);
-                            if step.used == 0 && step.found.is_none() && !matches!(stream.more().await, Ok(1..)) {
+                            let is_short = step.used == 0 && step.found.is_none();
+                            if is_short && !matches!(stream.more_within(until.since(self.core.now())).await, Ok(1..)) {
                                 return false;
                             }
                         }

@@ -185,13 +185,17 @@ impl BucketMeta {
     /// Reads what the store has kept.
     ///
     /// # Errors
-    /// `Unreadable`: another program's, or a newer version's.
+    /// `Unreadable`: another program's, a newer version's, or lost.
     pub fn parse(bytes: &[u8]) -> Result<BucketMeta, Unreadable> {
         let mut meta = BucketMeta::new(CanonicalId::ANONYMOUS, 0);
+        let mut has_owner = false;
         for field in fields::read(bytes)? {
             let (tag, value) = field?;
             match (tag, value) {
-                (OWNER, _) => meta.owner = CanonicalId::from_bytes(value.try_into().map_err(|_| Unreadable)?),
+                (OWNER, _) => {
+                    meta.owner = CanonicalId::from_bytes(value.try_into().map_err(|_| Unreadable)?);
+                    has_owner = true;
+                }
                 (CREATED, _) => meta.created_ms = fields::number(value)?,
                 (LOCATION, _) => meta.location = Some(fields::text(value)?),
                 (VERSIONING, [1]) => meta.versioning = Versioning::Enabled,
@@ -207,13 +211,15 @@ impl BucketMeta {
                 }
             }
         }
-        Ok(meta)
+        // A store that has lost what belongs to a bucket gives nothing. It is nobody's then, and not everybody's.
+        if has_owner && meta.has_readable_bounds() { Ok(meta) } else { Err(Unreadable) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::s3::access::{Ownership, PublicAccessBlock};
 
     #[test]
     fn it_is_read_as_it_was_written() {
@@ -233,10 +239,16 @@ mod tests {
         }
         meta.set_document(Document::Cors, Some(b"other"));
         meta.set_document(Document::Policy, None);
+        // What cannot be read forbids nothing, and is not taken for that.
+        assert!(BucketMeta::parse(&meta.to_bytes()).is_err());
+        meta.set_document(Document::Ownership, Some(Ownership::BucketOwnerPreferred.name().as_bytes()));
+        assert!(BucketMeta::parse(&meta.to_bytes()).is_err());
+        meta.set_document(Document::PublicAccessBlock, Some(&PublicAccessBlock::ALL.to_bytes()));
         let read = BucketMeta::parse(&meta.to_bytes()).unwrap();
         assert_eq!(read, meta);
         assert_eq!((read.document(Document::Cors), read.document(Document::Policy)), (Some(&b"other"[..]), None));
         let new = BucketMeta::new(CanonicalId::ANONYMOUS, 1);
         assert_eq!(BucketMeta::parse(&new.to_bytes()), Ok(new));
+        assert!(BucketMeta::parse(b"").is_err(), "nobody's, and not everybody's");
     }
 }

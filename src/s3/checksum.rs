@@ -6,6 +6,7 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use super::error::{Code, S3Error};
+use super::octets::strip_prefix_ignoring_case;
 
 /// A checksum algorithm of `x-amz-checksum-algorithm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +22,9 @@ pub enum Algorithm {
     /// SHA-256.
     Sha256,
 }
+
+/// Those that S3 has beside them.
+const ELSEWHERE: [&str; 5] = ["md5", "sha512", "xxhash128", "xxhash3", "xxhash64"];
 
 /// What a multipart object's checksum is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +92,26 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
-    /// The algorithm a header carries.
-    pub fn of_header(name: &str) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.header().eq_ignore_ascii_case(name))
+    /// The algorithm a header carries, if it carries a checksum.
+    ///
+    /// # Errors
+    /// `NotImplemented`, `InvalidRequest`: the checksum is of none of those there are.
+    pub fn of_header(name: &str) -> Result<Option<Algorithm>, S3Error> {
+        let Some(of) = strip_prefix_ignoring_case(name, "x-amz-checksum-") else { return Ok(None) };
+        let is = |one: &&str| one.eq_ignore_ascii_case(of);
+        let found = Algorithm::ALL.into_iter().find(|algorithm| algorithm.header().eq_ignore_ascii_case(name));
+        match found {
+            // These say something of checksums.
+            None if ["algorithm", "mode", "type"].iter().any(is) => Ok(None),
+            None if ELSEWHERE.iter().any(is) => {
+                Err(S3Error::with(Code::NotImplemented, format!("{name} is not implemented")).field("Header", name))
+            }
+            None => {
+                let what = "The algorithm type you specified in x-amz-checksum- header is invalid.";
+                Err(S3Error::with(Code::InvalidRequest, what).field("Header", name))
+            }
+            found => Ok(found),
+        }
     }
 
     /// Bytes of a checksum.
@@ -254,7 +275,13 @@ mod tests {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.of(b"").len(), algorithm.bytes());
             assert_eq!(Algorithm::parse(algorithm.name()), Some(algorithm));
-            assert_eq!(Algorithm::of_header(algorithm.header()), Some(algorithm));
+            assert_eq!(Algorithm::of_header(algorithm.header()).unwrap(), Some(algorithm));
+        }
+        for (name, code) in [("x-amz-checksum-MD5", Code::NotImplemented), ("X-Amz-Checksum-", Code::InvalidRequest)] {
+            assert_eq!(Algorithm::of_header(name).unwrap_err().code, code, "{name}");
+        }
+        for name in ["x-amz-checksum-type", "x-amz-checksum-Mode", "x-amz-checksum-algorithm", "x-amz-checksum", "etag"] {
+            assert_eq!(Algorithm::of_header(name).unwrap(), None, "{name}");
         }
     }
 

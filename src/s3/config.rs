@@ -18,6 +18,7 @@ use crate::base::error::ErrorKind;
 use crate::base::units::{human_bytes, parse_bytes};
 use crate::base::{Error, Result, Rng};
 use crate::device::rdma::RdmaName;
+use crate::store::format::STORE_MIN_BYTES;
 
 /// A number of bytes: `64M`, `4G`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +264,7 @@ pub struct RdmaConfig {
     pub ib_port: Option<u8>,
     /// The index of its address in its table.
     pub gid_index: Option<u32>,
-    /// The address of the soft HCA; that of HTTP without it, where that is one.
+    /// The address of the soft HCA; that of HTTP without it, where that is one, and the loopback's otherwise.
     pub address: Option<IpAddr>,
     /// The soft HCA's UDP port: any without it, of `soft:xdp` 4791. Clients with a NIC are met at 4791 only; a socket has it for the first
     /// core alone.
@@ -314,6 +315,18 @@ impl RdmaConfig {
             let error = Error::new(ErrorKind::Usage, format!("rdma: interface {interface} of the device {name}"));
             return Err(error.remedy("the interface is soft:xdp's: rdma.device_name, --rdma soft:xdp"));
         }
+        if self.udp_port != 0 && !matches!(name, RdmaName::Soft | RdmaName::SoftUdp | RdmaName::SoftXdp) {
+            let error = Error::new(ErrorKind::Usage, format!("rdma: udp_port {} of the device {name}", self.udp_port));
+            return Err(error.remedy("the port is that of soft, soft:udp and soft:xdp: other devices have none to choose"));
+        }
+        if let Some(index) = self.gid_index.filter(|_| !matches!(name, RdmaName::Verbs(_))) {
+            let error = Error::new(ErrorKind::Usage, format!("rdma: gid_index {index} of the device {name}"));
+            return Err(error.remedy("the index is of the table of a device of the kernel: other devices have none"));
+        }
+        if name == RdmaName::SoftMemory {
+            let error = Error::new(ErrorKind::Usage, format!("rdma.device_name: {name} is reached by its own process alone"));
+            return Err(error.remedy("soft, soft:shm or soft:udp"));
+        }
         match (name, self.ib_port) {
             (name, None) => Ok(name),
             (RdmaName::Verbs(name), Some(port)) if !name.contains(':') => Ok(RdmaName::Verbs(format!("{name}:{port}"))),
@@ -329,8 +342,8 @@ impl RdmaConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Where; nowhere without an address. Nobody is asked there who he is.
-    pub listen: Option<SocketAddr>,
+    /// Where, if anywhere. Nobody is asked there who he is.
+    pub listen: Listen,
 }
 
 /// A user who may do everything, for servers whose secrets come from the environment.
@@ -408,6 +421,8 @@ pub const REGION: &str = "us-east-1";
 const MEMORY_MIN: u64 = 64 << 20;
 /// The most seconds that a server which was asked to stop goes on: a day.
 const DRAIN_MAX_S: u64 = 86_400;
+/// The most connections: tasks and operations are numbered for each.
+const CONNECTIONS_MAX: usize = 1_000_000;
 /// The most cores a server has.
 const CORES_MAX: usize = 64;
 
@@ -440,6 +455,11 @@ impl Config {
                 Error::new(ErrorKind::Usage, what).remedy(format!("{needed} at least, or smaller queues; no cq_size has room for all"))
             );
         }
+        for (name, entries) in [("max_send_wr", max_send_wr), ("max_recv_wr", max_recv_wr)] {
+            if entries == 0 {
+                return Err(Error::new(ErrorKind::Usage, format!("rdma.{name}: 0 requests")).remedy("1 at least"));
+            }
+        }
         if max_sge == Some(0) {
             return Err(Error::new(ErrorKind::Usage, "rdma.max_sge: 0 pieces of memory").remedy("1 at least"));
         }
@@ -457,29 +477,35 @@ impl Config {
             let what = format!("store.memory: {}, of which store.cache takes {}", human_bytes(memory), human_bytes(cache));
             return wrong(what, &format!("leave {} beside the cache, for each core", human_bytes(MEMORY_MIN)));
         }
-        if self.store.size.0 == 0 {
-            return wrong("store.size: 0 bytes".into(), "what the file with the store is to have: basin serve --size 4G");
+        if self.store.size.0 < STORE_MIN_BYTES {
+            let remedy =
+                format!("what the file with the store is to have, {} at least: basin serve --size 4G", human_bytes(STORE_MIN_BYTES));
+            return wrong(format!("store.size: {}", human_bytes(self.store.size.0)), &remedy);
         }
         if !(1..=CORES_MAX).contains(&self.store.cores) {
             return wrong(format!("store.cores: {} cores", self.store.cores), &format!("1 to {CORES_MAX}"));
         }
-        if self.http.connections < self.store.cores {
-            return wrong(format!("http.connections: {}", self.http.connections), "at least one for each core");
+        if !(self.store.cores..=CONNECTIONS_MAX).contains(&self.http.connections) {
+            let remedy = format!("at least one for each core, and {CONNECTIONS_MAX} at most");
+            return wrong(format!("http.connections: {}", self.http.connections), &remedy);
         }
         let (http, https) = (self.http.listen.0, self.https.listen.0);
         if http.or(https).is_none() {
             return wrong("http.listen and https.listen: none, so nobody could reach the server".into(), "give one of them an address");
         }
-        if http == https && http.is_some_and(|listen| listen.port() != 0) {
+        let meets = |one: IpAddr, other: IpAddr| one == other || one.is_unspecified() || other.is_unspecified();
+        let is_taken = |listen: SocketAddr, by: Option<SocketAddr>| {
+            by.is_some_and(|by| listen.port() != 0 && listen.port() == by.port() && meets(listen.ip(), by.ip()))
+        };
+        if https.is_some_and(|https| is_taken(https, http)) {
             return wrong(format!("https.listen: {}, where http.listen is", self.https.listen), "another port");
         }
-        if let Some(listen) = self.metrics.listen.filter(|listen| listen.port() != 0 && [http, https].contains(&Some(*listen))) {
+        if let Some(listen) = self.metrics.listen.0.filter(|listen| is_taken(*listen, http) || is_taken(*listen, https)) {
             return wrong(format!("metrics.listen: {listen}, where S3 is served"), "another port");
         }
         // Queue pairs are connected at S3's address, on a port of their own.
         let s3 = http.or(https).filter(|_| self.rdma.enabled && self.rdma.port != 0);
-        let meets = |one: IpAddr, other: IpAddr| one == other || one.is_unspecified() || other.is_unspecified();
-        if let (Some(listen), Some(s3)) = (self.metrics.listen, s3)
+        if let (Some(listen), Some(s3)) = (self.metrics.listen.0, s3)
             && listen.port() == self.rdma.port
             && meets(listen.ip(), s3.ip())
         {
@@ -502,8 +528,10 @@ impl Config {
                 return wrong(format!("http.{name}: {seconds}"), &format!("{DRAIN_MAX_S} at most"));
             }
         }
-        if let Some(domain) = self.http.domains.iter().find(|domain| domain.is_empty() || domain.contains(['/', ':', ' '])) {
-            return wrong(format!("http.domains: {domain:?} is no name of a host"), "a name such as s3.example.com, without a port");
+        let is_name = |domain: &str| domain.split('.').all(|label| !label.is_empty() && !label.contains(['/', ':', ' ', '*']));
+        if let Some(domain) = self.http.domains.iter().find(|domain| !is_name(domain)) {
+            let remedy = "a name such as s3.example.com, without a port; that all names below it are meant goes without saying";
+            return wrong(format!("http.domains: {domain:?} is no name of a host"), remedy);
         }
         self.rdma.device()?;
         super::log::filter(self)?;
@@ -695,18 +723,30 @@ mod tests {
         for (name, change) in [
             ("store.memory", (|config| config.store.cache = Bytes(1 << 40)) as fn(&mut Config)),
             ("store.size", |config| config.store.size = Bytes(0)),
+            ("store.size", |config| config.store.size = Bytes(STORE_MIN_BYTES - 1)),
+            ("rdma.max_send_wr", |config| config.rdma.max_send_wr = 0),
+            ("rdma.max_recv_wr", |config| config.rdma.max_recv_wr = 0),
             ("store.cores", |config| config.store.cores = 0),
             ("store.cores", |config| config.store.cores = 65),
             ("http.connections", |config| config.http.connections = 0),
             ("http.drain_seconds", |config| config.http.drain_seconds = u64::MAX),
             ("http.domains", |config| config.http.domains = vec!["s3.example.com:9000".into()]),
-            ("metrics.listen", |config| config.metrics.listen = config.http.listen.0),
+            ("http.domains", |config| config.http.domains = vec!["*.s3.example.com".into()]),
+            ("http.domains", |config| config.http.domains = vec!["s3.example.com.".into()]),
+            ("rdma: gid_index", |config| config.rdma.gid_index = Some(1)),
+            ("rdma.device_name", |config| config.rdma.device_name = "soft:mem".into()),
+            ("rdma: udp_port", |config| (config.rdma.device_name, config.rdma.udp_port) = ("mlx5_0".into(), 4791)),
+            ("metrics.listen", |config| config.metrics.listen = config.http.listen),
+            ("metrics.listen", |config| {
+                config.metrics.listen = Listen(config.http.listen.0.map(|at| ([0, 0, 0, 0], at.port()).into()));
+            }),
+            ("http.connections", |config| config.http.connections = usize::MAX),
             ("http.listen and https.listen", |config| config.http.listen = Listen(None)),
             ("https.listen", |config| config.https = Https { listen: config.http.listen, ..secure() }),
-            ("metrics.listen", |config| (config.https, config.metrics.listen) = (secure(), secure().listen.0)),
+            ("metrics.listen", |config| (config.https, config.metrics.listen) = (secure(), secure().listen)),
             ("https.listen", |config| (config.https, config.rdma.port) = (secure(), 9443)),
-            ("metrics.listen", |config| config.metrics.listen = config.http.listen.0.map(|at| (at.ip(), config.rdma.port).into())),
-            ("metrics.listen", |config| config.metrics.listen = Some(([0, 0, 0, 0], config.rdma.port).into())),
+            ("metrics.listen", |config| config.metrics.listen = Listen(config.http.listen.0.map(|at| (at.ip(), config.rdma.port).into()))),
+            ("metrics.listen", |config| config.metrics.listen = Listen(Some(([0, 0, 0, 0], config.rdma.port).into()))),
             ("no https.certificate", |config| config.https = Https { certificate: None, ..secure() }),
             ("no https.key", |config| config.https = Https { key: None, ..secure() }),
             ("rdma.cq_size: 768", |config| config.rdma.cq_size = Some(768)),

@@ -8,6 +8,9 @@
 
 use std::fmt;
 
+/// Where answers say that they come from.
+pub const HOST_ID: &str = "basin";
+
 /// The field that has the code of an error where the answer has no document, as one to HEAD.
 pub const CODE_FIELD: &str = "x-basin-error";
 

@@ -1,16 +1,19 @@
 //! Bytes that begin anywhere in memory, or belong to others, copied into pieces of a put: a form's file, and what an object is copied from.
 
 use super::encryption::writing::Writing;
-use super::error::{Code, S3Error};
+use super::error::S3Error;
 use super::hasher::Stream;
+use super::rdma::transfer::lease;
 use super::service::Service;
 use crate::mem::{Ledger, Run, Slab};
+use crate::reactor::Core;
 
 /// Bytes of a piece. Several make an extent of the store; while one is hashed the next one is copied.
 const PIECE: u32 = 256 << 10;
 
 /// A put of which pieces are gathered.
 pub struct Gather<'a> {
+    core: &'a Core,
     slab: &'a Slab,
     ledger: &'a Ledger,
     put: Writing,
@@ -23,18 +26,18 @@ impl<'a> Gather<'a> {
     /// Of nothing yet.
     pub fn new(service: &'a Service, put: Writing, with_md5: bool) -> Gather<'a> {
         let md5 = with_md5.then(|| service.hasher().stream());
-        Gather { slab: service.store().slab(), ledger: service.ledger(), put, md5, filling: None }
+        Gather { core: service.core(), slab: service.store().slab(), ledger: service.ledger(), put, md5, filling: None }
     }
 
     /// Takes more bytes.
     ///
     /// # Errors
-    /// `SlowDown`: there is no memory; or the put's.
+    /// `SlowDown`: there is no memory for a while; or the put's.
     pub async fn take(&mut self, mut bytes: &[u8]) -> Result<(), S3Error> {
         while !bytes.is_empty() {
             let (run, filled) = match &mut self.filling {
                 Some(filling) => filling,
-                none => none.insert((self.slab.run(PIECE).map_err(|_| Code::SlowDown)?, 0)),
+                none => none.insert((lease(self.core, self.slab, PIECE).await?, 0)),
             };
             let (at, count) = (*filled as usize, bytes.len().min((PIECE - *filled) as usize));
             self.ledger.copy(&mut run.as_mut_slice()[at..at + count], &bytes[..count]);

@@ -35,6 +35,8 @@ pub struct Request {
     pub peer: IpAddr,
     /// Over which TLS it came, if it did: `1.2`, `1.3`.
     pub tls_version: Option<&'static str>,
+    /// Its bytes go by RDMA, and so in the clear.
+    pub goes_apart: Cell<bool>,
     /// What it turned out to be, for those who count.
     pub kind: Cell<Kind>,
     /// The access key it was signed with, once that is verified, and if requests are logged.
@@ -104,12 +106,13 @@ impl Request {
             query.push(decoded.map_err(|_| S3Error::new(Code::InvalidUri))?);
         }
         let Arrival { id, now_ms, peer, tls_version } = arrival;
-        let (kind, signer) = (Cell::default(), OnceCell::new());
+        let (goes_apart, kind, signer) = (Cell::default(), Cell::default(), OnceCell::new());
         // A signature in the header need not cover the query.
         let is_signed_there = head.header("authorization").is_some_and(|value| !value.is_empty());
         let is_of_url = |(name, _): &(Box<str>, Box<str>)| matches!(&**name, "X-Amz-Signature" | "Signature");
         let is_presigned = !is_signed_there && query.iter().any(is_of_url);
-        let request = Request { head, bucket, key, is_by_host, query, is_presigned, id, now_ms, peer, tls_version, kind, signer };
+        let request =
+            Request { head, bucket, key, is_by_host, query, is_presigned, id, now_ms, peer, tls_version, goes_apart, kind, signer };
         request.check_fields()?;
         Ok(request)
     }
@@ -230,11 +233,16 @@ fn bucket_of<'a>(authority: &'a str, domains: &[Box<str>]) -> Option<&'a str> {
     };
     // A name that ends with a dot is that of the whole world's names (RFC 1034, 3.1).
     let host = host.strip_suffix('.').unwrap_or(host);
-    domains.iter().find_map(|domain| {
+    if domains.iter().any(|domain| host.eq_ignore_ascii_case(domain)) {
+        return None;
+    }
+    // Of those that are below one another the name is in front of the longest.
+    let in_front = domains.iter().filter_map(|domain| {
         let at = host.len().checked_sub(domain.len() + 1)?;
         let (bucket, rest) = host.split_at_checked(at)?;
         (!bucket.is_empty() && rest.strip_prefix('.')?.eq_ignore_ascii_case(domain)).then_some(bucket)
-    })
+    });
+    in_front.min_by_key(|bucket| bucket.len())
 }
 
 /// What names of buckets do not begin and end with: S3 keeps those for other things (bucketnamingrules.html).
@@ -305,6 +313,23 @@ mod tests {
         ] {
             let request = request(line, host).unwrap();
             assert_eq!((&*request.bucket, &*request.key), (bucket, key), "{line} of {host}");
+        }
+    }
+
+    #[test]
+    fn domains_below_one_another() {
+        for domains in [["example.com", "s3.example.com"], ["s3.example.com", "example.com"]] {
+            let domains = domains.map(Box::from);
+            for (host, bucket) in [
+                ("s3.example.com", None),
+                ("example.com:9000", None),
+                ("b.s3.example.com", Some("b")),
+                ("a.b.s3.example.com", Some("a.b")),
+                ("b.example.com", Some("b")),
+                ("elsewhere", None),
+            ] {
+                assert_eq!(bucket_of(host, &domains), bucket, "{host} of {domains:?}");
+            }
         }
     }
 

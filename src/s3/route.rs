@@ -118,8 +118,13 @@ fn sub_resource(request: &Request, method: &str, known: &[(&str, [Option<Op>; 3]
         "DELETE" => 2,
         _ => return Ok(None),
     };
-    let named = known.iter().find(|(name, _)| request.param(name).is_some());
-    let Some((name, operations)) = named else { return Ok(None) };
+    let mut named = known.iter().filter(|(name, _)| request.param(name).is_some());
+    let Some((name, operations)) = named.next() else { return Ok(None) };
+    if let Some((other, _)) = named.next() {
+        let what = format!("Conflicting query string parameters: {name}, {other}");
+        let refused = S3Error::with(Code::InvalidArgument, what);
+        return Err(refused.field("ArgumentName", "ResourceType").field("ArgumentValue", *name));
+    }
     match operations[place] {
         Some(operation) => Ok(Some(operation)),
         None if operations.iter().any(Option::is_some) && place == 2 => Err(Code::MethodNotAllowed.into()),

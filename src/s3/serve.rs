@@ -1,14 +1,18 @@
 //! A server: a store on some cores, and on each of them a front.
 
+use std::fs::TryLockError;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{SysconfVar, sysconf};
 
+use super::bucket::BucketMeta;
 use super::config::{Config, OwnUser, Poll, REGION, own_user, users_of};
 use super::encryption::keys::Keys;
 use super::http::connection::Shared;
@@ -23,6 +27,7 @@ use super::metrics::page::Sources;
 use super::rdma::device::Devices;
 use super::rdma::errand::{self, Cores};
 use super::rdma::once::Taken;
+use super::rdma::session::{RECEIVES_MAX, REQUESTS_MAX, SESSIONS_MAX};
 use super::service::Service;
 use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
@@ -30,15 +35,17 @@ use crate::base::units::human_bytes;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::DiskConfig;
 use crate::device::socket::TcpListener;
-use crate::mem::Ledger;
+use crate::mem::{Ledger, room};
 use crate::reactor::{Core, CoreConfig, PollMode, Task, processors};
 use crate::store::format::FormatConfig;
 use crate::store::launch::{Launch, run};
 use crate::store::open::Store;
-use crate::store::tools::{Format, make};
+use crate::store::tools::{Format, damaged_in_front, make};
 
 /// Where a server without a device keeps its store.
 const PLACE: &str = "basin-data";
+/// In so many bytes of its beginning a file says what it is, if it is anything.
+const UNFINISHED_BYTES: u64 = 1 << 20;
 /// Descriptors beside those of connections: the store's, the rings', the logs'.
 const DESCRIPTORS_BESIDE: u64 = 256;
 /// How often the connections are counted when the server is asked to stop.
@@ -86,7 +93,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     if config.rdma.enabled {
         is_free(rdma_listen(config), "--rdma-port PORT, or --rdma off")?;
     }
-    if let Some(address) = config.metrics.listen {
+    if let Some(address) = config.metrics.listen.0 {
         is_free(address, "--metrics ADDRESS:PORT")?;
     }
     has_memory(config)?;
@@ -98,11 +105,13 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     }
     allow_descriptors(config.http.connections);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
+    // What sessions of RDMA may have.
+    let (requests, receives) = if config.rdma.enabled { (SESSIONS_MAX + REQUESTS_MAX, RECEIVES_MAX) } else { (0, 0) };
     let of_core = |index: usize| CoreConfig {
         cpu: pinned.as_ref().map(|pinned| pinned[index]),
         // A task for each connection, and as many for what the store does beside.
-        tasks: (config.http.connections / cores + 2048) as u32,
-        operations: (config.http.connections / cores + 8192) as u32,
+        tasks: (config.http.connections / cores + 2048 + requests) as u32,
+        operations: (config.http.connections / cores + 8192 + receives) as u32,
         poll: match config.store.poll {
             Poll::Adaptive => PollMode::Adaptive,
             Poll::Busy => PollMode::Busy,
@@ -142,6 +151,9 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     run(&launch, each).map_err(|error| match error.kind() {
         // What is on the disk is judged where programs can be told to overwrite it. A server cannot.
         ErrorKind::Refused if error.remedy_text().is_some_and(|remedy| remedy.contains("--force-device")) => {
+            if let Some(damaged) = damaged_in_front(&device) {
+                return damaged;
+            }
             let shown = device.display();
             error.remedy(format!("give another path; or make a store of it, which destroys what is there: basin store format {shown}"))
         }
@@ -185,15 +197,9 @@ fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
 /// That the cores' memory is there. What is not is found page by page otherwise, and somebody is killed for the last one.
 pub(super) fn has_memory(config: &Config) -> Result<()> {
     let (wanted, cores) = (config.store.memory.0, config.store.cores.max(1) as u64);
-    let Some(there) = machine_bytes().filter(|there| wanted.saturating_mul(cores) > *there) else { return Ok(()) };
+    let Some(there) = room::total().filter(|there| wanted.saturating_mul(cores) > *there) else { return Ok(()) };
     let what = format!("store.memory: {} for each of {cores} cores, and this machine has {}", human_bytes(wanted), human_bytes(there));
     Err(Error::new(ErrorKind::Usage, what).remedy("ask for less: basin serve --memory BYTES --cache BYTES"))
-}
-
-/// Bytes of memory of this machine.
-fn machine_bytes() -> Option<u64> {
-    let number = |of| sysconf(of).ok().flatten().and_then(|number| u64::try_from(number).ok());
-    Some(number(SysconfVar::_PHYS_PAGES)? * number(SysconfVar::PAGE_SIZE)?)
 }
 
 /// Makes the file with the store, under another name until it is whole: a server that is ended meanwhile leaves nothing that the next one
@@ -202,7 +208,7 @@ fn make_file(config: &Config, device: &Path) -> Result<()> {
     let is_device = device.starts_with("/dev");
     let new = if is_device { device.to_path_buf() } else { beside(device, ".new") };
     if !is_device && new.exists() {
-        std::fs::remove_file(&new).map_err(|error| Error::io(format!("removing {}, which was not made whole", new.display()), &error))?;
+        remove_unfinished(&new)?;
     }
     let size_bytes = Some(config.store.size.0);
     let format = FormatConfig { now_ms: unix_now_ns() / 1_000_000, ..FormatConfig::default() };
@@ -216,15 +222,49 @@ fn make_file(config: &Config, device: &Path) -> Result<()> {
     }
     made?;
     let shown = device.display();
-    std::fs::rename(&new, device).map_err(|error| Error::io(format!("giving the new store the name {shown}"), &error))?;
+    take_name(&new, device).map_err(|error| Error::io(format!("giving the new store the name {shown}"), &error))?;
     let folder = device.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|error| Error::io(format!("making the name {shown} stable"), &error))
 }
 
+/// Removes what a server has left that was ended while it made a file: zeros, which nobody works on.
+fn remove_unfinished(new: &Path) -> Result<()> {
+    let shown = new.display();
+    let what = format!("removing {shown}, which was not made whole");
+    let failed = |error: std::io::Error| Error::io(what.clone(), &error);
+    let file = std::fs::File::open(new).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("{shown} is being made into a store by another process");
+            return Err(Error::new(ErrorKind::Busy, what).remedy("wait until it has done that; or give another path"));
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    let mut head = Vec::new();
+    (&file).take(UNFINISHED_BYTES).read_to_end(&mut head).map_err(failed)?;
+    if head.iter().any(|byte| *byte != 0) {
+        let what = format!("{shown} is not empty, and the store is to be made under that name");
+        return Err(Error::new(ErrorKind::Refused, what).remedy("move it away, or remove it if nobody needs it; or give another path"));
+    }
+    std::fs::remove_file(new).map_err(failed)
+}
+
+/// Gives a file a name that nothing has yet.
+fn take_name(new: &Path, name: &Path) -> std::io::Result<()> {
+    match renameat2(AT_FDCWD, new, AT_FDCWD, name, RenameFlags::RENAME_NOREPLACE) {
+        // A file system that cannot say so.
+        Err(Errno::EINVAL | Errno::ENOSYS) => std::fs::rename(new, name),
+        done => done.map_err(std::io::Error::from),
+    }
+}
+
 /// A path with something behind its name.
 fn beside(path: &Path, behind: &str) -> PathBuf {
-    path.with_file_name(format!("{}{behind}", path.file_name().unwrap_or_default().to_string_lossy()))
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(behind);
+    path.with_file_name(name)
 }
 
 /// Takes as many descriptors as all connections need, as far as the process may: shells and systemd give 1024 unless asked.
@@ -239,6 +279,39 @@ fn allow_descriptors(connections: usize) {
     }
     if hard < wanted {
         tracing::warn!(hard, wanted, "the limit of open files is below the number of connections: raise it (ulimit -n, LimitNOFILE=)");
+    }
+}
+
+/// Says in the log what of a store was found damaged when it was opened.
+fn tell_damage(store: &Store) {
+    let (unreadable, lost) = store.damaged_segments();
+    if store.census.is_checkpoint_lost {
+        tracing::warn!("the store's checkpoint is damaged: all of its log was read instead");
+    }
+    if store.census.rotten > 0 {
+        let segments = store.census.rotten;
+        tracing::error!(segments, "headers of segments are not as they were written: objects may be missing or older than they were");
+    }
+    if unreadable + lost > 0 {
+        tracing::error!(
+            unreadable,
+            lost,
+            "segments of the store are damaged: basin store check names what is in them, with the server stopped"
+        );
+    }
+    if !store.missing.is_empty() {
+        let extents = store.missing.len();
+        tracing::error!(extents, "data of objects is missing: basin store check names them, with the server stopped");
+    }
+    for (_, bucket) in store.buckets() {
+        if BucketMeta::parse(&bucket.properties).is_err() {
+            let bucket = String::from_utf8_lossy(&bucket.name).into_owned();
+            tracing::error!(
+                bucket,
+                "the owner and settings of the bucket are damaged: nobody may use it until an administrator makes it anew (CreateBucket), \
+                 which keeps its objects"
+            );
+        }
     }
 }
 
@@ -306,6 +379,9 @@ impl Front {
             core.spawn(rdma.clone().tell_refused());
             core.spawn(errand::serve(shared.clone(), rdma.clone()));
         }
+        if store.core() == 0 {
+            tell_damage(&store);
+        }
         let watching = if store.core() == 0 { self.begin(&core, &store)? } else { None };
         // One core does it for all.
         let lifecycle = (store.core() == 0)
@@ -351,7 +427,7 @@ impl Front {
 
     /// What core 0 does for all: it has the metrics told, keeps the key, and says where they serve.
     fn begin(&self, core: &Core, store: &Store) -> Result<Option<Task<()>>> {
-        let watching = match self.config.metrics.listen {
+        let watching = match self.config.metrics.listen.0 {
             Some(address) => {
                 let listener = TcpListener::bind(core.uring(), address)?;
                 let (counters, dropped) = (self.counters.clone(), self.dropped.clone());
@@ -369,7 +445,7 @@ impl Front {
         if let Some(own) = &self.own {
             (self.say)(&own.keep()?);
         }
-        if let Some(address) = self.config.metrics.listen {
+        if let Some(address) = self.config.metrics.listen.0 {
             (self.say)(&format!("metrics at http://{address}/metrics"));
         }
         let (http, https) = (self.config.http.listen, self.config.https.listen);

@@ -64,7 +64,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!(rdma.interface, Some("--rdma-interface"), "the network interface of `soft:xdp`; without it the one with the address"),
     setting!(rdma.ib_port, None, "the port of a device of the kernel"),
     setting!(rdma.gid_index, None, "the index of its address in its table"),
-    setting!(rdma.address, None, "the soft HCA's address; that of HTTP without it"),
+    setting!(rdma.address, None, "the soft HCA's address; that of HTTP without it, and where that is all of them, the loopback's"),
     setting!(
         rdma.udp_port,
         None,
@@ -133,7 +133,10 @@ impl Setting {
     fn given<'a>(&self, environment: &'a [(String, String)]) -> Option<&'a (String, String)> {
         let alias = ALIASES.iter().filter(|(name, _)| *name == self.name).map(|(_, alias)| (*alias).to_owned());
         let mut variables = std::iter::once(self.variable()).chain(alias);
-        variables.find_map(|variable| environment.iter().find(|(name, value)| *name == variable && !value.is_empty()))
+        // Kubernetes tells of a service `basin-rdma` in what is called as the setting of a port.
+        let is_link = |name: &str, value: &str| name.ends_with("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://"));
+        let says = |name: &str, value: &str| !value.is_empty() && !is_link(name, value);
+        variables.find_map(|variable| environment.iter().find(|(name, value)| *name == variable && says(name, value)))
     }
 }
 
@@ -242,7 +245,11 @@ fn parse(text: &str, is_yaml: bool) -> Result<(Config, serde_json::Value), Strin
         let options = || serde_saphyr::options! { with_snippet: false };
         let wrong = |error: serde_saphyr::Error| {
             let place = error.location().map_or_else(String::new, |place| format!(":{}:{}", place.line(), place.column()));
-            format!("{place}: {}", first_line(&error.without_snippet().to_string()))
+            let told = error.without_snippet().to_string();
+            let told = first_line(&told);
+            // What those could do about it who call the parser.
+            let end = [", set DuplicateKeyPolicy", "; use from_str"].iter().find_map(|begin| told.find(begin));
+            format!("{place}: {}", &told[..end.unwrap_or(told.len())])
         };
         let config = serde_saphyr::from_str_with_options(text, options()).map_err(wrong)?;
         return Ok((config, serde_saphyr::from_str_with_options(text, options()).map_err(wrong)?));

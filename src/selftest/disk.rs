@@ -51,6 +51,10 @@ pub fn passthrough(devices: &Devices) -> Found {
 
 pub fn iopoll(devices: &Devices) -> Found {
     on_nvme(devices, true, |stand, disk| async move {
+        let queues = std::fs::read_to_string("/sys/module/nvme/parameters/poll_queues").unwrap_or_default();
+        if queues.trim() == "0" {
+            return skip("the driver has no queues to poll: load it with nvme.poll_queues=2");
+        }
         round_trip(&stand, &disk, Durability::AtFlush).await?;
         Ok(disk)
     })
@@ -155,6 +159,9 @@ pub fn namespaces(devices: &Devices) -> Found {
     Stand::run(8 << 20, &PAGES, move |stand| async move {
         let mut found = Vec::new();
         let disks = configs.iter().map(|config| open(&stand, config)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(other) = disks.iter().find(|disk| disk.info().backend != BackendKind::Nvme) {
+            return skip(format!("{} is no NVMe namespace by passthrough", other.info().path.display()));
+        }
         for disk in &disks {
             round_trip(&stand, disk, Durability::AtFlush).await?;
             found.push(format!("{} of {}-byte blocks", human_bytes(disk.info().capacity_bytes), disk.info().block_bytes));

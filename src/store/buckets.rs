@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::catalog::{Bucket, UploadKey};
+use super::catalog::{Bucket, Catalog, UploadKey};
 use super::draft::{Draft, Kind};
 use super::engine::Engine;
 use super::failure::{Failure, Outcome, shown};
@@ -36,6 +36,8 @@ struct Entry {
     bucket: RefCell<Bucket>,
     /// It is about to be deleted: no change is begun in it.
     is_closing: Cell<bool>,
+    /// Its end failed, and may be there after the next opening.
+    is_doubtful: Cell<bool>,
     /// Changes in it that are under way.
     changes: Cell<usize>,
 }
@@ -50,9 +52,9 @@ impl Drop for Entered {
 }
 
 impl Buckets {
-    /// Those that a catalog has.
-    pub fn of(found: &BTreeMap<u32, Bucket>) -> Buckets {
-        let buckets = Buckets::default();
+    /// Those that a catalog has; new ones are numbered behind `last`.
+    pub fn of(found: &BTreeMap<u32, Bucket>, last: u32) -> Buckets {
+        let buckets = Buckets { last: Cell::new(last), ..Buckets::default() };
         found.iter().for_each(|(&id, bucket)| buckets.put(id, bucket));
         buckets
     }
@@ -70,7 +72,8 @@ impl Buckets {
         match by_id.get(&id) {
             Some(entry) => *entry.bucket.borrow_mut() = bucket.clone(),
             None => {
-                let entry = Entry { bucket: RefCell::new(bucket.clone()), is_closing: Cell::new(false), changes: Cell::new(0) };
+                let (bucket, changes) = (RefCell::new(bucket.clone()), Cell::new(0));
+                let entry = Entry { bucket, is_closing: Cell::new(false), is_doubtful: Cell::new(false), changes };
                 by_id.insert(id, Rc::new(entry));
             }
         }
@@ -85,10 +88,21 @@ impl Buckets {
 
     /// Begins a change in a bucket.
     pub fn enter(&self, id: u32) -> Outcome<Entered> {
-        let entry = self.by_id.borrow().get(&id).filter(|entry| !entry.is_closing.get()).cloned();
-        let entry = entry.ok_or_else(|| Failure::NoSuchBucket(format!("with the identifier {id}")))?;
+        let entry = self.entry(id)?;
+        if entry.is_closing.get() {
+            return Err(Buckets::none(id));
+        }
         entry.changes.update(|changes| changes + 1);
         Ok(Entered(entry))
+    }
+
+    /// A bucket, about to be deleted or not.
+    fn entry(&self, id: u32) -> Outcome<Rc<Entry>> {
+        self.by_id.borrow().get(&id).cloned().ok_or_else(|| Buckets::none(id))
+    }
+
+    fn none(id: u32) -> Failure {
+        Failure::NoSuchBucket(format!("with the identifier {id}"))
     }
 }
 
@@ -174,11 +188,7 @@ impl Engine {
         self.tell(&draft, at);
         let bucket = Bucket { at, name: draft.name, time_ms, properties: draft.properties };
         // Whoever hears of it may use it on any core.
-        let put = async move |engine: Engine| {
-            engine.inner.buckets.put(id, &bucket);
-            Ok(())
-        };
-        self.all(put).await?;
+        self.all_hear(move |engine| engine.inner.buckets.put(id, &bucket)).await?;
         Ok(id)
     }
 
@@ -196,38 +206,40 @@ impl Engine {
 
     async fn delete_bucket_here(&self, id: u32, time_ms: u64) -> Outcome<()> {
         let _lock = self.lock(LOCK, b"").await;
-        let name = self.inner.buckets.enter(id)?.0.bucket.borrow().name.clone();
+        let entry = self.inner.buckets.entry(id)?;
         // First without a word to those who put: most that are not empty are so in plain sight.
         let are_empty = self.all(async move |engine: Engine| Ok(engine.inner.catalog.borrow().index().has_none_of(id))).await?;
         if !are_empty.into_iter().all(|is_empty| is_empty) {
-            return Err(Failure::BucketNotEmpty(shown(&name)));
+            return Err(Failure::BucketNotEmpty(shown(&entry.bucket.borrow().name)));
         }
         let closing = Closing(self.clone(), id);
+        let Err(failure) = self.end_bucket(id, time_ms).await else {
+            return self.all_hear(move |engine| engine.inner.buckets.end(id)).await;
+        };
+        if failure.leaves_open() || entry.is_doubtful.get() {
+            // Its end may be there after the next opening, until the log says that it is none. Nothing is put into the bucket before that:
+            // a later deletion finds it closed, and tries again.
+            entry.is_doubtful.set(self.inner.log.settle_failed().await.is_err());
+            if entry.is_doubtful.get() {
+                std::mem::forget(closing);
+            }
+        }
+        Err(failure)
+    }
+
+    async fn end_bucket(&self, id: u32, time_ms: u64) -> Outcome<()> {
         let are_empty = self.all(async move |engine: Engine| engine.close_bucket(id).await).await?;
         if !are_empty.into_iter().all(|is_empty| is_empty) {
-            return Err(Failure::BucketNotEmpty(shown(&name)));
+            return Err(Failure::BucketNotEmpty(shown(&self.inner.buckets.entry(id)?.bucket.borrow().name)));
         }
         self.all(async move |engine: Engine| engine.end_uploads(id, time_ms).await).await?;
-        let ended = self.end(Class::Bucket, id, Box::default(), 0, time_ms).await;
-        match &ended {
-            Ok(()) => {
-                let forget = async move |engine: Engine| {
-                    engine.inner.buckets.end(id);
-                    Ok(())
-                };
-                self.all(forget).await?;
-            }
-            // The tombstone may be there after the next opening: nothing is put into the bucket until then.
-            Err(failure) if failure.leaves_open() => std::mem::forget(closing),
-            Err(_) => {}
-        }
-        ended
+        self.end(Class::Bucket, id, Box::default(), 0, time_ms).await
     }
 
     /// Begins no more change in a bucket on this core, waits for those under way, and says whether there is nothing in it, nor will be
     /// after the next opening.
     async fn close_bucket(&self, id: u32) -> Outcome<bool> {
-        let entry = self.inner.buckets.enter(id)?.0.clone();
+        let entry = self.inner.buckets.entry(id)?;
         entry.is_closing.set(true);
         while entry.changes.get() > 0 {
             self.inner.core.sleep(LOOK).await;
@@ -238,7 +250,11 @@ impl Engine {
 
     /// Aborts all uploads of a bucket on this core.
     async fn end_uploads(&self, id: u32, time_ms: u64) -> Outcome<()> {
-        let uploads: Vec<UploadKey> = self.uploads_here(id, b"", 0, usize::MAX).into_iter().map(|(key, _)| key).collect();
+        let of_bucket = |catalog: &Catalog| -> Vec<UploadKey> {
+            let from = (id, Box::default(), 0);
+            catalog.uploads_from(&from).map(|(key, _)| key).take_while(|(bucket, ..)| *bucket == id).cloned().collect()
+        };
+        let uploads = of_bucket(&self.inner.catalog.borrow());
         for (bucket, name, upload) in uploads {
             self.end(Class::Upload, bucket, name, upload, time_ms).await?;
         }

@@ -14,7 +14,7 @@ use super::engine::{Engine, ended};
 use super::failure::{Outcome, is_short_of_memory, shown};
 use super::log::Written;
 use super::read::Found;
-use crate::base::Nanos;
+use crate::base::{Error, Nanos};
 use crate::reactor::Task;
 use crate::wire::store::SEGMENTS_AT;
 use crate::wire::store::entry::Entry;
@@ -154,7 +154,7 @@ impl Engine {
                 if goes_on(&Progress { segment, segments: self.segments().count(), items, bytes, damaged }) {
                     pace.wait(self, at.item_bytes).await;
                     let engine = self.clone();
-                    reading.push_back((self.inner.core.spawn(async move { engine.damage(at).await }), at));
+                    reading.push_back((self.inner.core.go_on(async move { engine.damage(at).await }), at));
                 } else {
                     next = Some(segment);
                 }
@@ -202,12 +202,12 @@ impl Engine {
                 Ok(Found::NoItem) => Ok(Some(Damage { byte: at.address, is_unreadable: false })),
                 Ok(Found::Rotten(block)) => Ok(Some(Damage { byte: at.address + u64::from(block), is_unreadable: false })),
                 // Others have the memory, and give it back.
-                Err(error) if is_short_of_memory(&error) && tries < TRIES => {
+                Err(error) if may_end(&error) && tries < TRIES => {
                     tries += 1;
                     self.inner.core.sleep(PAUSE).await;
                     continue;
                 }
-                Err(error) if is_short_of_memory(&error) || matches!(error.errno(), Some(libc::ENODEV | libc::ENXIO)) => Err(error.into()),
+                Err(error) if may_end(&error) || matches!(error.errno(), Some(libc::ENODEV | libc::ENXIO)) => Err(error.into()),
                 // The device cannot read it.
                 Err(_) => Ok(Some(Damage { byte: at.address, is_unreadable: true })),
             };
@@ -253,6 +253,11 @@ impl Pace {
         let span = u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(self.rate)).unwrap_or(u64::MAX);
         self.due = self.due.max(Nanos(now.0.saturating_sub(SLACK.0))).saturating_add(Nanos(span));
     }
+}
+
+/// Whether it is others that keep something from being read, and it may be tried again.
+fn may_end(error: &Error) -> bool {
+    is_short_of_memory(error) || matches!(error.errno(), Some(libc::EAGAIN | libc::EBUSY | libc::EINTR))
 }
 
 fn at_of(entry: &Entry) -> Written {

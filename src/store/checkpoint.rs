@@ -9,7 +9,7 @@
 use super::catalog::Page;
 use super::engine::{Engine, ended};
 use super::failure::Outcome;
-use super::recover::write_header;
+use super::recover::{lba, write_header};
 use super::segments::{Purpose, Segments, Taken};
 use super::superblocks::write_superblock;
 use crate::base::error::ErrorKind;
@@ -102,7 +102,7 @@ impl Writer<'_> {
         item.emit(place, checksums(&run.as_slice()[..bytes as usize]), open.salt, address, head.as_mut_slice());
         let mut at = address;
         for run in [head, run] {
-            let lba = Lba(at / u64::from(block));
+            let lba = lba(&env.disk, at);
             at += u64::from(run.len());
             let written = env.disk.write(lba, run, Durability::Now).await;
             drop(written.map_err(|failed| env.disk.explain("writing a checkpoint:", lba, failed))?);
@@ -155,7 +155,7 @@ impl Engine {
         // A task of its own, which goes on when the caller gives up.
         self.at(0, async |engine: Engine| {
             let core = engine.inner.core.clone();
-            ended(core.spawn(async move { engine.write_checkpoint().await })).await
+            ended(core.go_on(async move { engine.write_checkpoint().await })).await
         })
         .await
     }
@@ -181,8 +181,10 @@ impl Engine {
             Err(_) => writer.taken,
         };
         for segment in leaving {
-            // One that the device does not let go is a checkpoint's until the next opening.
-            let _ = self.free(segment).await;
+            if self.free(segment).await.is_err() {
+                // The device does not let it go yet: compaction comes back to it.
+                inner.env.segments.close_checkpoint(segment);
+            }
         }
         // Somebody may wait for them.
         inner.log.nudge();

@@ -13,10 +13,10 @@ use super::engine::{Engine, ended};
 use super::failure::{Failure, Outcome};
 use super::log::{Appended, Log, Written};
 use super::read::{Found, at_of};
-use super::recover::{read, write_header};
+use super::recover::{lba, read, write_header};
 use super::scan::Scan;
 use super::segments::{Segments, Usage};
-use crate::base::{Lba, Nanos, limits};
+use crate::base::{Nanos, limits};
 use crate::device::block::DiskInfo;
 use crate::wire::store::segment::{self, Header, Kind};
 
@@ -150,7 +150,7 @@ impl Engine {
                 // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
                 // next opening; the next segment that is taken brings us here again.
                 let engine = self.clone();
-                let task = inner.core.spawn(async move { drop(engine.checkpoint().await) });
+                let task = inner.core.go_on(async move { drop(engine.checkpoint().await) });
                 *inner.checkpointing.borrow_mut() = Some(task);
             }
             let mut round = Round::default();
@@ -264,7 +264,7 @@ impl Engine {
         }
         let emptying = left.into_iter().map(|segment| {
             let engine = self.clone();
-            self.inner.core.spawn(async move { engine.compact_left(segment).await })
+            self.inner.core.go_on(async move { engine.compact_left(segment).await })
         });
         let mut tries = Vec::new();
         for task in emptying.collect::<Vec<_>>() {
@@ -403,9 +403,9 @@ impl Engine {
         if !inner.discards.get() || env.segments.are_wanted() {
             return;
         }
-        let (block, bytes) = (u64::from(env.superblock.block_bytes), u64::from(env.superblock.segment_bytes - segment::BYTES));
-        let lba = Lba((env.superblock.segment_at(segment) + u64::from(segment::BYTES)) / block);
-        match env.disk.discard(lba, bytes / block).await {
+        let bytes = u64::from(env.superblock.segment_bytes - segment::BYTES);
+        let lba = lba(&env.disk, env.superblock.segment_at(segment) + u64::from(segment::BYTES));
+        match env.disk.discard(lba, bytes / u64::from(env.disk.info().block_bytes)).await {
             Ok(()) => inner.compacted.update(|compacted| Compacted { discarded: compacted.discarded + bytes, ..compacted }),
             // Nothing is lost by it, and the next would fail too.
             Err(_) => inner.discards.set(false),

@@ -124,7 +124,7 @@ impl Crew {
                 if let Some(inner) = engines.borrow().get(to).and_then(Weak::upgrade) {
                     let engine = Engine { inner };
                     let core = engine.inner.core.clone();
-                    drop(core.spawn(async move { job(&engine) }));
+                    drop(core.go_on(async move { job(&engine) }));
                 }
             }
             Way::Far(mail) => mail.send(to, Letter(Content::Job(job))),
@@ -168,7 +168,7 @@ fn ended(core: usize) -> Failure {
 
 fn unanswered(core: usize) -> Failure {
     let what = format!("core {core} of the store did not answer: it has too much to do, or failed at it");
-    Error::new(ErrorKind::Unavailable, what).remedy("try again with less at once").into()
+    Error::new(ErrorKind::Busy, what).remedy("try again with less at once").into()
 }
 
 /// The way back of an answer. Without one there is an error: the task that was to give it has ended.
@@ -206,17 +206,21 @@ impl Engine {
         T: Send + 'static,
         R: Future<Output = Outcome<T>> + 'static,
     {
-        let crew = &self.inner.crew;
-        let (number, back) = (crew.number(), crew.index);
-        let slot = Rc::new(Slot { signal: Signal::new(self.inner.core.ops()), outcome: RefCell::new(None) });
-        crew.asked.borrow_mut().insert(number, slot.clone());
-        let job = move |engine: &Engine| {
-            let answer = Answer { engine: engine.clone(), to: back, number, outcome: None };
+        self.ask_for(to, move |engine, answer| {
             let engine = engine.clone();
             let core = engine.inner.core.clone();
             // Without room for the task it is dropped, and that is the answer.
             drop(core.try_spawn(async move { answer.give(job(engine).await) }));
-        };
+        })
+    }
+
+    /// Has core `to` do `job`, which gives the answer at some time.
+    fn ask_for<T: Send + 'static>(&self, to: usize, job: impl FnOnce(&Engine, Answer<T>) + Send + 'static) -> Reply<T> {
+        let crew = &self.inner.crew;
+        let (number, back) = (crew.number(), crew.index);
+        let slot = Rc::new(Slot { signal: Signal::new(self.inner.core.ops()), outcome: RefCell::new(None) });
+        crew.asked.borrow_mut().insert(number, slot.clone());
+        let job = move |engine: &Engine| job(engine, Answer { engine: engine.clone(), to: back, number, outcome: None });
         crew.send(to, Box::new(job));
         Reply { engine: self.clone(), to, number, slot, what: PhantomData }
     }
@@ -246,6 +250,29 @@ impl Engine {
             outcomes.push(reply.wait().await);
         }
         outcomes.into_iter().collect()
+    }
+
+    /// Has every core do what does not wait, and knows then that it is done. There need be no room for a task: what all cores are to know
+    /// of reaches those, too, that have no more.
+    pub(super) async fn all_hear(&self, job: impl FnOnce(&Engine) + Clone + Send + 'static) -> Outcome<()> {
+        let crew = &self.inner.crew;
+        let replies: Vec<Reply<()>> = (0..crew.cores)
+            .filter(|&core| core != crew.index)
+            .map(|core| {
+                let job = job.clone();
+                self.ask_for(core, move |engine, answer| {
+                    job(engine);
+                    answer.give(Ok(()));
+                })
+            })
+            .collect();
+        let mut outcome = Ok(());
+        for reply in replies {
+            outcome = outcome.and(reply.wait().await);
+        }
+        // Who hears of it here may ask any of them.
+        job(self);
+        outcome
     }
 
     /// Has core `to` do something that does not wait, at some time.

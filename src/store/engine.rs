@@ -15,7 +15,7 @@ use super::compact::{Compacted, may_discard};
 use super::crew::Crew;
 use super::draft::{Data, Draft, Kind};
 use super::failure::{Failure, OPEN_ANEW, Outcome, shown};
-use super::index::{Line, Query, Version, VersionLine, VersionQuery};
+use super::index::{After, Line, Query, Version, VersionLine, VersionQuery};
 use super::locks::{Guard, Locks};
 use super::log::{Appended, Log, LogEnv, Traffic, Written};
 use super::read::{Found, Read, Reader};
@@ -33,6 +33,8 @@ use crate::wire::store::{name_crc, shard, shard_of};
 const WRITERS: usize = 16;
 /// Changes under way at once, any of which may become a task; others wait for their turn.
 const CHANGES: usize = 256;
+/// Names without an object that a list steps over before others have their turn.
+const HIDDEN_MAX: usize = 1024;
 /// Renames under way at once, each a task with up to 8 MiB of memory. They have permits of their own: who waits for a name that is being
 /// renamed may have all others.
 const RENAMES: usize = 8;
@@ -184,6 +186,8 @@ pub(super) struct Known {
     pub catalog: Catalog,
     /// All of the store.
     pub buckets: BTreeMap<u32, Bucket>,
+    /// The highest identifier of a bucket that is, or was.
+    pub last_bucket: u32,
     /// The segments of the checkpoint in force: of core 0.
     pub checkpoint_segments: Vec<u32>,
 }
@@ -232,12 +236,12 @@ pub(super) async fn ended<T>(task: impl Future<Output = Result<Outcome<T>, Panic
 impl Engine {
     /// The engine of a core whose catalog was told everything.
     pub(super) fn new(core: &Core, crew: Crew, log: Log, known: Known, rng: Rng, is_read_only: bool) -> Engine {
-        let Known { catalog, buckets, checkpoint_segments } = known;
+        let Known { catalog, buckets, last_bucket, checkpoint_segments } = known;
         let (env, superblock) = (log.env().clone(), Cell::new(log.env().superblock));
         let reader = Reader { disk: env.disk.clone(), slab: env.slab.clone(), segments: env.segments.clone() };
         let discards = Cell::new(may_discard(env.disk.info()));
         let writers = (0..if is_read_only { 0 } else { WRITERS }).map(|_| core.spawn(log.clone().writer())).collect();
-        let buckets = Buckets::of(&buckets);
+        let buckets = Buckets::of(&buckets, last_bucket);
         let inner = Inner {
             core: core.clone(),
             crew,
@@ -355,9 +359,17 @@ impl Engine {
         self.inner.catalog.borrow().edition()
     }
 
-    /// A page of a list of this core's shards.
-    pub fn list(&self, query: &Query) -> Vec<Line> {
-        self.inner.catalog.borrow().index().list(query)
+    /// A page of a list of this core's shards. Others have their turn between many delete markers.
+    pub async fn list(&self, query: &Query<'_>) -> Vec<Line> {
+        let (mut lines, mut rest) = self.inner.catalog.borrow().index().list(query, HIDDEN_MAX);
+        while let Some(name) = rest {
+            self.inner.core.yield_now().await;
+            let query = Query { after: After::Name(&name), limit: query.limit - lines.len(), ..*query };
+            let (more, next) = self.inner.catalog.borrow().index().list(&query, HIDDEN_MAX);
+            lines.extend(more);
+            rest = next;
+        }
+        lines
     }
 
     /// A page of a list of all versions of objects of this core's shards.
@@ -387,7 +399,8 @@ impl Engine {
         F: Future<Output = Outcome<T>> + 'static,
     {
         let (under_way, change) = (self.inner.changes.begin(), Box::pin(change));
-        self.inner.core.spawn(async move {
+        // As many as there are permits.
+        self.inner.core.go_on(async move {
             let outcome = change.await;
             drop((under_way, permit));
             outcome
@@ -495,6 +508,10 @@ impl Engine {
         data: Data,
     ) -> Outcome<(Version, Vec<Run>)> {
         attributes.check_lengths(&name)?;
+        if !extents.is_empty() {
+            // What says that they are an object takes the place of what is there, and must not outlive them.
+            self.settle().await?;
+        }
         let _entered = self.judge(bucket, &name, Which::Newest, attributes.expect)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
         let fields = Fields { etag, has_opaque_etag, tag_bytes: attributes.tags.len() as u16, listed: attributes.listed, ..fields };
@@ -624,4 +641,55 @@ impl Engine {
 pub(super) fn written(version: &Version) -> Written {
     let Version { sequence, address, item_bytes, head_bytes, .. } = *version;
     Written { sequence, address, item_bytes, head_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::disk::Image;
+    use crate::store::testing::World;
+
+    /// A list of what was deleted is one page and many names: requests beside it are answered.
+    #[test]
+    fn a_list_of_delete_markers_lets_others_have_their_turn() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let store = world.stores(1).await.remove(0);
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            let name = |number: usize| format!("{number:05}").into_bytes();
+            let mark = |number| {
+                let engine = engine.clone();
+                world.core.spawn(async move { engine.mark_deleted(bucket, &name(number), Attributes::default()).await })
+            };
+            for first in (0..4 * HIDDEN_MAX).step_by(128) {
+                for task in (first..first + 128).map(mark).collect::<Vec<_>>() {
+                    task.await.unwrap().unwrap();
+                }
+            }
+            for number in [HIDDEN_MAX / 2, 4 * HIDDEN_MAX] {
+                engine.put(bucket, &name(number)).unwrap().finish(Attributes::default()).await.unwrap();
+            }
+            let turns = Rc::new(Cell::new(0));
+            let beside = world.core.spawn({
+                let (core, turns) = (world.core.clone(), turns.clone());
+                async move {
+                    loop {
+                        core.yield_now().await;
+                        turns.set(turns.get() + 1);
+                    }
+                }
+            });
+            let query = Query { bucket, prefix: b"", delimiter: b"", after: After::Nothing, limit: 3 };
+            let lines = store.list(&query).await.unwrap();
+            beside.abort();
+            let names: Vec<_> =
+                lines.into_iter().map(|line| if let Line::Object(name, _) = line { name.into_vec() } else { vec![] }).collect();
+            assert_eq!(names, [name(HIDDEN_MAX / 2), name(4 * HIDDEN_MAX)]);
+            assert!((3..10).contains(&turns.get()), "{} turns", turns.get());
+            store.halt().await;
+        };
+        core.run(run).unwrap();
+    }
 }

@@ -88,7 +88,7 @@ impl From<Exhausted> for Failure {
     }
 }
 
-/// Whether there was no memory for it.
+/// Whether there was no memory for it, or no room for its operations: others have it, and give it back.
 pub(super) fn is_short_of_memory(error: &Error) -> bool {
     error.kind() == ErrorKind::Busy && error.errno().is_none()
 }
@@ -96,6 +96,12 @@ pub(super) fn is_short_of_memory(error: &Error) -> bool {
 /// Others have the memory for it: it may be tried again. The store is not full.
 pub(super) fn no_memory(doing: &str, exhausted: Exhausted) -> Error {
     Error::new(ErrorKind::Busy, format!("{doing}: {exhausted}")).remedy("give it more memory, or let fewer work at a time")
+}
+
+/// The core has as many operations under way as it can: it may be tried again.
+pub(super) fn no_operations(doing: &str) -> Error {
+    let what = format!("{doing}: this core has as many operations under way as it has room for");
+    Error::new(ErrorKind::Busy, what).remedy("try again with less at once")
 }
 
 impl From<Failure> for Error {

@@ -8,14 +8,14 @@ use super::format::{FormatConfig, format};
 use super::history::{attributes, byte};
 use super::open::Store;
 use super::survey::{Reader, SegmentIs};
-use super::testing::{SEGMENT, SEGMENTS, World};
+use super::testing::{SEGMENT, SEGMENTS, World, disk_config};
 use crate::base::error::ErrorKind;
 use crate::base::{Lba, Nanos, Result, Rng};
-use crate::device::sim::disk::Image;
+use crate::device::sim::disk::{Image, SimDiskConfig};
 use crate::mem::Ledger;
 use crate::wire::store::SEGMENTS_AT;
 use crate::wire::store::segment;
-use crate::wire::store::superblock::Superblock;
+use crate::wire::store::superblock::{Durability as Promise, Superblock};
 
 const SMALL: u64 = 9000;
 const LARGE: u64 = 3_000_000;
@@ -137,6 +137,70 @@ async fn lose_headers(world: &World) -> (Image, Vec<u32>) {
     (image, lost)
 }
 
+/// Where commits are answered out of the device's cache, a power cut may take back the newest of an object, and not the one before it too.
+#[test]
+fn what_a_power_cut_leaves_of_a_long_object_is_one_version() {
+    for seed in 0..30 {
+        let Some(world) = World::new(512, Image::default(), seed) else { return };
+        let core = world.core.clone();
+        let image = core.run(async move {
+            let config = FormatConfig { segment_bytes: Some(SEGMENT), durability: Promise::DeviceCache, ..FormatConfig::default() };
+            format(&world.disk, &world.slab, &config, &mut Rng::seeded(1)).await.unwrap();
+            let store = open(&world, false).await.unwrap();
+            let engine = store.engine();
+            engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            put(engine, "name", 1, LARGE, false).await.unwrap();
+            engine.settle().await.unwrap();
+            put(engine, "name", 2, LARGE + 1, false).await.unwrap();
+            world.disk.sim().expect("it is simulated").borrow_mut().power_cut()
+        });
+        let Some(world) = World::new(512, image.unwrap(), seed + 100) else { return };
+        let core = world.core.clone();
+        core.run(async move {
+            let store = open(&world, false).await.unwrap();
+            let engine = store.engine();
+            let size = engine.version(bucket(engine), b"name", Which::Newest).expect("one of them is there").size;
+            assert!(is_there(engine, "name", if size == LARGE { 1 } else { 2 }, size).await, "seed {seed}");
+        })
+        .unwrap();
+    }
+}
+
+/// An image that is copied to a disk of other blocks: smaller ones will do.
+#[test]
+fn a_store_moves_to_a_disk_of_smaller_blocks() {
+    for (of, into) in [(4096, 512), (512, 4096)] {
+        let Some(world) = World::new(of, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let image = core.run(async move {
+            let store = make(&world).await;
+            put(store.engine(), "before", 1, LARGE, false).await.unwrap();
+            store.close().await.unwrap();
+            world.disk.sim().expect("it is simulated").borrow_mut().power_cut()
+        });
+        let Some(world) = World::new(into, image.unwrap().in_blocks(of as usize, into as usize), 2) else { return };
+        let core = world.core.clone();
+        core.run(async move {
+            if into > of {
+                let refused = open(&world, true).await.err().expect("its blocks are too large").to_string();
+                return assert!(refused.contains("blocks of 512 bytes") && refused.contains("blocks of 4096"), "{refused}");
+            }
+            let store = open(&world, false).await.unwrap();
+            put(store.engine(), "behind", 2, LARGE, false).await.unwrap();
+            churn(store.engine()).await;
+            store.engine().checkpoint().await.unwrap();
+            put(store.engine(), "last", 3, SMALL, false).await.unwrap();
+            store.close().await.unwrap();
+            let store = open(&world, false).await.unwrap();
+            for (name, number, size) in [("before", 1, LARGE), ("behind", 2, LARGE), ("last", 3, SMALL)] {
+                assert!(is_there(store.engine(), name, number, size).await, "{name}");
+            }
+            assert_eq!(store.engine().check().await.unwrap().damaged, [""; 0]);
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn a_header_that_cannot_be_read_for_a_while_loses_nothing_for_good() {
     for block_bytes in [512, 4096] {
@@ -252,6 +316,219 @@ fn compaction_that_fails_rests_until_somebody_waits_for_room() {
         engine.close().await;
         let took = world.core.now().since(began);
         assert!(took < Nanos::from_secs(5), "it waited {took:?}");
+    })
+    .unwrap();
+}
+
+/// What was in a segment is not found without its header, and that is told.
+#[test]
+fn a_header_that_has_rotted_is_told() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        put(store.engine(), "name", 1, SMALL, false).await.unwrap();
+        let header = SEGMENTS_AT + u64::from(segment_of(address(store.engine(), "name"))) * u64::from(SEGMENT);
+        store.halt().await;
+        drop(store);
+        let whole = open(&world, true).await.unwrap();
+        assert!(whole.census.rotten == 0 && is_there(whole.engine(), "name", 1, SMALL).await);
+        drop(whole);
+        // In its generation.
+        world.disk.sim().expect("it is simulated").borrow_mut().flip_bit(Lba(header / 512), 8 * 33);
+        let store = open(&world, false).await.unwrap();
+        let found = store.engine().version(bucket(store.engine()), b"name", Which::Newest);
+        assert_eq!((store.census.rotten, found), (1, None));
+    })
+    .unwrap();
+}
+
+/// A checkpoint that could not be read once is out of force: what it lists may have ended since, and nothing would say so any more.
+#[test]
+fn a_checkpoint_that_was_not_read_is_not_read_later() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    let run = async move {
+        let store = make(&world).await;
+        put(store.engine(), "ended", 1, SMALL, false).await.unwrap();
+        store.engine().checkpoint().await.unwrap();
+        store.engine().close().await;
+        let superblock = store.superblock();
+        let [segment] = store.engine().inner.checkpoint_segments.borrow()[..] else { panic!("one segment") };
+        assert!(superblock.checkpoint.is_some());
+        drop(store);
+        spoil(&world, superblock.segment_at(segment) + u64::from(segment::BYTES));
+        let store = open(&world, false).await.unwrap();
+        assert!(store.census.is_checkpoint_lost && store.superblock().checkpoint.is_none());
+        let engine = store.engine();
+        engine.delete(bucket(engine), b"ended", Which::Newest, Expect::Anything, 1).await.unwrap();
+        put(engine, "other", 2, SMALL, false).await.unwrap();
+        world.disk.sim().expect("it is simulated").borrow_mut().power_cut()
+    };
+    let image = core.run(run).unwrap();
+    // The medium gives everything back again.
+    let Some(world) = World::new(512, image, 2) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = open(&world, false).await.unwrap();
+        assert!(!store.census.is_checkpoint_lost && store.census.entries == 0, "{:?}", store.census);
+        assert!(!is_there(store.engine(), "ended", 1, SMALL).await && is_there(store.engine(), "other", 2, SMALL).await);
+    })
+    .unwrap();
+}
+
+/// A bucket that is made later is not the one whose item was lost, and does not have its objects.
+#[test]
+fn a_bucket_that_was_lost_leaves_nobody_its_objects() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    let run = async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        let lost = engine.create_bucket(b"lost", b"", 1).await.unwrap();
+        let at = engine.bucket(b"lost").expect("it was made").1.at.address;
+        engine.inner.log.roll();
+        let put = engine.put(lost, b"secret").unwrap();
+        put.finish(attributes(1, 1, 0)).await.unwrap();
+        let image = world.disk.sim().expect("it is simulated").borrow_mut().power_cut();
+        (image, at, lost)
+    };
+    let (image, at, lost) = core.run(run).unwrap();
+    let Some(world) = World::new(512, image, 2) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        world.disk.sim().expect("it is simulated").borrow_mut().flip_bit(Lba(at / 512), 100);
+        let store = open(&world, false).await.unwrap();
+        let engine = store.engine();
+        assert!(engine.bucket(b"lost").is_none() && engine.version(lost, b"secret", Which::Newest).is_some());
+        let new = engine.create_bucket(b"new", b"", 1).await.unwrap();
+        assert!(new > lost && engine.version(new, b"secret", Which::Newest).is_none(), "{new} and {lost}");
+    })
+    .unwrap();
+}
+
+/// Nobody puts anything into a bucket whose end the device failed, until it is known to be none: the next deletion finds it, or ends it.
+#[test]
+fn a_bucket_whose_deletion_failed_is_there_when_the_device_is() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        let [bucket, other] = [b"one", b"two"].map(|name| engine.create_bucket(name, b"", 1));
+        let (bucket, other) = (bucket.await.unwrap(), other.await.unwrap());
+        let fail = |ppm| world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(ppm);
+        let put = async |bucket| engine.put(bucket, b"name")?.finish(attributes(1, 1, 0)).await;
+        fail(1_000_000);
+        for _ in 0..3 {
+            for bucket in [bucket, other] {
+                assert!(matches!(engine.delete_bucket(bucket, 1).await, Err(Failure::Failed(_))));
+                assert!(matches!(put(bucket).await, Err(Failure::NoSuchBucket(_))));
+            }
+        }
+        fail(0);
+        engine.delete_bucket(bucket, 1).await.unwrap();
+        assert!(engine.bucket(b"one").is_none());
+        engine.delete_bucket(other, 1).await.unwrap();
+        // Where the device fails the deletion, and not what is said of it, the bucket is in use at once.
+        let (mut opened, mut closed) = (0, 0);
+        for _ in 0..60 {
+            fail(0);
+            let there = engine.bucket(b"two").map(|(id, _)| id);
+            let id = if let Some(id) = there { id } else { engine.create_bucket(b"two", b"", 1).await.unwrap() };
+            fail(500_000);
+            let ended = engine.delete_bucket(id, 1).await;
+            fail(0);
+            if ended.is_ok() {
+                assert!(engine.bucket(b"two").is_none());
+                continue;
+            }
+            match put(id).await {
+                Ok(_) => {
+                    opened += 1;
+                    assert!(matches!(engine.delete_bucket(id, 1).await, Err(Failure::BucketNotEmpty(_))));
+                    engine.delete(id, b"name", Which::Newest, Expect::Anything, 1).await.unwrap();
+                }
+                Err(Failure::NoSuchBucket(_)) => closed += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(opened > 3 && closed > 3, "{opened} were open, {closed} closed");
+    })
+    .unwrap();
+}
+
+/// An upload that was completed, and whose end did not get to the disk, is ended by the next opening. Where that finds no room the store is
+/// open all the same.
+#[test]
+fn an_end_that_finds_no_room_keeps_no_store_from_opening() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    let run = async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        let bucket = bucket(engine);
+        let upload = engine.begin_upload(bucket, b"name", b"", 1).await.unwrap();
+        let mut part = store.put_part(bucket, b"name", upload, 1).unwrap();
+        part.write(engine.slab().run(200_000).unwrap()).await.unwrap();
+        let part = part.finish(attributes(1, 1, 200_000)).await.unwrap();
+        engine.complete_upload(bucket, b"name", upload, &[(1, part.etag)], attributes(1, 1, 200_000)).await.unwrap();
+        // What was written last is the end.
+        let end = engine.inner.catalog.borrow().needed().map(|(address, _)| address).max().expect("there is something");
+        let sim = world.disk.sim().expect("it is simulated");
+        let image = sim.borrow_mut().power_cut();
+        let written = sim.borrow().written_blocks(0..world.disk.info().blocks()) as u64;
+        (image, end, written)
+    };
+    let (image, end, written) = core.run(run).unwrap();
+    // The other superblock finds room, and nothing else.
+    for space_blocks in [Some(written + 8), None] {
+        let config = SimDiskConfig { space_blocks, ..disk_config(512) };
+        let Some(world) = World::with(config, image.clone(), 2) else { return };
+        let core = world.core.clone();
+        core.run(async move {
+            world.disk.sim().expect("it is simulated").borrow_mut().flip_bit(Lba(end / 512), 100);
+            let store = open(&world, false).await.unwrap();
+            let engine = store.engine();
+            assert!(engine.version(bucket(engine), b"name", Which::Newest).is_some_and(|version| version.size == 200_000));
+            assert_eq!(engine.traffic().failed, u64::from(space_blocks.is_some()), "writes that failed");
+            let last = engine.inner.catalog.borrow().needed().map(|(address, _)| address).max();
+            assert_eq!(last.is_some_and(|last| last > end), space_blocks.is_none(), "the end is there");
+        })
+        .unwrap();
+    }
+}
+
+/// A full file system below a sparse store fails what was never written, and a checkpoint again and again. When there is room the store has
+/// all of its segments.
+#[test]
+fn checkpoints_that_fail_keep_no_segments() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    core.run(async move {
+        let store = make(&world).await;
+        let engine = store.engine();
+        let settled = async || {
+            for segment in 0..SEGMENTS {
+                engine.compact_this(segment).await;
+            }
+            engine.segments().usage().free
+        };
+        put(engine, "name", 1, SMALL, false).await.unwrap();
+        let free = settled().await;
+        world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(1_000_000);
+        for _ in 0..3 {
+            engine.checkpoint().await.unwrap_err();
+        }
+        world.disk.sim().expect("it is simulated").borrow_mut().fail_writes(0);
+        assert!(engine.segments().usage().free < free, "each took one");
+        assert_eq!(settled().await, free);
+        engine.checkpoint().await.unwrap();
+        assert!(is_there(engine, "name", 1, SMALL).await);
+        engine.close().await;
+        drop(store);
+        let store = open(&world, false).await.unwrap();
+        assert!(is_there(store.engine(), "name", 1, SMALL).await);
     })
     .unwrap();
 }

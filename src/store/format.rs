@@ -13,6 +13,8 @@ use crate::wire::store::{SEGMENTS_AT, StoreId};
 
 /// Segments of the smallest store: with fewer, what is kept for deletes and compaction would be most of it.
 pub const SEGMENTS_MIN: u32 = 16;
+/// Bytes of the smallest store.
+pub const STORE_MIN_BYTES: u64 = SEGMENTS_AT + SEGMENTS_MIN as u64 * SEGMENT_MIN_BYTES as u64;
 /// Segments a store is given, where their size is not asked for.
 const SEGMENTS_WANTED: u64 = 128;
 /// And how large they become for it, at most.
@@ -37,7 +39,8 @@ pub struct FormatConfig {
 ///
 /// # Errors
 /// `Refused`: it is a disk of Basin's, with captures, say, or a store, and may not be overwritten.
-/// `Usage`: a size of segments that is none. `Unavailable`: the disk is too small. Otherwise the device's.
+/// `Usage`: a size of segments that is none, or a reserve that leaves too little. `Unavailable`: the disk is too small. Otherwise the
+/// device's.
 pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut Rng) -> Result<Superblock> {
     let info = disk.info();
     let size = info.blocks() * u64::from(info.block_bytes);
@@ -59,7 +62,17 @@ pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut R
         let smaller = if segment_bytes > SEGMENT_MIN_BYTES { ", or smaller segments" } else { "" };
         return Err(Error::new(ErrorKind::Unavailable, what).remedy(format!("use a larger disk{smaller}")));
     }
-    let owner = header::read(disk, slab).await.ok().flatten().map(|header| header.owner);
+    let capacity = segments * u64::from(segment_bytes);
+    if config.reserve_bytes > capacity / 2 {
+        let what = format!("a reserve of {} in a store of {}", human_bytes(config.reserve_bytes), human_bytes(capacity));
+        return Err(Error::new(ErrorKind::Usage, what).remedy(format!("{} at most: the rest is for objects", human_bytes(capacity / 2))));
+    }
+    let owner = match header::read(disk, slab).await {
+        Ok(header) => header.map(|header| header.owner),
+        // Who may overwrite it need not know what it is.
+        Err(error) if config.may_overwrite || error.kind() == ErrorKind::Refused => None,
+        Err(error) => return Err(error),
+    };
     if let Some(owner) = owner.filter(|_| !config.may_overwrite) {
         let path = info.path.display();
         let what = format!("{path} is a disk of {owner}, whose content would be lost");

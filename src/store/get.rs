@@ -258,7 +258,8 @@ impl Extents {
         {
             let piece = self.left.pop_front().expect("it was looked at");
             let (reader, name) = (engine.clone(), self.name.clone());
-            self.reading.push_back(engine.inner.core.spawn(async move {
+            // As many as there are permits.
+            self.reading.push_back(engine.inner.core.go_on(async move {
                 let read = reader.extent(&name, &piece).await;
                 drop(permit);
                 read

@@ -254,11 +254,11 @@ impl Store {
     /// A core has ended.
     pub async fn list(&self, query: &Query<'_>) -> Outcome<Vec<Line>> {
         if self.engine.inner.crew.cores() == 1 {
-            return Ok(self.engine.list(query));
+            return Ok(self.engine.list(query).await);
         }
         let query = OwnedQuery::of(query);
         let limit = query.limit;
-        let pages = self.engine.all(async move |engine: Engine| Ok(engine.list(&query.query()))).await?;
+        let pages = self.engine.all(async move |engine: Engine| Ok(engine.list(&query.query()).await)).await?;
         let mut lines = merge(pages, |line: &Line| match line {
             Line::Object(name, _) | Line::Prefix(name) => name,
         });
@@ -327,6 +327,15 @@ impl Store {
         self.engine.at(owner, async move |engine: Engine| engine.upload(bucket, &name, id)).await
     }
 
+    /// Whether there is such an upload.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`.
+    pub async fn has_upload(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<()> {
+        let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
+        self.engine.at(owner, async move |engine: Engine| engine.has_upload(bucket, &name, id)).await
+    }
+
     /// What belongs to an upload.
     ///
     /// # Errors
@@ -346,14 +355,14 @@ impl Store {
         self.engine.at(owner, properties).await
     }
 
-    /// Uploads of a bucket under way, in order of name and identifier, `most` of them behind this one.
+    /// Uploads of a bucket under way and when they were begun, in order of name and identifier, `most` of them behind this one.
     ///
     /// # Errors
     /// A core has ended.
-    pub async fn uploads(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Outcome<Vec<(UploadKey, Upload)>> {
+    pub async fn uploads(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Outcome<Vec<(UploadKey, u64)>> {
         let name = Box::<[u8]>::from(name);
         let pages = self.engine.all(async move |engine: Engine| Ok(engine.uploads_here(bucket, &name, behind, most))).await?;
-        let mut uploads = merge(pages, |(key, _): &(UploadKey, Upload)| key);
+        let mut uploads = merge(pages, |(key, _): &(UploadKey, u64)| key);
         uploads.truncate(most);
         Ok(uploads)
     }

@@ -77,7 +77,7 @@ pub(super) struct Delivery {
 async fn deal(place: &Place, disk: &Disk, options: Options, rng: &mut Rng) -> Result<Vec<Part>> {
     let began = place.core.now();
     let found = recover(&place.core, disk, &place.slab, options).await?;
-    let Recovered { superblock, segments, mut checkpoint, sequences, catalogs, settled, mut census } = found;
+    let Recovered { superblock, segments, mut checkpoint, sequences, catalogs, settled, last_bucket, mut census } = found;
     census.took = place.core.now().since(began);
     let buckets: BTreeMap<u32, Bucket> = catalogs[0].buckets().clone();
     let missing: Arc<[u64]> = settled.iter().flat_map(|settled| settled.missing.iter().copied()).collect();
@@ -89,7 +89,7 @@ async fn deal(place: &Place, disk: &Disk, options: Options, rng: &mut Rng) -> Re
             segments: segments.clone(),
             sequences: sequences.clone(),
             superblock,
-            known: Known { catalog, buckets: buckets.clone(), checkpoint_segments },
+            known: Known { catalog, buckets: buckets.clone(), last_bucket, checkpoint_segments },
             rng: rng.fork(),
             is_read_only: options.is_read_only,
             completed: settled.completed,
@@ -138,7 +138,7 @@ impl Store {
         engines.iter().for_each(|engine| engine.inner.crew.meet(&engines));
         let mut stores = Vec::new();
         for (store, completed) in started {
-            store.tidy(completed).await?;
+            store.tidy(completed).await;
             stores.push(store);
         }
         Ok(stores)
@@ -216,21 +216,23 @@ impl Store {
         let core = &self.engine.inner.core;
         let tasks = vec![core.spawn(mail.clone().serve(self.engine.clone())), core.spawn(mail.clone().deliver(core.clone()))];
         self.serving = Some(Rc::new(Serving { mail, tasks: RefCell::new(tasks) }));
-        self.tidy(completed).await?;
+        self.tidy(completed).await;
         Ok(self)
     }
 
-    /// Writes the tombstones of uploads that were completed.
-    async fn tidy(&self, completed: Vec<UploadKey>) -> Result<()> {
+    /// Writes the tombstones of uploads that were completed. Their objects stand for them: a device that takes none now, or a store that is
+    /// full, is open all the same, and the next opening tries it again.
+    async fn tidy(&self, completed: Vec<UploadKey>) {
         let engine = &self.engine;
         if engine.inner.is_read_only {
-            return Ok(());
+            return;
         }
         for (bucket, name, upload) in completed {
             let task = engine.clone();
-            engine.change(async move { task.end(Class::Upload, bucket, name, upload, 0).await }).await?;
+            if let Err(failure) = engine.change(async move { task.end(Class::Upload, bucket, name, upload, 0).await }).await {
+                return tracing::warn!("ends of uploads that were completed are not written yet: {failure}");
+            }
         }
-        Ok(())
     }
 
     /// This core's part: of names that other cores have it knows nothing, and changes none.

@@ -131,13 +131,16 @@ impl Held {
         let (kept, extents) = extents.split_at(kept);
         let folded = Held::new(&self.engine);
         folded.join(kept);
-        let mut writes = Vec::new();
+        let mut writes = VecDeque::new();
         for part in extents.chunks(DATA_MAX as usize / size_of::<ExtentRef>()) {
+            if writes.len() == EXTENTS_IN_FLIGHT {
+                ended(writes.pop_front().expect("there are some")).await?;
+            }
             let bytes = zerocopy::IntoBytes::as_bytes(part);
             let mut run = self.engine.slab().run(bytes.len() as u32)?;
             self.engine.inner.env.ledger.copy(run.as_mut_slice(), bytes);
             let all = part.iter().map(ExtentRef::bytes).sum();
-            writes.push(folded.write(bucket, shard, all, vec![run].into(), Some(part.into())).await);
+            writes.push_back(folded.write(bucket, shard, all, vec![run].into(), Some(part.into())).await);
         }
         for write in writes {
             ended(write).await?;
@@ -239,7 +242,7 @@ impl Engine {
     /// Begins to put an object, or a part of an upload.
     pub(super) fn put_to(&self, bucket: u32, name: &[u8], target: Target) -> Outcome<Box<Put>> {
         if let Target::Part { upload, number } = target {
-            self.upload(bucket, name, upload)?;
+            self.has_upload(bucket, name, upload)?;
             if !(1..=super::upload::PARTS_MAX).contains(&number) {
                 return Err(Failure::InvalidPart(number));
             }

@@ -24,7 +24,7 @@ use crate::mem::{Run, Slab};
 use crate::reactor::Core;
 use crate::wire::store::SHARDS;
 use crate::wire::store::entry::Entry;
-use crate::wire::store::item::{Class, Head, What};
+use crate::wire::store::item::{Class, Head, Item, What};
 use crate::wire::store::segment::{self, Header, Kind};
 use crate::wire::store::superblock::{State, Superblock};
 
@@ -52,6 +52,8 @@ pub struct Census {
     pub is_checkpoint_lost: bool,
     /// The disk's header is not in front of it any more.
     pub is_header_lost: bool,
+    /// Segments whose header is not as it was written. What the checkpoint does not list of them is not known.
+    pub rotten: u32,
     /// Bytes read.
     pub bytes: u64,
     /// Bytes that the medium cannot give back, where items may have begun; of a segment without a header all.
@@ -61,6 +63,9 @@ pub struct Census {
     /// Items whose head was read, and whose data the medium cannot give back. They are there: reading them is an error.
     pub unreadable_items: u64,
 }
+
+/// Identifiers of buckets that are not given where some segments cannot be read: those may have them.
+const BUCKETS_UNREAD: u32 = 1 << 16;
 
 /// A store as it was found.
 pub struct Recovered {
@@ -76,6 +81,8 @@ pub struct Recovered {
     pub catalogs: Vec<Catalog>,
     /// What is missing or left over, by core.
     pub settled: Vec<Settled>,
+    /// The highest identifier of a bucket that anything was told of.
+    pub last_bucket: u32,
     /// How much there was.
     pub census: Census,
 }
@@ -117,9 +124,12 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     })
     .await?;
     let unreadable: BTreeSet<u32> = headers.iter().filter(|(_, is)| *is == SegmentIs::Unreadable).map(|&(segment, _)| segment).collect();
+    let rotten = headers.iter().filter(|(_, is)| *is == SegmentIs::Rotten).count() as u32;
     let headers = headers.into_iter().filter_map(|(_, is)| if let SegmentIs::Header(header) = is { Some(header) } else { None });
     let headers: Vec<Header> = headers.collect();
-    let newest = headers.iter().map(|header| header.generation).max().unwrap_or(0);
+    // A checkpoint's own header may have rotted, and what is taken from now on is not to look as if it was in it.
+    let told = superblock.checkpoint.map_or(0, |checkpoint| checkpoint.id.max(checkpoint.horizon.saturating_sub(1)));
+    let newest = headers.iter().map(|header| header.generation).max().unwrap_or(0).max(told);
     if !options.is_read_only {
         if unreadable.len() as u32 > (superblock.segments / UNREADABLE_PART).max(1) {
             return Err(failing(disk, unreadable.len(), &superblock));
@@ -146,7 +156,14 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     }
     let (telling, checkpoint) = told;
     let (mut catalogs, unreadable) = (telling.catalogs, telling.unreadable);
-    let census = Census { is_header_lost: !is_headed, ..telling.census };
+    let census = Census { is_header_lost: !is_headed, rotten, ..telling.census };
+    if census.is_checkpoint_lost && !options.is_read_only {
+        // Its segments are free from here on, and tombstones of what it lists end: another opening, which can read it, is not to.
+        superblock = Superblock { number: superblock.number + 1, checkpoint: None, ..superblock };
+        write_superblock(disk, slab, &superblock).await?;
+    }
+    // Of a bucket whose item was lost objects may be there, which are not another's that is made later.
+    let last_bucket = telling.last_bucket.saturating_add(if unreadable.is_empty() { 0 } else { BUCKETS_UNREAD });
     let mut settled = Vec::new();
     for catalog in &mut catalogs {
         let unread = reader.read_lists(catalog).await?;
@@ -174,7 +191,7 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     }
     segments.keep_needed();
     let sequences = Sequences::new(superblock.epoch);
-    Ok(Recovered { superblock, segments, checkpoint, sequences, catalogs, settled, census })
+    Ok(Recovered { superblock, segments, checkpoint, sequences, catalogs, settled, last_bucket, census })
 }
 
 /// Tells what the checkpoint in force lists and what is in the log behind it, or all of the log, to what `new` gives; the segments of the
@@ -340,6 +357,8 @@ pub(super) struct Telling {
     says_failed: Failed,
     /// Nobody counts yet what is needed, so nobody asks for this.
     gone: Gone,
+    /// The highest identifier of a bucket that an item names.
+    last_bucket: u32,
 }
 
 impl Telling {
@@ -361,6 +380,7 @@ impl Telling {
         } else if self.failed.has(head.item.sequence) {
             return;
         }
+        self.note_bucket(&head.item);
         let cores = self.catalogs.len();
         let at = at_of(head, address);
         self.catalogs[core_of(head.item.shard, cores)].apply(&head.item, at, self.newest, &mut self.gone);
@@ -370,10 +390,22 @@ impl Telling {
     pub fn tell_entry(&mut self, entry: &Entry) {
         let cores = self.catalogs.len();
         let Entry { address, item_bytes, head_bytes, item } = entry;
+        self.note_bucket(item);
         let at = Written { sequence: item.sequence, address: *address, item_bytes: *item_bytes, head_bytes: *head_bytes };
         self.catalogs[core_of(item.shard, cores)].apply(item, at, self.newest, &mut self.gone);
         self.gone.clear();
         self.census.entries += 1;
+    }
+
+    fn note_bucket(&mut self, item: &Item) {
+        let names_one = match item.what {
+            What::Object(_) | What::Bucket | What::Upload | What::Part(_) | What::Tags => true,
+            What::Tombstone(class) => class != Class::Failed,
+            What::Extent | What::Checkpoint(_) => false,
+        };
+        if names_one {
+            self.last_bucket = self.last_bucket.max(item.bucket);
+        }
     }
 }
 

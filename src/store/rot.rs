@@ -99,7 +99,7 @@ async fn look(engine: &Engine, objects: &Objects, is_closed: bool) -> usize {
         }
     }
     let query = Query { bucket, prefix: b"", delimiter: b"", after: After::Nothing, limit: 1000 };
-    for line in engine.list(&query) {
+    for line in engine.list(&query).await {
         let Line::Object(name, _) = line else { panic!("there is no delimiter") };
         assert!(objects.contains_key(&*name) || !is_closed, "{} was deleted", String::from_utf8_lossy(&name));
     }

@@ -255,6 +255,12 @@ impl Segments {
         self.change(segment, &[Use::Open], Use::Checkpoint);
     }
 
+    /// The checkpoint in it is not needed: it is as any other in which nothing is.
+    pub fn close_checkpoint(&self, segment: u32) {
+        self.change(segment, &[Use::Checkpoint], Use::Full);
+        self.table().filled += 1;
+    }
+
     /// The header of one that is not needed is overwritten, and stable.
     ///
     /// # Panics

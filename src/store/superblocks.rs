@@ -11,8 +11,8 @@ use crate::wire::store::superblock::{self, Superblock, Unusable};
 /// The superblock in force.
 ///
 /// # Errors
-/// `Refused`: the disk is no store, or one of a newer format. `Protocol`: both superblocks are damaged. `Failed`: some of the store was cut
-/// off. Otherwise the device's.
+/// `Refused`: the disk is no store, or one of a newer format, or has larger blocks than the store was made on. `Protocol`: both
+/// superblocks are damaged. `Failed`: some of the store was cut off. Otherwise the device's.
 pub async fn read_superblock(disk: &Disk, slab: &Slab) -> Result<Superblock> {
     find_superblock(disk, slab).await.map(|(superblock, _)| superblock)
 }
@@ -80,6 +80,11 @@ pub(super) async fn find_superblock(disk: &Disk, slab: &Slab) -> Result<(Superbl
     let made = best.segment_at(best.segments);
     if size < made {
         return Err(cut(disk, size, made));
+    }
+    if !best.block_bytes.is_multiple_of(info.block_bytes) {
+        let (of_store, of_disk) = (best.block_bytes, info.block_bytes);
+        let what = format!("the store on {path} was made on blocks of {of_store} bytes, and {path} has blocks of {of_disk}");
+        return Err(Error::new(ErrorKind::Refused, what).remedy(format!("copy it to a disk with blocks of {of_store} bytes, or of fewer")));
     }
     Ok((best, is_headed))
 }

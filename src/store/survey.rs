@@ -11,6 +11,7 @@ use crate::device::Status;
 use crate::device::block::Disk;
 use crate::mem::{Run, Slab};
 use crate::reactor::Core;
+use crate::wire::Malformed;
 use crate::wire::nvme::CommandStatus;
 use crate::wire::store::entry::Entry;
 use crate::wire::store::item::{ExtentRef, HEAD_MAX, Head, What};
@@ -35,8 +36,10 @@ const _: () = assert!(WINDOW >= 2 * HEAD_MAX);
 pub enum SegmentIs {
     /// It says what the segment is.
     Header(Header),
-    /// There is none: the segment was never in use, or its header has rotted.
+    /// There is none: the segment was never in use.
     Nothing,
+    /// It is not as it was written.
+    Rotten,
     /// The medium cannot give it back.
     Unreadable,
 }
@@ -117,7 +120,11 @@ impl Reader {
         // The block that says it all: those behind it are zeros, and may fail.
         let Some((run, _)) = self.blocks(self.superblock.segment_at(segment), 1).await? else { return Ok(SegmentIs::Unreadable) };
         let header = Header::parse(run.as_slice(), &self.superblock.id, segment);
-        Ok(header.map_or(SegmentIs::Nothing, SegmentIs::Header))
+        Ok(match header {
+            Ok(header) => SegmentIs::Header(header),
+            Err(Malformed::Checksum) => SegmentIs::Rotten,
+            Err(_) => SegmentIs::Nothing,
+        })
     }
 
     /// Goes through what lies in a segment, from its front to its end.

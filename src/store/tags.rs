@@ -55,20 +55,21 @@ impl Engine {
         .await
     }
 
-    /// Gives a version what `change` makes of the tags it has, and tells which version that was. Nobody changes them between the two.
+    /// Gives a version what `change` makes of it and the tags it has, and tells which version that was. Nobody changes them between the
+    /// two.
     ///
     /// # Errors
     /// What `change` came to, `Corrupt`, and otherwise as for [`Engine::set_tags`].
     pub async fn change_tags<F>(&self, bucket: u32, name: &[u8], which: Which, time_ms: u64, change: F) -> Outcome<Version>
     where
-        F: FnOnce(&[u8]) -> Outcome<Box<[u8]>> + 'static,
+        F: FnOnce(&Version, &[u8]) -> Outcome<Box<[u8]>> + 'static,
     {
         let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
         self.change(async move {
             let _lock = engine.lock(bucket, &name).await;
             let _entered = engine.inner.buckets.enter(bucket)?;
             let version = engine.object(bucket, &name, which)?;
-            let properties = change(&engine.tags(bucket, &name, which).await?)?;
+            let properties = change(&version, &engine.tags(bucket, &name, which).await?)?;
             check_lengths(&name, &properties)?;
             engine.write_tags(bucket, name, version, properties, time_ms).await
         })
@@ -137,7 +138,7 @@ impl Store {
     /// What `change` came to, `Corrupt`, and otherwise as for [`Store::set_tags`].
     pub async fn change_tags<F>(&self, bucket: u32, name: &[u8], which: Which, time_ms: u64, change: F) -> Outcome<Version>
     where
-        F: FnOnce(&[u8]) -> Outcome<Box<[u8]>> + Send + 'static,
+        F: FnOnce(&Version, &[u8]) -> Outcome<Box<[u8]>> + Send + 'static,
     {
         let (owner, name) = (self.owner(bucket, name), Box::<[u8]>::from(name));
         self.engine.at(owner, async move |engine: Engine| engine.change_tags(bucket, &name, which, time_ms, change).await).await
@@ -219,8 +220,8 @@ mod tests {
     }
 
     /// One more byte behind the tags.
-    fn also(byte: u8) -> impl FnOnce(&[u8]) -> Outcome<Box<[u8]>> + Send + 'static {
-        move |tags| Ok([tags, &[byte]].concat().into())
+    fn also(byte: u8) -> impl FnOnce(&Version, &[u8]) -> Outcome<Box<[u8]>> + Send + 'static {
+        move |_, tags| Ok([tags, &[byte]].concat().into())
     }
 
     /// Nothing with this byte among its tags is deleted.
@@ -241,7 +242,7 @@ mod tests {
                 assert!(delete(other, Expect::Anything).await.unwrap().is_some());
                 assert!(delete(other, Expect::Anything).await.unwrap().is_none());
                 // The tags it was put with, and then those it was given.
-                let refused = store.change_tags(bucket, name, kept, 1, |_| Err(Failure::Refused("no".into()))).await;
+                let refused = store.change_tags(bucket, name, kept, 1, |_, _| Err(Failure::Refused("no".into()))).await;
                 assert!(matches!(refused, Err(Failure::Refused(_))));
                 assert_eq!(&*store.tags(bucket, name, kept).await.unwrap(), b"k");
                 store.change_tags(bucket, name, kept, 1, also(b'x')).await.unwrap();

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::format::{FormatConfig, format};
 use super::open::Store;
 use super::recover::Census;
+use super::superblocks::{find_superblock, headless};
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result, Rng};
@@ -99,7 +100,15 @@ pub fn make(options: &Format) -> Result<String> {
     let config = FormatConfig { may_overwrite: force_device.is_some(), ..config };
     let shown = path.display().to_string();
     // As anything but a store: one that is there is refused like other data.
-    let place = Place::open(&DiskConfig { size_bytes, force_device, ..DiskConfig::new(path.clone()) })?;
+    let opened = Place::open(&DiskConfig { size_bytes, force_device, ..DiskConfig::new(path.clone()) });
+    let place = opened.map_err(|error| match error.kind() {
+        ErrorKind::Refused => damaged_in_front(&path).map_or(error, |found| {
+            let remedy = found.remedy_text().unwrap_or_default();
+            let remedy = format!("{remedy}; or, to lose it, --force-device {shown}");
+            found.remedy(remedy)
+        }),
+        _ => error,
+    })?;
     let (slab, disk) = (place.slab, place.disk);
     place.core.run(async move {
         let made = match format(&disk, &slab, &config, &mut Rng::from_kernel()).await {
@@ -115,6 +124,16 @@ pub fn make(options: &Format) -> Result<String> {
         let (all, one) = (u64::from(made.segments) * u64::from(made.segment_bytes), u64::from(made.segment_bytes));
         Ok(format!("{shown}: a store of {}, {} segments of {}\n", human_bytes(all), made.segments, human_bytes(one)))
     })?
+}
+
+/// Of what seems to be no store: that it is one, and has only lost its first block, with what to do about it.
+pub fn damaged_in_front(path: impl Into<PathBuf>) -> Option<Error> {
+    let Place { core, slab, disk } = Place::for_reading(path).ok()?;
+    let found = core.run(async move {
+        let (_, is_headed) = find_superblock(&disk, &slab).await.ok()?;
+        (!is_headed).then(|| headless(&disk))
+    });
+    found.ok()?
 }
 
 /// What a store is and holds.
@@ -168,6 +187,10 @@ pub struct Stat {
     pub unreadable_items: u64,
     /// Segments with items that are needed, and without a header: it has rotted.
     pub lost_segments: Vec<u32>,
+    /// Segments whose header is not as it was written.
+    pub rotten_headers: u32,
+    /// The first block is damaged, without which the store is not written to.
+    pub is_header_lost: bool,
 }
 
 /// Says what a store is and holds. Nothing is written.
@@ -178,7 +201,7 @@ pub fn stat(path: impl Into<PathBuf>) -> Result<Stat> {
     Place::with_store(path, |store| async move {
         let (superblock, engine) = (store.superblock(), store.engine());
         let usage = engine.segments().usage();
-        let Census { segments, items, torn, entries, unreadable, unreadable_items, took, .. } = store.census;
+        let Census { segments, items, torn, entries, unreadable, unreadable_items, took, is_header_lost, rotten, .. } = store.census;
         let catalog = engine.inner.catalog.borrow();
         Ok(Stat {
             id: superblock.id.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -208,6 +231,8 @@ pub fn stat(path: impl Into<PathBuf>) -> Result<Stat> {
             unreadable_bytes: unreadable,
             unreadable_items,
             lost_segments: engine.segments().lost(),
+            rotten_headers: rotten,
+            is_header_lost,
         })
     })
 }
@@ -254,12 +279,24 @@ impl Stat {
         if !self.lost_segments.is_empty() {
             line("damaged", format!("segments {:?} have lost their headers; basin store check names the objects", self.lost_segments));
         }
+        if self.rotten_headers > 0 {
+            line(
+                "damaged",
+                format!(
+                    "headers of {} segments: objects may be missing or older than they were, and deleted ones back",
+                    self.rotten_headers
+                ),
+            );
+        }
         if !self.unreadable_segments.is_empty() {
             let (bytes, segments) = (human_bytes(self.unreadable_bytes), &self.unreadable_segments);
             line(
                 "UNREADABLE",
                 format!("{bytes} of segments {segments:?}: objects may be missing or older than they were, and deleted ones back"),
             );
+        }
+        if self.is_header_lost {
+            line("damaged", "the first block; what is behind it is whole. basin serve says what to do".into());
         }
         if self.unreadable_items > 0 {
             line("UNREADABLE", format!("data of {} items; basin store check names the objects", self.unreadable_items));

@@ -41,12 +41,24 @@ impl Engine {
         found.ok_or_else(|| Failure::NoSuchUpload { name: shown(name), id })
     }
 
-    /// Uploads of a bucket under way in this core's shards, in order of name and identifier, `most` of them behind this one.
-    pub fn uploads_here(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Vec<(UploadKey, Upload)> {
+    /// Whether there is such an upload.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`.
+    pub fn has_upload(&self, bucket: u32, name: &[u8], id: u64) -> Outcome<()> {
+        match self.inner.catalog.borrow().upload(&(bucket, name.into(), id)) {
+            Some(_) => Ok(()),
+            None => Err(Failure::NoSuchUpload { name: shown(name), id }),
+        }
+    }
+
+    /// Uploads of a bucket under way in this core's shards and when they were begun, in order of name and identifier, `most` of them behind
+    /// this one.
+    pub fn uploads_here(&self, bucket: u32, name: &[u8], behind: u64, most: usize) -> Vec<(UploadKey, u64)> {
         let catalog = self.inner.catalog.borrow();
         let from = (bucket, name.into(), behind.saturating_add(1));
         let of_bucket = catalog.uploads_from(&from).take_while(|((of, ..), _)| *of == bucket);
-        of_bucket.take(most).map(|(key, upload)| (key.clone(), upload.clone())).collect()
+        of_bucket.take(most).map(|(key, upload)| (key.clone(), upload.time_ms)).collect()
     }
 
     /// Begins an upload, and gives its identifier. Its properties are those the object will have.
@@ -78,7 +90,7 @@ impl Engine {
     ) -> Outcome<Version> {
         let _lock = self.lock(bucket, &name).await;
         let _entered = self.inner.buckets.enter(bucket)?;
-        self.upload(bucket, &name, fields.upload)?;
+        self.has_upload(bucket, &name, fields.upload)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, false);
         let fields = Fields { etag, has_opaque_etag, ..fields };
         let draft = Draft {
@@ -133,7 +145,12 @@ impl Engine {
         let _lock = self.lock(bucket, &name).await;
         let upload = match self.upload(bucket, &name, id) {
             Ok(upload) => upload,
-            Err(none) => return self.completed(bucket, &name, id).await?.ok_or(none),
+            Err(none) => {
+                let version = self.completed(bucket, &name, id).await?.ok_or(none)?;
+                // It is asked again, perhaps because this could not be written then.
+                self.end(Class::Upload, bucket, name, id, attributes.time_ms).await?;
+                return Ok(version);
+            }
         };
         let mut parts: Vec<&Part> = Vec::new();
         for Chosen { number, etag, crc } in wanted {
@@ -225,7 +242,7 @@ impl Engine {
         let (engine, name) = (self.clone(), Box::<[u8]>::from(name));
         self.change(async move {
             let _lock = engine.lock(bucket, &name).await;
-            engine.upload(bucket, &name, id)?;
+            engine.has_upload(bucket, &name, id)?;
             engine.end(Class::Upload, bucket, name, id, time_ms).await
         })
         .await

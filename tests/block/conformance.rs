@@ -4,9 +4,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use basin::base::Lba;
+use basin::base::{Lba, Nanos};
 use basin::device::Status;
-use basin::device::block::{Access, DiskConfig, Durability, Io};
+use basin::device::block::{Access, Disk, DiskConfig, Durability, Io};
 use basin::device::sim::disk::{Image, SimDiskConfig};
 use basin::mem::Run;
 
@@ -128,4 +128,56 @@ fn passthrough_asked_for_where_there_is_none_lists_what_there_is() {
     let error = world.open(&DiskConfig::new("/dev/nvme99n1")).err().unwrap();
     assert!(error.to_string().contains("the block devices here are"), "{error}");
     assert!(!std::path::Path::new("/dev/nvme99n1").exists(), "no file is made among the devices");
+}
+
+/// What was not yet entered when its disk was closed has the number of the disk's descriptor.
+#[test]
+fn a_write_that_nobody_waits_for_does_not_meet_the_next_disk() {
+    let (world, directory) = (World::new(), directory());
+    let closed = world.open(&DiskConfig::sized(directory.path().join("closed.img"), CAPACITY)).unwrap();
+    let mut run = world.slab.run(8192).unwrap();
+    run.as_mut_slice().fill(7);
+    drop(closed.write(Lba(0), run, Durability::Now));
+    drop(closed);
+    let next = world.open(&DiskConfig::sized(directory.path().join("next.img"), CAPACITY)).unwrap();
+    for _ in 0..2 {
+        let run = world.run(&next, next.read(Lba(0), world.slab.run(8192).unwrap())).unwrap();
+        assert!(run.as_slice().iter().all(|&byte| byte == 0));
+    }
+}
+
+/// The kernel looks at the descriptor of these in a thread of its own, and later.
+#[test]
+fn a_discard_that_nobody_waits_for_does_not_meet_the_next_disk() {
+    let (world, directory) = (World::new(), directory());
+    let of = |name: &str| {
+        let path = directory.path().join(name);
+        DiskConfig { force_device: Some(path.to_str().unwrap().into()), ..DiskConfig::sized(path, CAPACITY) }
+    };
+    for round in 0..5u8 {
+        let mut run = world.slab.run(8192).unwrap();
+        run.as_mut_slice().fill(round + 1);
+        let next = world.open(&of("next.img")).unwrap();
+        drop(world.run(&next, next.write(Lba(0), run, Durability::Now)).unwrap());
+        drop(next);
+        let closed = world.open(&of("closed.img")).unwrap();
+        (0..16).for_each(|_| drop(closed.discard(Lba(0), 16)));
+        drop(closed);
+        // Until it is heard that they are over the other is open, and locked.
+        let soon = DiskConfig { lock_wait: Nanos::from_millis(50), ..of("closed.img") };
+        assert!(world.open(&soon).is_err(), "round {round}");
+        let next = world.open(&of("next.img")).unwrap();
+        for _ in 0..2 {
+            let run = world.run(&next, next.read(Lba(0), world.slab.run(8192).unwrap())).unwrap();
+            assert!(run.as_slice().iter().all(|&byte| byte == round + 1), "round {round}");
+        }
+        world.drain(&next);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the table of the ring")]
+fn a_disk_has_its_operations_in_its_rings_table() {
+    let (world, other, directory) = (World::new(), World::new(), directory());
+    let _ = Disk::open(&world.uring, &other.ops, &DiskConfig::sized(directory.path().join("disk.img"), CAPACITY));
 }

@@ -189,6 +189,20 @@ fn a_device_with_a_signature_or_partitions_is_refused_unless_named_twice() {
     assert!(error.contains("partitions (loop") || error.contains("MBR"), "{error}");
 }
 
+/// A device that is little longer than what is looked at at each of its ends.
+#[test]
+fn a_device_is_looked_at_to_its_last_byte() {
+    const BYTES: u64 = (1 << 20) + 512;
+    let world = World::new();
+    let last = |file: &Path| file_with(file, BYTES, &[(BYTES - 1, b"x")]);
+    let device = match Loop::new(BYTES, last) {
+        Ok(device) => device,
+        Err(reason) => return skipped(&reason),
+    };
+    let error = refused(&world, &DiskConfig::new(&device.device));
+    assert!(error.to_string().contains("data of an unknown kind"), "{error}");
+}
+
 #[test]
 fn a_mounted_device_is_refused_even_when_named_twice() {
     let world = World::new();

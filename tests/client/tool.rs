@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use super::proxy::{Evil, Proxy};
-use super::server::Signals;
+use super::server::{Signals, free_address};
 use super::{KEY, SECRET, Server, both, curl, curl_gets, curl_puts, pattern, server};
 
 fn command(endpoints: &str, place: &Path, arguments: &[&str]) -> Command {
@@ -116,6 +116,10 @@ fn files_and_trees_are_copied_there_and_back() {
     assert!(told.contains(&format!("crc64nvme  {crc}\n")), "{told}");
     let cat = basin(&both(&server).join(","), &place, &["cat", "s3://tree/copy/er/long"]);
     assert!(cat.status.success() && cat.stdout == content);
+    let nothing = basin(&both(&server).join(","), &place, &["ls", "s3://tree/copi"]);
+    let said = String::from_utf8_lossy(&nothing.stderr);
+    assert!(nothing.status.success() && nothing.stdout.is_empty(), "{said}");
+    assert!(said == "basin: nothing is there whose name begins with s3://tree/copi\n", "{said}");
     done(&server, &["rm", "s3://tree/copy/ü"]);
     done(&server, &["rm", "-r", "s3://tree/"]);
     assert_eq!(done(&server, &["ls", "s3://tree"]), "");
@@ -162,13 +166,14 @@ fn what_is_wrong_is_said_with_its_object_and_its_remedy() {
         (&["cp", "s3://there/one", "."], 2, "one is a directory"),
         (&["ls", "--endpoint", "ftp://x"], 2, "'ftp://x' is no endpoint"),
         (&["ls", "--rdma", "off", "--credentials", "file"], 2, "file: there are no access_key and secret_key in it"),
+        (&["ls", "--ca", "one.pem"], 2, "--ca one.pem with endpoints of which none is https://"),
         (&["ls", "--access-key", "NOBODY"], 1, "to mend it: check the access key"),
         (&["ls", "--secret-key", "wrong"], 1, "to mend it: check the secret"),
     ] {
         refused(&all, &place, arguments, code, said);
     }
     assert!(!place.join("out").exists() && !place.join("x").exists());
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = free_address();
     refused(&format!("http://{free}"), &place, &["cat", "s3://there/one"], 1, "to mend it: start the server first");
     refused(&format!("rdma://{free}"), &place, &["cat", "s3://there/one"], 1, "ECONNREFUSED");
     // The port of RDMA speaks HTTP, too.
@@ -475,7 +480,7 @@ fn a_copy_says_why_it_did_not_go_by_rdma() {
     let place = server.place.path().to_path_buf();
     done(&server, &["mb", "s3://why"]);
     std::fs::write(place.join("file"), b"file").unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = free_address();
     let endpoints = format!("rdma://{free},{}", both(&server)[1]);
     let output = command(&endpoints, &place, &["cp", "file", "s3://why/k"]).env("RUST_LOG", "basin=debug").output().unwrap();
     let line = String::from_utf8_lossy(&output.stdout);

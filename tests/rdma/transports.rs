@@ -395,6 +395,8 @@ pub fn connection_management(wire: Wire) {
     assert!(received.unwrap().run.as_slice() == pattern(5000, 3));
     // One end leaves; the other is told.
     world.run(join(active.disconnect(), passive.ended()));
+    // Also whoever asks again.
+    world.run(passive.ended());
 
     // A port where nobody listens, and a program that does not want to.
     let lonely = world.a.hca.create_qp(&QpConfig::default()).unwrap();

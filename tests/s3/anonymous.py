@@ -81,3 +81,12 @@ def test_documents_do_not_tell_names(t):
         for key in ("k", "none"):
             answer = t.request("PUT", f"/{name}/{key}", {query: None}, body=b"<a>")
             same((answer.status, answer.code()), (403, "AccessDenied"), f"PUT {key}?{query}")
+
+
+def test_copies_nothing(t):
+    """Copies are for users."""
+    name = t.bucket(ACL="public-read-write")
+    t.put(name, "k", b"x", ACL="public-read")
+    source = {"x-amz-copy-source": f"{name}/k"}
+    t.request("PUT", f"/{name}/copy", headers=source).expect(403, "AccessDenied")
+    same(keys_of(t.main.list_objects_v2(Bucket=name)), ["k"], "keys")

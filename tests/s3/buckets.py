@@ -168,6 +168,8 @@ def test_listed_in_pages(t):
     check(token, "no ContinuationToken on a page that is not the last")
     second = t.request("GET", "/", {"max-buckets": "2", "continuation-token": token, **prefix}, user=t.alt_user).expect(200)
     same(second.text("ContinuationToken"), None, "ContinuationToken on the last page")
+    for wrong in ("no token", token[1:], "ZmFsc2UgTmFtZQ"):
+        t.request("GET", "/", {"continuation-token": wrong}, user=t.alt_user).expect(400, "InvalidArgument")
     names = [element.text for page in (first, second) for element in page.xml().iter() if element.tag.endswith("}Name")]
     same(names, made, "names")
     exact = t.request("GET", "/", {"max-buckets": "3", **prefix}, user=t.alt_user).expect(200)
@@ -212,6 +214,15 @@ def test_create_with_location(t):
         return
     answer.expect(400, ("InvalidLocationConstraint", "IllegalLocationConstraintException"))
     refused(404, "404", t.main.head_bucket, Bucket=name)
+
+
+def test_location_that_is_no_word(t):
+    """It is told in a field of the header, which is one line."""
+    for word in ("a&#10;b", "a b", "x" * 65):
+        name = t.name()
+        body = f"<CreateBucketConfiguration><LocationConstraint>{word}</LocationConstraint></CreateBucketConfiguration>".encode()
+        t.request("PUT", f"/{name}", body=body, user=t.main_user).expect(400, "InvalidLocationConstraint")
+        refused(404, "404", t.main.head_bucket, Bucket=name)
 
 
 def test_create_with_malformed_body(t):
@@ -317,3 +328,26 @@ def test_checksum_of_body(t):
     for headers, status in (({"x-amz-checksum-crc32": crc32(b"other")}, 400), ({"x-amz-checksum-crc32": crc32(body)}, 200)):
         t.request("PUT", f"/{name}", {"versioning": None}, headers, body, t.main_user).expect(status)
         same(t.main.get_bucket_versioning(Bucket=name).get("Status"), "Enabled" if status == 200 else None, "Status")
+
+
+def test_namespaces(t):
+    """Names are of all accounts together."""
+    for namespace, status, code in (("global", 200, None), ("account-regional", 501, "NotImplemented"), ("foo", 400, "InvalidArgument")):
+        name = t.bucket() if status == 200 else t.name()
+        answer = t.request("PUT", f"/{name}", headers={"x-amz-bucket-namespace": namespace}, user=t.main_user)
+        same((answer.status, answer.code() if code else None), (status, code), namespace)
+
+
+def test_two_settings_at_once(t):
+    """A request is for one sub-resource."""
+    name = t.filled("k")
+    for method, path, query in (
+        ("GET", f"/{name}", {"acl": None, "policy": None}),
+        ("GET", f"/{name}", {"uploads": None, "versions": None}),
+        ("PUT", f"/{name}", {"acl": None, "tagging": None}),
+        ("GET", f"/{name}/k", {"acl": None, "tagging": None}),
+    ):
+        answer = t.request(method, path, query, {"x-amz-acl": "public-read"} if method == "PUT" else None, user=t.main_user)
+        answer.expect(400, "InvalidArgument")
+        same(answer.text("ArgumentName"), "ResourceType", "ArgumentName")
+    t.request("GET", f"/{name}").expect(403)

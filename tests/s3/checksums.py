@@ -221,3 +221,23 @@ def test_tag_is_the_md5(t):
     name = t.bucket()
     for algorithm, digest in CHECKSUMS.items():
         same(put(t, name, {field(algorithm): digest(b"foo")}).headers["etag"], etag(b"foo"), algorithm)
+
+
+def test_algorithms_that_are_not_there(t):
+    """A checksum that nobody compares is refused, of an object, a part and a configuration."""
+    name = t.bucket()
+    upload, _ = start(t, name)
+    tagging = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+    for algorithm, status, code in (
+        ("md5", 501, "NotImplemented"),
+        ("sha512", 501, "NotImplemented"),
+        ("xxhash3", 501, "NotImplemented"),
+        ("xxhash64", 501, "NotImplemented"),
+        ("XXHash128", 501, "NotImplemented"),
+        ("foo", 400, "InvalidRequest"),
+    ):
+        headers = {f"x-amz-checksum-{algorithm}": "AAAA"}
+        put(t, name, headers).expect(status, code)
+        put(t, name, headers, query={"partNumber": "1", "uploadId": upload}).expect(status, code)
+        put(t, name, headers, tagging, key="", query={"tagging": None}).expect(status, code)
+    check(not t.main.list_objects_v2(Bucket=name).get("Contents"), "nothing is put")

@@ -63,6 +63,16 @@ def test_signed(t):
     check("content-encoding" not in t.request("HEAD", f"/{name}/k", user=t.main_user).headers, "aws-chunked is kept")
 
 
+def test_framed_without_a_word(t):
+    """What is framed, and signed as a body that is not, has its framing taken off all the same."""
+    name, body = t.bucket(), b"hello"
+    framed = b"5\r\nhello\r\n0\r\n\r\n"
+    fields = {"Host": f"{t.world.host}:{t.world.port}", "Content-Encoding": "aws-chunked", "x-amz-decoded-content-length": "5"}
+    headers = signed(t.main_user, "PUT", f"/{name}/k", None, fields, b"", payload="UNSIGNED-PAYLOAD")
+    t.request("PUT", f"/{name}/k", headers=headers, body=framed).expect(200)
+    same(t.body(name, "k"), body, "body")
+
+
 def test_signed_large(t):
     """Chunks of 64 KiB and of more than any buffer."""
     name, body = t.bucket(), pattern(5 << 20)
@@ -256,3 +266,11 @@ def test_unknown_payload(t):
         check(
             answer.status in (400, 501) or (answer.status, answer.code()) == (403, "SignatureDoesNotMatch"), f"{payload}: {answer.status}"
         )
+
+
+def test_trailers_that_are_not_there(t):
+    """A trailer is a checksum of those there are."""
+    name = t.bucket()
+    for trailer, status, code in (("x-amz-checksum-sha512", 501, "NotImplemented"), ("x-amz-foo", 400, "InvalidRequest")):
+        Upload(t, name, b"hello", UNSIGNED_TRAILER, (trailer, "AAAA")).send().expect(status, code)
+    check(not t.main.list_objects_v2(Bucket=name).get("Contents"), "nothing is put")

@@ -107,6 +107,9 @@ def test_put_if_none_match(t):
     put(t, name, "k", b"two", if_none_match=etag(b"one")).expect(412, "PreconditionFailed")
     put(t, name, "k", b"two", if_none_match=etag(b"one").strip('"')).expect(412, "PreconditionFailed")
     same(t.body(name, "k"), b"one", "body")
+    for several in (f'{etag(b"one")}, "other"', '*, "x"'):
+        put(t, name, "k", b"two", if_none_match=several).expect(501, "NotImplemented")
+    same(t.body(name, "k"), b"one", "body")
     put(t, name, "k", b"two", if_none_match="badetag").expect(200)
     same(t.body(name, "k"), b"two", "body")
 
@@ -241,6 +244,18 @@ def test_delete_version_if_match(t):
     same(answer.headers.get("x-amz-delete-marker"), None, "x-amz-delete-marker")
     for tag in ("*", '"badetag"'):
         delete(t, name, "k", version, if_match=tag).expect(204)
+
+
+def test_delete_marker_if_match(t):
+    """A delete marker has no ETag, size or time that a conditional DELETE of it could name, but is something."""
+    name = t.versioned()
+    t.put(name, "k", b"x")
+    marker = t.main.delete_object(Bucket=name, Key="k")["VersionId"]
+    for condition in ({"if_match": etag(b"x")}, {"x_amz_if_match_size": "0"}, {"x_amz_if_match_size": "1"}):
+        delete(t, name, "k", marker, **condition).expect(412, "PreconditionFailed")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="k")
+    same(delete(t, name, "k", marker, if_match="*").expect(204).headers.get("x-amz-delete-marker"), "true", "x-amz-delete-marker")
+    same(t.body(name, "k"), b"x", "body")
 
 
 def test_delete_by_time_and_size(t):

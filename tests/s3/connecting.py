@@ -7,7 +7,7 @@ import json
 import random
 import struct
 
-from harness import UNSIGNED, amz_now, check, refused, same, signed
+from harness import UNSIGNED, amz_now, check, presigned, refused, same, signed
 
 CONNECT, DISCONNECT, PREPARE = "/.s3rdma-rc/connect", "/.s3rdma-rc/disconnect", "/.hipobj-rc/prepare"
 
@@ -117,9 +117,18 @@ def test_replayed_prepare(t):
 def test_without_a_signature(t):
     """Nobody gets the native mode, or a queue pair elsewhere than where he is."""
     t.request("POST", CONNECT, headers=end(True)).expect(403, "AccessDenied")
-    t.request("POST", CONNECT, headers=end(address="192.0.2.1:4791")).expect(403, "AccessDenied")
+    for elsewhere in ("192.0.2.1:4791", None):
+        t.request("POST", CONNECT, headers=end(address=elsewhere)).expect(403, "AccessDenied")
     disconnect(t, t.request("POST", CONNECT, headers=end()).expect(200))
     same(t.request("POST", PREPARE, headers={"x-amz-rdma-protocol": "hipobj-rc-v2", **end()}).status, 403, "status of PREPARE")
+
+
+def test_signed_in_a_url(t):
+    """A URL that is signed connects no queue pair: whoever sees it could send it for days."""
+    for native in (False, True):
+        fields = end(native)
+        query = presigned(t.main_user, "POST", CONNECT, host(t)["Host"], headers=fields)
+        t.request("POST", CONNECT, query, fields).expect(403, "AccessDenied")
 
 
 def test_unknown_and_wrong(t):

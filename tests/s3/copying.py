@@ -1,6 +1,8 @@
 """CopyObject."""
 
+import concurrent.futures
 import json
+import threading
 
 from harness import MIB, check, etag, header_of, needs, pattern, refused, same, sha256
 
@@ -34,11 +36,39 @@ def test_sizes(t):
         check(t.body(name, "b") == body, f"the copy of {size} bytes differs after its source is gone")
 
 
+def test_while_it_is_overwritten(t):
+    """A copy of what is put anew all the time is one of what it was at some time, and no error."""
+    name, is_over = t.bucket(), threading.Event()
+    t.put(name, "a", b"0" * 3000, Tagging="a=0")
+
+    def overwrite():
+        number = 0
+        while not is_over.is_set():
+            number += 1
+            t.put(name, "a", b"%d" % (number % 10) * 3000, Tagging=f"a={number % 10}")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(overwrite)
+        try:
+            for _ in range(200):
+                copy(t, f"{name}/a", name, "b")
+                body = t.body(name, "b")
+                tags = t.main.get_object_tagging(Bucket=name, Key="b")["TagSet"]
+                same((len(body), len(set(body)), tags[0]["Value"]), (3000, 1, chr(body[0])), "bytes, and the tags that belong to them")
+        finally:
+            is_over.set()
+        writer.result()
+
+
 def test_onto_itself(t):
     """Onto itself without a change: 400 InvalidRequest; with new metadata it is how metadata is changed."""
     name = t.bucket()
     t.put(name, "a", b"foo", Metadata={"key1": "value1"})
     refused(400, "InvalidRequest", copy, t, f"{name}/a", name, "a")
+    for storage_class in ("STANDARD", "STANDARD_IA", "STANDARD"):
+        copy(t, f"{name}/a", name, "a", StorageClass=storage_class)
+        told = t.main.head_object(Bucket=name, Key="a")
+        same((told.get("StorageClass", "STANDARD"), told["Metadata"]), (storage_class, {"key1": "value1"}), "class and metadata")
     copy(t, f"{name}/a", name, "a", Metadata={"foo": "bar"}, MetadataDirective="REPLACE")
     got = t.main.get_object(Bucket=name, Key="a")
     same((got["Metadata"], got["Body"].read()), ({"foo": "bar"}, b"foo"), "metadata and body")

@@ -172,3 +172,15 @@ def test_first_rule_that_fits(t):
     name = t.bucket(ACL="public-read")
     rules(t, name, rule("PUT", "a"), rule("GET HEAD", "a"), rule("GET", "a"))
     same(asked(t, "GET", f"/{name}", "a"), (200, "a", "GET, HEAD"), "GET")
+
+
+def test_many_fields_at_once(t):
+    """A browser that asks about more fields than a request can have is refused."""
+    name = t.bucket()
+    t.main.put_bucket_cors(
+        Bucket=name,
+        CORSConfiguration={"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"], "AllowedHeaders": ["X-*"]}]},
+    )
+    for count, status in ((256, 200), (257, 400)):
+        headers = {"Origin": "http://a", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": ",".join(["x-a"] * count)}
+        same(t.request("OPTIONS", f"/{name}/k", headers=headers).status, status, f"status of {count}")

@@ -142,6 +142,9 @@ def test_missing_version(t):
     version = t.put(name, "k")["VersionId"]
     for _ in range(2):
         same(status_of(t.main.delete_object(Bucket=name, Key="k", VersionId=version)), 204, "status")
+    told = t.main.delete_objects(Bucket=name, Delete={"Objects": [{"Key": "k", "VersionId": "none"}, {"Key": "k", "VersionId": version}]})
+    same([error["Code"] for error in told["Errors"]], ["NoSuchVersion"], "one that is none")
+    same([deleted["VersionId"] for deleted in told["Deleted"]], [version], "one that was")
 
 
 def test_space_comes_back(t):

@@ -164,7 +164,12 @@ def test_keys_by_name(t):
     usual = t.put(name, "usual", b"1", ServerSideEncryption="aws:kms")
     check(usual["SSEKMSKeyId"], "the key that was taken is told")
     context = base64.b64encode(json.dumps({"project": "basin"}).encode()).decode()
-    t.put(name, "context", b"2", **SSE_KMS, SSEKMSEncryptionContext=context)
+    with_context = {**SSE_KMS, "SSEKMSEncryptionContext": context}
+    same(t.put(name, "context", b"2", **with_context)["SSEKMSEncryptionContext"], context, "the context that was asked for")
+    made = t.main.create_multipart_upload(Bucket=name, Key="parts", **with_context)
+    copied = t.main.copy_object(Bucket=name, Key="copy", CopySource=f"{name}/context", **with_context)
+    same([answer["SSEKMSEncryptionContext"] for answer in (made, copied)], [context, context], "of an upload and of a copy")
+    check("SSEKMSEncryptionContext" not in t.main.put_object(Bucket=name, Key="none", Body=b"", **SSE_KMS), "without a context")
     answer = t.put(name, "bucket-key", b"3", **SSE_KMS, BucketKeyEnabled=True)
     same(told(answer), {**SSE_KMS, "BucketKeyEnabled": True}, "told")
     same([t.body(name, key) for key in ("usual", "context", "bucket-key")], [b"1", b"2", b"3"], "bodies")
@@ -443,3 +448,32 @@ def test_directory_buckets(t):
     name = made(t)
     for headers in ({HEADER: "AES256"}, customer_headers()):
         t.request("PUT", f"/{name}/k", headers=headers, body=b"x", user=t.main_user).expect(501, "NotImplemented")
+
+
+def test_parts_that_say_it_again(t):
+    """A part may say how its upload is encrypted, and nothing else."""
+    name = t.bucket()
+    key_id, bucket_key = f"{HEADER}-aws-kms-key-id", f"{HEADER}-bucket-key-enabled"
+    kms = {HEADER: "aws:kms", key_id: "tests"}
+    for asked, right, wrong in (
+        (SSE_S3, [{HEADER: "AES256"}], [{HEADER: "aws:kms"}, {HEADER: "AES256", bucket_key: "true"}, {key_id: "tests"}]),
+        (SSE_KMS, [kms, {HEADER: "aws:kms"}, {**kms, bucket_key: "false"}], [{HEADER: "AES256"}, {**kms, key_id: "other"}, {**kms, bucket_key: "true"}]),
+        ({}, [{}], [{HEADER: "AES256"}, kms]),
+        (customer(), [customer_headers()], [{HEADER: "AES256", **customer_headers()}]),
+    ):
+        upload = t.main.create_multipart_upload(Bucket=name, Key="k", **asked)["UploadId"]
+        query = {"partNumber": "1", "uploadId": upload}
+        for headers in right:
+            t.request("PUT", f"/{name}/k", query, headers, b"x", t.main_user).expect(200)
+        for headers in wrong:
+            t.request("PUT", f"/{name}/k", query, headers, b"x", t.main_user).expect(400, "InvalidArgument")
+        t.main.abort_multipart_upload(Bucket=name, Key="k", UploadId=upload)
+
+
+def test_blocked_kinds(t):
+    """What a bucket does not take is SSE-C, or nothing."""
+    name = t.bucket()
+    document = "<ServerSideEncryptionConfiguration><Rule><BlockedEncryptionTypes><EncryptionType>{}</EncryptionType></BlockedEncryptionTypes></Rule></ServerSideEncryptionConfiguration>"
+    for kind, status in (("SSE-C", 200), ("NONE", 200), ("FOO", 400), ("", 400)):
+        answer = t.request("PUT", f"/{name}", {"encryption": None}, None, document.format(kind).encode(), t.main_user)
+        same(answer.status, status, f"status of {kind!r}")

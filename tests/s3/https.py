@@ -25,6 +25,7 @@ import boto3
 import botocore.config
 import botocore.exceptions
 
+import connecting
 import harness
 import operate
 from harness import MIB, PART, check, pattern, same
@@ -530,6 +531,42 @@ def test_policies_know_of_it(world):
             connection.request("POST", "/policies", "".join(parts), {"Content-Type": f"multipart/form-data; boundary={boundary}"})
             answer = connection.getresponse()
             same((answer.status, answer.getheader("Location")), (201, f"{scheme}://127.0.0.1:{port}/policies/posted"), "Location")
+
+
+def test_what_goes_by_rdma_is_in_the_clear(world):
+    """A policy that wants TLS lets nothing go by RDMA, however the request came: a GET has its bytes by HTTPS."""
+    with Server(world, "clear") as server:
+        s3 = server.secure()
+        s3.create_bucket(Bucket="clear")
+        s3.put_object(Bucket="clear", Key="k", Body=b"bytes")
+
+        def ask(method, path, fields):
+            connection = http.client.HTTPSConnection("127.0.0.1", server.secure_port, timeout=20, context=server.context())
+            fields = harness.signed(operate.USER, method, path, None, {"Host": f"127.0.0.1:{server.secure_port}", **fields}, b"")
+            connection.request(method, path, b"", fields)
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+        def prepare(way):
+            fields = {key: value for key, value in connecting.end().items() if key.startswith("x-amz-")}
+            fields.update({"x-amz-rdma-protocol": "hipobj-rc-v2", "x-amz-rdma-op": way, "x-amz-rdma-target": "/clear/k"})
+            fields.update({"x-amz-rdma-size": "5", "x-amz-rdma-cookie": "1"})
+            return ask("POST", connecting.PREPARE, fields)[0]
+
+        # Such clients are at RoCE's own port, to which this server may have no wire.
+        check({prepare("GET"), prepare("PUT")} <= {200, 503}, "PREPARE before there is a policy")
+        statement = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "arn:aws:s3:::clear/*"}
+        policy = {"Version": "2012-10-17", "Statement": [{**statement, "Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}
+        s3.put_bucket_policy(Bucket="clear", Policy=json.dumps(policy))
+        same(prepare("GET"), 403, "PREPARE")
+        status, fields, _ = ask("POST", connecting.CONNECT, connecting.end())
+        same(status, 200, "status of CONNECT")
+        token = {"x-amz-rdma-token": f"rc:{fields['x-amz-rdma-session']}:1000:64:1"}
+        status, fields, body = ask("GET", "/clear/k", token)
+        same((status, fields.get("x-amz-rdma-reply"), body), (200, "501", b"bytes"), "a GET with a token")
+        status, _, body = ask("PUT", "/clear/k", token)
+        check(status == 403 and b"AccessDenied" in body, f"a PUT with a token: {status} {body}")
+        same(s3.get_object(Bucket="clear", Key="k")["Body"].read(), b"bytes", "body")
 
 
 def test_kinds_of_keys(world):

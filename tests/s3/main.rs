@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use server::{Server, bounded, failures, free_address, is_full_day};
 
@@ -100,7 +100,12 @@ fn ended_and_looked_at(script: &str) {
         let mut said = String::new();
         BufReader::new(clients.stdout.take().expect("it is piped")).read_line(&mut said).unwrap();
         assert_eq!(said, "ready\n");
-        std::thread::sleep(Duration::from_secs(2));
+        // More has been begun than there are clients, so that something is done.
+        let lines = || std::fs::read_to_string(told).map_or(0, |text| text.lines().count());
+        let (before, begun) = (lines(), Instant::now());
+        while begun.elapsed() < Duration::from_secs(2) || lines() < before + 40 && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         server.restart(signal);
         // Some may never have seen the server gone.
         drop(clients.stdin.take());

@@ -7,6 +7,7 @@ from access import may
 from harness import check, etag, presigned, refused, same, signed, status_of
 from multipart import end, part, start
 from post import BOUNDARY, form, post, signed_v2, signed_v4, usual
+from presigned import version_2
 
 
 def statement(name, *actions, effect="Allow", principal=None, resources=None, **condition):
@@ -258,6 +259,7 @@ def test_condition_on_creations(t):
     put(t, name, statement(name, "s3:PutObject", effect="Deny", **unconditional))
     same(may(t.main.put_object, Bucket=name, Key="k"), False, "a put that overwrites")
     same(may(t.main.copy_object, Bucket=name, Key="l", CopySource=f"{name}/k"), False, "a copy")
+    same(may(t.main.put_object, Bucket=name, Key="k", IfNoneMatch='"x"'), False, "a put that overwrites all but one")
     same(may(t.main.put_object, Bucket=name, Key="new", IfNoneMatch="*"), True, "a put with a condition")
     upload = start(t, name, "parts")
     parts = [part(t, name, upload, 1, body, "parts")]
@@ -319,16 +321,78 @@ def test_attributes_are_read(t):
     same(may(t.alt.get_object_attributes, Bucket=name, Key="k", ObjectAttributes=["ETag"]), True, "with both")
 
 
+def begun(t, user, path, query, body):
+    """A PUT of a document of which the first byte has come, so that what it is to change has been judged."""
+    head = signed(user, "PUT", path, {query: None}, {"Host": f"{t.world.host}:{t.world.port}"}, body)
+    lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
+    connection = t.socket()
+    connection.sendall(f"PUT {path}?{query} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body[:1])
+    time.sleep(0.2)
+    return connection
+
+
+def test_another_bucket_while_it_comes(t):
+    """A document that comes slowly is not for another bucket that has got the name."""
+    for query in ("policy", "acl", "tagging", "versioning"):
+        name = t.bucket()
+        body = {
+            "policy": document(statement(name, "s3:GetObject", principal={"CanonicalUser": t.main_user.id})).encode(),
+            "acl": public_list(t),
+            "tagging": b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>",
+            "versioning": b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>",
+        }[query]
+        connection = begun(t, t.main_user, f"/{name}", query, body)
+        t.main.delete_bucket(Bucket=name)
+        t.alt.create_bucket(Bucket=name)
+        t.buckets[-1] = (t.alt, name)
+        connection.sendall(body[1:])
+        answer = connection.recv(1000)
+        check(answer.startswith(b"HTTP/1.1 404 "), f"{query}: {answer}")
+        refused(404, "NoSuchBucketPolicy", t.alt.get_bucket_policy, Bucket=name)
+        refused(404, "NoSuchTagSet", t.alt.get_bucket_tagging, Bucket=name)
+        same(t.alt.get_bucket_versioning(Bucket=name).get("Status"), None, "versioning")
+        same(len(t.alt.get_bucket_acl(Bucket=name)["Grants"]), 1, "grants")
+
+
+def test_another_object_while_it_comes(t):
+    """A list or tags that come slowly are not for an object that somebody else has put in the place of one's own."""
+    name = t.bucket()
+    put(t, name, statement(name, "s3:PutObject", principal={"CanonicalUser": t.alt_user.id}))
+    tagging = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>"
+    for query, body in (("acl", public_list(t, t.alt_user)), ("tagging", tagging)):
+        t.alt.put_object(Bucket=name, Key="k", Body=b"alt's")
+        if query == "tagging":
+            put(t, name, statement(name, "s3:PutObject", principal={"CanonicalUser": t.alt_user.id}),
+                statement(name, "s3:PutObjectTagging", principal={"CanonicalUser": t.alt_user.id}, StringEquals={"s3:ExistingObjectTag/mine": "yes"}))
+            t.alt.put_object(Bucket=name, Key="k", Body=b"alt's", Tagging="mine=yes")
+        connection = begun(t, t.alt_user, f"/{name}/k", query, body)
+        t.put(name, "k", b"main's")
+        connection.sendall(body[1:])
+        answer = connection.recv(1000)
+        check(answer.startswith(b"HTTP/1.1 403 "), f"{query}: {answer}")
+        t.request("GET", f"/{name}/k").expect(403)
+        same(t.main.get_object_tagging(Bucket=name, Key="k")["TagSet"], [], "tags")
+
+
+def test_texts_that_take_long(t):
+    """A text with wildcards that takes too long to be held against what a request says denies it, and nobody else waits."""
+    name = t.filled("k")
+    slow = "*" + "?" * 8000 + "b"
+    allowed = statement(name, "s3:GetObject")
+    for others, effect, status in (((), "Allow", 403), ((allowed,), "Deny", 200)):
+        put(t, name, *others, statement(name, "s3:GetObject", effect=effect, StringLike={"aws:UserAgent": slow}))
+        began = time.monotonic()
+        t.request("GET", f"/{name}/k", headers={"User-Agent": "a" * 16_000}, user=t.alt_user).expect(403, "AccessDenied")
+        check(time.monotonic() - began < 5, "it is given up")
+        t.request("GET", f"/{name}/k", headers={"User-Agent": "short"}, user=t.alt_user).expect(status)
+
+
 def test_blocked_while_it_comes(t):
     """A public policy or list whose document comes slowly meets the block as it is then."""
     for query in ("policy", "acl"):
         name = t.bucket()
         body = document(statement(name, "s3:GetObject", principal="*")).encode() if query == "policy" else public_list(t)
-        head = signed(t.main_user, "PUT", f"/{name}", {query: None}, {"Host": f"{t.world.host}:{t.world.port}"}, body)
-        connection = t.socket()
-        lines = "".join(f"{field}: {value}\r\n" for field, value in head.items())
-        connection.sendall(f"PUT /{name}?{query} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n".encode() + body[:1])
-        time.sleep(0.2)
+        connection = begun(t, t.main_user, f"/{name}", query, body)
         all_of_it = {flag: True for flag in ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")}
         t.main.put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=all_of_it)
         connection.sendall(body[1:])
@@ -336,9 +400,9 @@ def test_blocked_while_it_comes(t):
         check(answer.startswith(b"HTTP/1.1 403 "), f"{query}: {answer}")
 
 
-def public_list(t):
+def public_list(t, owner=None):
     """A list of access that everyone reads by."""
-    who = f"<Owner><ID>{t.main_user.id}</ID></Owner>"
+    who = f"<Owner><ID>{(owner or t.main_user).id}</ID></Owner>"
     everyone = 'xsi:type="Group"><URI>http://acs.amazonaws.com/groups/global/AllUsers</URI>'
     grantee = f'<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" {everyone}</Grantee>'
     grant = f"<Grant>{grantee}<Permission>READ</Permission></Grant>"
@@ -562,3 +626,22 @@ def test_owner_multipart(t):
     part = t.main.upload_part(Bucket=name, Key="k", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
     t.main.complete_multipart_upload(Bucket=name, Key="k", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part}]})
     check(t.main.head_object(Bucket=name, Key="k")["ETag"] != etag(b"x"), "no multipart tag")
+
+
+def test_ages_of_signatures(t):
+    """A URL of version 2 does not tell when it was signed."""
+    name = t.filled("k")
+    old = statement(name, "s3:GetObject", NumericLessThan={"s3:signatureAge": "600000"})
+    put(t, name, old)
+    t.request("GET", f"/{name}/k", user=t.alt_user).expect(200)
+    t.request("GET", f"/{name}/k", version_2(t.alt_user, f"/{name}/k")).expect(403, "AccessDenied")
+
+
+def test_keys_that_no_request_has(t):
+    """Condition keys of what there is not here are known, and absent."""
+    name = t.filled("k")
+    for key in ("aws:VpceAccount", "aws:VpceOrgID", "aws:SourceVpcArn", "aws:AssumedRoot", "s3:AccessPointTag/x", "s3:x-amz-bucket-namespace"):
+        put(t, name, statement(name, "s3:GetObject", Null={key: "true"}))
+        t.request("GET", f"/{name}/k", user=t.alt_user).expect(200)
+        put(t, name, statement(name, "s3:GetObject", StringEquals={key: "x"}))
+        t.request("GET", f"/{name}/k", user=t.alt_user).expect(403)

@@ -416,3 +416,52 @@ def test_by_boto3(t):
     made = t.main.generate_presigned_post(name, "foo/${filename}", Conditions=[["starts-with", "$key", "foo/"]])
     post(t, name, made["fields"], filename="a.txt").expect(204)
     same(t.body(name, "foo/a.txt"), b"bar", "body")
+
+
+def test_type_of_the_file(t):
+    """What the file's own part says it is, nobody has signed."""
+    name = t.bucket()
+    policy = usual(name)
+    policy["conditions"] = [one for one in policy["conditions"] if isinstance(one, dict) or one[1] != "$Content-Type"]
+    post(t, name, signed_v4(t, policy, Content__Type=None), type="text/html").expect(204)
+    same(t.main.head_object(Bucket=name, Key="foo.txt")["ContentType"], "binary/octet-stream", "Content-Type")
+
+
+def test_field_twice(t):
+    """A field that is there twice would be judged as one thing and put as another."""
+    name = t.bucket()
+    policy = usual(name)
+    policy["conditions"][1] = ["starts-with", "$key", "foo,bar"]
+    fields = list(signed_v4(t, policy, key="foo").items())
+    post(t, name, fields + [("Key", "bar")]).expect(400, "InvalidArgument")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="foo")
+
+
+def test_class_of_directory_buckets(t):
+    """A form puts nothing of that class elsewhere."""
+    name = t.bucket()
+    policy = usual(name)
+    policy["conditions"].append({"x-amz-storage-class": "EXPRESS_ONEZONE"})
+    post(t, name, signed_v4(t, policy, x__amz__storage__class="EXPRESS_ONEZONE")).expect(400, "InvalidStorageClass")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="foo.txt")
+
+
+def test_header_beside_the_form(t):
+    """Conditions of the bucket's policy on copies, on what is there and on its tags are not met by the header that a form comes with."""
+    name = t.bucket()
+    own = {"Principal": {"CanonicalUser": t.alt_user.id}, "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{name}/*"}
+    t.put(name, "foo.txt", b"mine", Tagging="protected=yes")
+    for condition, header in (
+        ({"StringNotLike": {"s3:x-amz-copy-source": "good/*"}}, {"x-amz-copy-source": "good/x"}),
+        ({"Null": {"s3:if-none-match": "true"}}, {"If-None-Match": "*"}),
+        ({"StringEquals": {"s3:ExistingObjectTag/protected": "yes"}}, {}),
+    ):
+        statements = [{"Effect": "Allow", **own}, {"Effect": "Deny", **own, "Condition": condition}]
+        t.main.put_bucket_policy(Bucket=name, Policy=json.dumps({"Version": "2012-10-17", "Statement": statements}))
+        fields = signed_v4(t, usual(name), t.alt_user)
+        headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}", **header}
+        answer = t.request("POST", f"/{name}", headers=headers, body=form(list(fields.items())))
+        same((answer.status, answer.code()), (403, "AccessDenied"), f"a form with {header or 'the key of what is protected'}")
+        same(t.body(name, "foo.txt"), b"mine", "body")
+    # The last one is met by a form to another key.
+    post(t, name, signed_v4(t, usual(name), t.alt_user, key="foo-other.txt")).expect(204)

@@ -77,6 +77,16 @@ def test_keep_alive(t):
     connection.close()
 
 
+def test_identifiers(t):
+    """Each answer says which request it is for and where it comes from, as the document of an error does."""
+    name = t.bucket()
+    told = t.main.head_bucket(Bucket=name)["ResponseMetadata"]
+    check(told["RequestId"] and told["HostId"], f"identifiers: {told}")
+    answer = t.request("GET", f"/{name}/missing", user=t.main_user).expect(404, "NoSuchKey")
+    for element, header in (("RequestId", "x-amz-request-id"), ("HostId", "x-amz-id-2")):
+        check(f"<{element}>{answer.headers[header]}</{element}>".encode() in answer.body, element)
+
+
 def test_keep_alive_after_refused_body(t):
     """After a refused PUT the connection either goes on with the next request or is closed, and never confuses the two."""
     name, body = t.filled("k"), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 1000
@@ -102,6 +112,17 @@ def test_close(t):
             reader = Reader(connection)
             same(reader.answer()[2], b"body", "body")
             same(reader.more(), b"", "what comes behind")
+
+
+def test_old_clients_that_go_on(t):
+    """Who speaks HTTP/1.0 and wants to go on is told that he may."""
+    name = public(t)
+    with t.socket() as connection:
+        reader = Reader(connection)
+        for _ in range(2):
+            connection.sendall(f"GET /{name}/k HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\n\r\n".encode())
+            _, fields, body = reader.answer()
+            same((fields["connection"], body), ("keep-alive", b"body"), "connection and body")
 
 
 def test_pipeline(t):

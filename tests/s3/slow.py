@@ -19,6 +19,8 @@ from harness import MIB, check, same, signed
 
 # A head may take 20 s, a body 30 s beyond what its bytes allow, and so may an answer that nobody reads; the rest is for a busy machine.
 ENDS_S = 45
+# What nobody wants may take 5 s.
+UNWANTED_S = 20
 # The longest that a client may wait who is not slow.
 SERVED_S = 20
 
@@ -86,7 +88,7 @@ def main():
     slow += [Slow(t.world, "body", put_head(t, name, number), b"s") for number in range(chosen.bodies)]
     # Of these nobody wants the bodies.
     unwanted = f"GET /{name}/none HTTP/1.1\r\nHost: {t.world.host}\r\nContent-Length: 200000\r\n\r\n".encode()
-    slow += [Slow(t.world, "unwanted", unwanted, b"u") for _ in range(chosen.unwanted)]
+    slow += [Slow(t.world, "unwanted", unwanted, b"u" if number % 2 else None) for number in range(chosen.unwanted)]
     slow += [Slow(t.world, "reader", get) for _ in range(chosen.readers)]
     poll = select.poll()
     by_fd = {one.socket.fileno(): one for one in slow if one.kind != "reader"}
@@ -116,6 +118,8 @@ def main():
         check(left == 0, f"{left} of {len(of_kind)} slow clients ({kind}) are still there after {ENDS_S} s")
     told = [one for one in slow if one.kind == "body" and b"RequestTimeout" in one.answer]
     check(len(told) * 10 >= chosen.bodies * 9, f"only {len(told)} of {chosen.bodies} were told why")
+    unwanted = [one for one in slow if one.kind == "unwanted"]
+    check(all(b" 404 " in one.answer and one.ended_s < UNWANTED_S for one in unwanted), "who sends what nobody wants is told within 5 s")
     check(longest_s < SERVED_S, f"others waited for {longest_s:.1f} s")
     # Who took nothing for so long gets what was on its way, and no more.
     time.sleep(max(0, ENDS_S - (time.monotonic() - began)))

@@ -110,6 +110,8 @@ def test_with_put(t):
     for bad in ("a=%01", "&".join(f"k{n}=v" for n in range(11)), "a=" + "v" * 257, "k" * 129 + "=v", "a=1&a=2"):
         answer = t.request("PUT", f"/{name}/l", headers={"x-amz-tagging": bad}, user=t.main_user)
         check(answer.status == 400 and answer.code() in ("InvalidTag", "InvalidArgument", "BadRequest"), f"{bad[:30]}: {answer.status}")
+    for bad in ("a=1&a=2", "=", "=x", "a=1&%61=2"):
+        t.request("PUT", f"/{name}/l", headers={"x-amz-tagging": bad}, user=t.main_user).expect(400, "InvalidArgument")
     refused(404, "404", t.main.head_object, Bucket=name, Key="l")
 
 

@@ -24,6 +24,30 @@ fn a_session_is_answered_until_it_is_over_and_nothing_is_done_for_it_then() {
     client("soft", async move |ground| expired(&ground, address).await);
 }
 
+/// Policies see how old the signature of a session is: it is that of the connect.
+#[test]
+fn a_signature_grows_old_with_its_session() {
+    if is_lab() {
+        return;
+    }
+    let server = Server::start(1);
+    let address = server.address;
+    client("soft", async move |ground| {
+        let mut front = Http::connect(&ground.core, address).await.unwrap();
+        assert_eq!(http(&mut front, "PUT", "/aged", &[], b"").await.0, 200);
+        assert_eq!(http(&mut front, "PUT", "/aged/k", &[], b"x").await.0, 200);
+        let policy = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::aged/*", "Condition": {"NumericGreaterThan": {"s3:signatureAge": "3000"}}}]}"#;
+        assert_eq!(http(&mut front, "PUT", "/aged?policy", &[], policy.as_bytes()).await.0, 204);
+        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
+        assert_eq!(ask(&native, Method::Get, "/aged/k", "", None).await.status, 200);
+        ground.core.sleep(Nanos::from_millis(4200)).await;
+        assert_eq!(ask(&native, Method::Get, "/aged/k", "", None).await.status, 403);
+        assert_eq!(http(&mut front, "GET", "/aged/k", &[], b"").await.0, 200, "each request by HTTP is signed anew");
+        native.close();
+    });
+}
+
 async fn expired(ground: &Ground, address: SocketAddr) {
     let mut front = Http::connect(&ground.core, address).await.unwrap();
     assert_eq!(http(&mut front, "PUT", "/expired", &[], b"").await.0, 200);

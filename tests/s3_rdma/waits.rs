@@ -1,7 +1,9 @@
 //! Who waits for an answer: how long, and what becomes of others when he does not any more.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use basin::base::Nanos;
@@ -10,7 +12,7 @@ use basin::s3::client::native::{Answered, Ask, Ground, Native};
 use basin::wire::s3::frame::Method;
 
 use super::server::Signals;
-use super::{TERMS, ask, client, is_lab, pattern, put, run_of, server_on, signer};
+use super::{TERMS, ask, client, is_lab, pattern, put, room, run_of, server_on, signer};
 
 const SHORT: Nanos = Nanos::from_millis(300);
 /// What a request that takes as long as [`SHORT`] may take on a machine that is busy.
@@ -48,12 +50,18 @@ fn with_a_session<R: Future<Output = ()> + 'static>(main: impl FnOnce(Ground, Rc
     let server = server_on("soft");
     let (address, signals) = (server.address, server.signals());
     client("soft:shm", async move |ground| {
-        let native = Native::connect(&ground, address, &signer("main"), TERMS).await.unwrap();
-        assert_eq!(native.route(), "soft:shm");
-        assert_eq!(put(&native, "/waits", "", run_of(&ground, b"")).await.status, 200);
-        assert_eq!(put(&native, "/waits/one", "", run_of(&ground, &pattern(3000, 1))).await.status, 200);
-        main(ground, Rc::new(native), signals).await;
+        let native = Rc::new(session(&ground, address).await);
+        main(ground, native, signals).await;
     });
+}
+
+/// A session, and `/waits/one`.
+async fn session(ground: &Ground, address: SocketAddr) -> Native {
+    let native = Native::connect(ground, address, &signer("main"), TERMS).await.unwrap();
+    assert_eq!(native.route(), "soft:shm");
+    assert_eq!(put(&native, "/waits", "", run_of(ground, b"")).await.status, 200);
+    assert_eq!(put(&native, "/waits/one", "", run_of(ground, &pattern(3000, 1))).await.status, 200);
+    native
 }
 
 /// A GET of it that somebody waits for.
@@ -125,6 +133,93 @@ fn who_waits_no_longer_leaves_the_others_their_answers() {
         assert_eq!(ask(&native, Method::Get, "/waits/one", "", None).await.status, 200);
         assert!(!native.is_over());
         native.close();
+    });
+}
+
+const BYTES: usize = 300_000;
+
+/// What somebody asks who goes away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    Put,
+    PutWithItsSum,
+    PutInTheMessage,
+    Get,
+    GetInTheMessage,
+}
+
+async fn do_it(ground: &Ground, native: &Native, what: What) {
+    let (method, target, bytes) = match what {
+        What::Put | What::PutWithItsSum => (Method::Put, "/waits/long", BYTES),
+        What::PutInTheMessage => (Method::Put, "/waits/one", 3000),
+        What::Get => (Method::Get, "/waits/long", BYTES),
+        What::GetInTheMessage => (Method::Get, "/waits/one", 3000),
+    };
+    let content = pattern(bytes, bytes as u64);
+    let body = if method == Method::Put { vec![run_of(ground, &content)] } else { vec![] };
+    let into = if what == What::Get { vec![room(ground, bytes)] } else { vec![] };
+    let crc = (what == What::PutWithItsSum).then(|| basin::mem::crc64(&content));
+    let answered = native.ask(Ask { method, target, fields: "", body, crc, into }).await.unwrap();
+    assert_eq!(answered.status, 200);
+}
+
+/// Polls it in so many turns, and drops it then. Whether it was done.
+async fn begin(ground: &Ground, asked: impl Future<Output = ()>, turns: usize) -> bool {
+    let mut asked = Box::pin(asked);
+    for _ in 0..turns {
+        if poll_fn(|context| Poll::Ready(asked.as_mut().poll(context).is_ready())).await {
+            return true;
+        }
+        ground.core.yield_now().await;
+    }
+    false
+}
+
+/// Who asks may go away in any turn: what he lent comes back, and the session takes as many requests as before. Only a sum that is owed
+/// nobody else can give, and then it is over.
+#[test]
+fn who_goes_away_takes_nothing_with_him() {
+    if is_lab() {
+        return;
+    }
+    let server = server_on("soft");
+    let address = server.address;
+    client("soft:shm", async move |ground| {
+        let mut native = session(&ground, address).await;
+        for what in [What::Put, What::PutWithItsSum, What::PutInTheMessage, What::Get, What::GetInTheMessage] {
+            let mut turns = 0;
+            while !begin(&ground, do_it(&ground, &native, what), turns).await {
+                turns += turns.div_ceil(8).max(1);
+                assert!(turns < 1 << 20, "{what:?}: there is a slot");
+                if native.is_over() {
+                    assert_eq!(what, What::Put, "in turn {turns}");
+                    native = session(&ground, address).await;
+                }
+            }
+            assert!(turns > 1, "{what:?}: nobody has gone away");
+            let began = Instant::now();
+            while ground.slab.census().published > 0 {
+                assert!(began.elapsed() < SHORTLY, "{what:?}: {}", ground.slab.census());
+                ground.core.sleep(Nanos::from_millis(5)).await;
+            }
+            assert_eq!(ground.slab.census().quarantined, 0, "{what:?}");
+            // As many as there are slots, at the same time.
+            let all = (0..TERMS.depth).map(|_| {
+                let (ground, native) = (ground.clone(), native.clone());
+                ground.core.clone().spawn(async move { do_it(&ground, &native, What::Get).await })
+            });
+            for one in all.collect::<Vec<_>>() {
+                ground.core.timeout(Nanos::from_secs(5), one).await.expect("a slot for each").unwrap();
+            }
+        }
+        // A session that is to end with what is under way does, whoever waits for it.
+        assert!(!begin(&ground, do_it(&ground, &native, What::GetInTheMessage), 1).await);
+        native.retire();
+        let began = Instant::now();
+        while !native.is_over() {
+            assert!(began.elapsed() < SHORTLY, "it ends");
+            ground.core.sleep(Nanos::from_millis(5)).await;
+        }
     });
 }
 

@@ -177,15 +177,12 @@ async fn told(store: &Store, there: &[(u32, String, Which)]) -> Outcome<Value> {
     }
     objects.sort_by_key(|object| (object["bucket"].to_string(), object["name"].to_string(), object["number"].as_u64()));
     let bucket = store.bucket(b"photos").expect("it was made").0;
-    let uploads: Vec<Value> = store
-        .uploads(bucket, b"", 0, 10)
-        .await?
-        .iter()
-        .map(|((_, name, id), upload)| {
-            let parts: Vec<Value> = upload.parts.values().map(|part| json!([part.fields.part, part.fields.size])).collect();
-            json!({"name": String::from_utf8_lossy(name), "id": id, "parts": parts})
-        })
-        .collect();
+    let mut uploads = Vec::new();
+    for ((_, name, id), _) in store.uploads(bucket, b"", 0, 10).await? {
+        let parts = store.upload(bucket, &name, id).await?.parts;
+        let parts: Vec<Value> = parts.values().map(|part| json!([part.fields.part, part.fields.size])).collect();
+        uploads.push(json!({"name": String::from_utf8_lossy(&name), "id": id, "parts": parts}));
+    }
     Ok(json!({"objects": objects, "uploads": uploads}))
 }
 

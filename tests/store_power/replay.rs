@@ -377,9 +377,10 @@ async fn held(store: &Store, client: u64, ever: &Model, pool: &Pool) -> Result<H
     let own = |bucket: &str| bucket.starts_with(&format!("c{client}.")) || (client == 0 && bucket == BUCKET);
     for (id, bucket) in store.buckets() {
         let bucket = text(&bucket.name);
-        for ((_, name, upload), there) in store.uploads(id, b"", 0, usize::MAX).await.expect("one core") {
-            let name = text(&name);
+        for ((_, key, upload), _) in store.uploads(id, b"", 0, usize::MAX).await.expect("one core") {
+            let name = text(&key);
             if name.starts_with(&format!("c{client}/")) {
+                let there = store.upload(id, &key, upload).await.expect("it was listed");
                 let parts = there.parts.iter().map(|(&number, part)| (number, part.fields.size)).collect();
                 held.uploads.insert(((bucket.clone(), name), upload), parts);
             }

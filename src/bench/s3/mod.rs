@@ -50,6 +50,10 @@ const SHARED_MAX: u32 = 255;
 /// The longest error document that is read.
 const DOCUMENT_MAX: u64 = 64 << 10;
 const CHUNK_BYTES: u32 = 4096;
+/// Clients, each of which has a connection or a share of one.
+const CLIENTS_MAX: u32 = 4096;
+/// Objects: of each the heads of its requests are kept.
+const OBJECTS_MAX: u64 = 1_000_000;
 
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,9 +212,10 @@ impl Tally {
 /// # Errors
 /// The server is not there, or does not take the objects that are to be got; options that cannot be.
 pub fn run(options: &Options) -> Result<Report> {
-    if !(1..=4096).contains(&options.clients) || options.objects == 0 {
-        let what = format!("{} clients and {} objects: 1 to 4096, and one at least", options.clients, options.objects);
-        return Err(Error::new(ErrorKind::Usage, what));
+    if !(1..=CLIENTS_MAX).contains(&options.clients) || !(1..=OBJECTS_MAX).contains(&options.objects) {
+        let what = format!("{} clients and {} objects", options.clients, options.objects);
+        let remedy = format!("1 to {CLIENTS_MAX} clients, and 1 to {OBJECTS_MAX} objects");
+        return Err(Error::new(ErrorKind::Usage, what).remedy(remedy));
     }
     let address = resolve(&options.endpoint)?;
     let is_native = options.endpoint.starts_with(RDMA);
@@ -237,7 +242,9 @@ pub fn run(options: &Options) -> Result<Report> {
     let poll = if options.is_busy { PollMode::Busy } else { PollMode::Adaptive };
     let usual = CoreConfig::default();
     let spin = if options.is_blocking { Nanos::ZERO } else { usual.spin };
-    let core = Core::new(CoreConfig { cpu: options.cpu, poll, spin, ..usual })?;
+    // Beside the clients there are those of the device and of its sessions.
+    let tasks = usual.tasks + 2 * options.clients;
+    let core = Core::new(CoreConfig { cpu: options.cpu, poll, spin, tasks, ..usual })?;
     let client_bytes = match &device {
         Some(_) if options.by_token => u64::from(http::RECEIVE_BYTES) + 2 * RUN_MAX,
         // With each core one receive for a client and one for the session, and as many messages that are sent.

@@ -19,7 +19,7 @@ use super::super::object::{CopyOptions, Encryption, PutOptions};
 use super::super::put::Upload;
 use super::super::{Client, Failure};
 use super::file::{self, Target, ready};
-use super::place::{Place, S3Place, path_of, shown};
+use super::place::{Place, S3Place, path_of, shown_path};
 use super::progress::Progress;
 use super::tree::{Planned, Step, Tally, plan};
 use super::{Cp, Print, STOPPED, Sse, THERE, UNREAD, stopped, stopped_with, there_already, unless_stopped, usage};
@@ -171,7 +171,7 @@ fn below(place: S3Place, file: &Path) -> Result<S3Place, Failure> {
         return Ok(place);
     }
     let name = file.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| usage(format!("{}: it has no name that a key can have", file.display()), "name the key"))?;
+    let name = name.ok_or_else(|| usage(format!("{}: it has no name that a key can have", shown_path(file)), "name the key"))?;
     Ok(S3Place { key: format!("{}{name}", place.key), bucket: place.bucket })
 }
 
@@ -250,7 +250,7 @@ fn explained(failure: Failure, options: &PutOptions, to: &S3Place) -> Failure {
 async fn step(client: &Client, step: Step, options: &PutOptions, progress: &Progress) -> Result<(), Failure> {
     match step {
         Step::Up(from, to) => {
-            let shown = shown(&from.display().to_string());
+            let shown = shown_path(&from);
             let explain = |error: io::Error| Error::io(format!("reading {shown}"), &error);
             // A FIFO that nobody writes to yet is waited for where signals are heeded.
             let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&from).map_err(explain)?;

@@ -15,6 +15,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::super::Failure;
+use super::place::shown_path;
 use super::{there_already, usage};
 use crate::base::{Error, Nanos, Result};
 use crate::reactor::Core;
@@ -39,7 +40,7 @@ pub(super) struct Target {
 pub(super) fn look(to: &Path, is_new: bool) -> Result<(), Failure> {
     // Of a directory it is said that it is one.
     if is_new && fs::symlink_metadata(to).is_ok_and(|about| !about.is_dir()) {
-        return Err(there_already(&to.display()));
+        return Err(there_already(&shown_path(to)));
     }
     Ok(())
 }
@@ -48,18 +49,18 @@ impl Target {
     /// Opens it; where it `is_new` there may be nothing of that name.
     pub async fn open(core: &Core, to: &Path, is_new: bool) -> Result<Target, Failure> {
         look(to, is_new)?;
-        let explain = |error: io::Error| Error::io(format!("writing {}", to.display()), &error);
+        let explain = |error: io::Error| Error::io(format!("writing {}", shown_path(to)), &error);
         let about = match fs::metadata(to) {
             Ok(about) => Some(about),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(explain(error).into()),
             Err(_) if fs::symlink_metadata(to).is_ok() => {
-                return Err(usage(format!("{}: a link to what is not there", to.display()), "remove the link, or make what it names"));
+                return Err(usage(format!("{}: a link to what is not there", shown_path(to)), "remove the link, or make what it names"));
             }
             Err(_) => None,
         };
         let target = |file, half| Target { core: core.clone(), to: to.to_path_buf(), file, half, is_new };
         if about.as_ref().is_some_and(Metadata::is_dir) {
-            return Err(usage(format!("{} is a directory", to.display()), "name a file in it"));
+            return Err(usage(format!("{} is a directory", shown_path(to)), "name a file in it"));
         }
         if let Some(about) = about.as_ref().filter(|about| !about.is_file()) {
             return Ok(target(open_other(core, to, about).await.map_err(explain)?, None));
@@ -70,7 +71,7 @@ impl Target {
     }
 
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
-        let explain = |error: io::Error| Error::io(format!("writing {}", self.to.display()), &error);
+        let explain = |error: io::Error| Error::io(format!("writing {}", shown_path(&self.to)), &error);
         while !bytes.is_empty() {
             match self.file.write(bytes) {
                 Ok(0) => return Err(explain(io::ErrorKind::WriteZero.into())),
@@ -88,8 +89,8 @@ impl Target {
         let Target { to, file, half: Some(half), is_new, .. } = self else { return Ok(()) };
         let done = file.sync_all().and_then(|()| half.become_file(is_new));
         match done {
-            Err(error) if is_new && error.kind() == io::ErrorKind::AlreadyExists => Err(there_already(&to.display())),
-            done => done.map_err(|error| Error::io(format!("writing {}", to.display()), &error).into()),
+            Err(error) if is_new && error.kind() == io::ErrorKind::AlreadyExists => Err(there_already(&shown_path(&to))),
+            done => done.map_err(|error| Error::io(format!("writing {}", shown_path(&to)), &error).into()),
         }
     }
 }

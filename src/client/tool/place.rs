@@ -1,7 +1,7 @@
 //! What a command is about.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::base::error::ErrorKind;
@@ -84,6 +84,11 @@ impl Place {
 /// Somebody else's text for a terminal: what is not printed is written out, and `\` twice. Quotes stay as they are.
 pub(super) fn shown(text: &str) -> String {
     text.escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
+}
+
+/// A path for people, as [`shown`] has text.
+pub(super) fn shown_path(path: &Path) -> String {
+    shown(&path.display().to_string())
 }
 
 /// A relative path for what is behind a prefix, if it stays below where it is put. No two have the same.

@@ -81,6 +81,10 @@ impl Reach {
             endpoints.retain(|endpoint| is_only || !is_rdma(endpoint));
             endpoints.iter_mut().filter(|_| is_only).for_each(|endpoint| endpoint.scheme = Scheme::Http);
         }
+        if let Some(file) = self.ca.as_ref().filter(|_| endpoints.iter().all(|endpoint| endpoint.scheme != Scheme::Https)) {
+            let what = format!("--ca {} with endpoints of which none is https://", file.display());
+            return Err(Error::new(ErrorKind::Usage, what).remedy("name the server as https://HOST, or leave --ca out"));
+        }
         let rdma = if self.rdma == "off" { "soft".to_owned() } else { self.rdma.clone() };
         let options = Options::new(endpoints, self.who.credentials()?);
         // Set for a server, perhaps: it says nothing of other devices.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::bucket::Entry;
 use super::super::{Client, Failure};
 use super::place::shown;
-use super::{Ls, Print, Stat};
+use super::{Ls, Print, Stat, complain};
 use crate::base::clock::unix_now_ns;
 use crate::base::units::human_bytes;
 use crate::wire::http::date;
@@ -32,7 +32,9 @@ pub(super) async fn list(client: &Client, task: &Ls, print: Print) -> Result<(),
         return Ok(());
     };
     let mut listing = client.list(&place.bucket, &place.key, if task.recursive { "" } else { "/" });
+    let mut is_empty = true;
     while let Some(entry) = listing.next().await? {
+        is_empty = false;
         let line = match (entry, task.json) {
             (Entry::Object { key, size, modified_ms, etag }, true) => {
                 json!({ "key": key, "size": size, "modified": when(modified_ms as i64), "etag": etag }).to_string() + "\n"
@@ -46,6 +48,9 @@ pub(super) async fn list(client: &Client, task: &Ls, print: Print) -> Result<(),
         if !print(line)? {
             break;
         }
+    }
+    if is_empty && !place.key.is_empty() {
+        complain(format!("nothing is there whose name begins with {place}"));
     }
     Ok(())
 }

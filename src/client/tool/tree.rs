@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::bucket::Entry;
 use super::super::{Client, Failure};
-use super::place::{Place, S3Place, path_of};
+use super::place::{Place, S3Place, path_of, shown_path};
 use super::{complain, usage};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -90,7 +90,7 @@ fn plan_up(from: &Path, to: &S3Place, tally: &Tally) -> Result<VecDeque<Planned>
                 let bytes = fs::metadata(&path).map_or(0, |about| about.len());
                 steps.push_back(Planned { step: Step::Up(path, place), bytes });
             }
-            None => tally.failed(&usage(format!("{}: it has no name that a key can have", path.display()), "rename it")),
+            None => tally.failed(&usage(format!("{}: it has no name that a key can have", shown_path(&path)), "rename it")),
         }
     }
     Ok(steps)
@@ -118,7 +118,7 @@ async fn plan_from(client: &Client, from: &S3Place, to: &Place, tally: &Tally) -
             _ if entry.name().ends_with('/') && matches!(entry, Entry::Object { size: 0, .. }) => {}
             Some(path) => steps.push_back(Planned { step: Step::Down(one, to.join(path)), bytes }),
             None => {
-                let what = format!("{one}: no file below {} can have that name", to.display());
+                let what = format!("{one}: no file below {} can have that name", shown_path(to));
                 tally.failed(&usage(what, "copy it by itself, to a name of your own"));
             }
         }
@@ -139,7 +139,7 @@ fn without_those_below_files(steps: VecDeque<Planned>, tally: &Tally) -> VecDequ
     let is_right = |one: &Planned| {
         let Step::Down(from, to) = &one.step else { return true };
         let Some(file) = to.ancestors().skip(1).find(|above| files.contains(*above)) else { return true };
-        let what = format!("{from}: no file below {}, which is an object's own", file.display());
+        let what = format!("{from}: no file below {}, which is an object's own", shown_path(file));
         tally.failed(&usage(what, "copy it by itself, to a name of your own"));
         false
     };
@@ -154,7 +154,7 @@ fn with_slash(prefix: &str) -> String {
 fn files(directory: &Path, tally: &Tally) -> Result<Vec<PathBuf>> {
     let (mut found, mut left) = (Vec::new(), vec![directory.to_path_buf()]);
     while let Some(next) = left.pop() {
-        let explain = |error: io::Error| Error::io(format!("reading the directory {}", next.display()), &error);
+        let explain = |error: io::Error| Error::io(format!("reading the directory {}", shown_path(&next)), &error);
         let entries = match fs::read_dir(&next) {
             Ok(entries) => entries,
             Err(error) if next == directory => return Err(explain(error)),
@@ -181,7 +181,7 @@ fn files(directory: &Path, tally: &Tally) -> Result<Vec<PathBuf>> {
 
 /// Whether it can be copied. Of what has no bytes to be copied it is said; what is behind a link would be missing.
 fn is_file(path: &Path, kind: FileType, tally: &Tally) -> bool {
-    let (shown, is_link) = (path.display(), kind.is_symlink());
+    let (shown, is_link) = (shown_path(path), kind.is_symlink());
     let kind = if is_link { fs::metadata(path).map(|about| about.file_type()) } else { Ok(kind) };
     match kind {
         Ok(kind) if kind.is_file() => return true,

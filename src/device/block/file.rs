@@ -7,6 +7,7 @@
 //! for tmpfs does not say that it never waits, and the switch to that thread and back takes longer than a few blocks do. So the core
 //! copies those itself, by a call, and the operation has ended when it is submitted.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -37,12 +38,15 @@ pub(crate) enum Kind {
 pub(crate) struct FileQueue {
     uring: Uring,
     ops: Ops,
-    file: File,
+    /// Until it is dropped.
+    file: Option<File>,
     /// Its number among the ring's registered descriptors.
     slot: Option<u32>,
     kind: Kind,
     /// The kernel has `READV_FIXED` and `WRITEV_FIXED` (Linux 6.15).
     vectored_fixed: bool,
+    /// Operations that the kernel begins in a thread of its own, but for some that are over.
+    late: RefCell<Vec<OpId>>,
 }
 
 impl FileQueue {
@@ -50,12 +54,24 @@ impl FileQueue {
     pub(super) fn new(uring: &Uring, file: File, kind: Kind) -> FileQueue {
         // Without a slot the kernel looks the descriptor up per operation: slower, nothing else.
         let slot = uring.register_file(file.as_raw_fd()).inspect_err(|error| tracing::warn!(%error, "descriptor not registered")).ok();
-        FileQueue { uring: uring.clone(), ops: uring.ops(), file, slot, kind, vectored_fixed: has_vectored_fixed() }
+        FileQueue {
+            uring: uring.clone(),
+            ops: uring.ops(),
+            file: Some(file),
+            slot,
+            kind,
+            vectored_fixed: has_vectored_fixed(),
+            late: RefCell::default(),
+        }
     }
 
     /// The same open file, for a further core: the lock is the file's, and stays until the last descriptor is closed.
     pub(super) fn twin(&self) -> std::io::Result<(File, Kind)> {
-        Ok((self.file.try_clone()?, self.kind))
+        Ok((self.file().try_clone()?, self.kind))
+    }
+
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("it is open until this is dropped")
     }
 
     #[inline]
@@ -69,8 +85,13 @@ impl FileQueue {
         }
         let entry = match self.slot {
             Some(slot) => self.entry(command, types::Fd(slot as i32)).flags(squeue::Flags::FIXED_FILE),
-            None => self.entry(command, types::Fd(self.file.as_raw_fd())),
+            None => self.entry(command, types::Fd(self.file().as_raw_fd())),
         };
+        if !matches!(command.verb, Verb::Read | Verb::Write) {
+            let mut late = self.late.borrow_mut();
+            late.retain(|&id| self.ops.is_in_flight(id));
+            late.push(id);
+        }
         // SAFETY: the span points into the payload of operation `id` (plan::next), which the op table holds until completion; a
         // discard's `addr` is a disk offset.
         unsafe { self.uring.submit(entry, id) }
@@ -90,7 +111,7 @@ impl FileQueue {
             }
             Span::Table(table, count) => (table, count),
         };
-        let (fd, count, offset) = (self.file.as_raw_fd(), count as i32, offset as i64);
+        let (fd, count, offset) = (self.file().as_raw_fd(), count as i32, offset as i64);
         // SAFETY: the span points into the payload of the operation (plan::next), which the op table holds until it is completed, after
         // this call; a read's is nobody else's.
         let moved = unsafe {
@@ -150,8 +171,8 @@ impl FileQueue {
 
 impl Drop for FileQueue {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.uring.unregister_file(slot);
+        if let Some(file) = self.file.take() {
+            self.uring.close_file(file, self.slot, self.late.take());
         }
     }
 }

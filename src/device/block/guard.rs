@@ -132,14 +132,17 @@ pub enum Content {
 /// It cannot be read.
 pub fn inspect(file: &File, path: &Path, size: u64, device: Option<&BlockSys>) -> Result<Content> {
     let edge = size.min(PROBE_BYTES as u64);
-    let mut memory = aligned::zeroed(2 * PROBE_BYTES)?;
+    let mut memory = aligned::zeroed(2 * PROBE_BYTES + 4096)?;
     let (head, tail) = memory.split_at_mut(PROBE_BYTES);
     // Direct reads begin on a block; what lies past the end is not read.
     let tail_start = (size - edge) / 4096 * 4096;
+    let is_one = size <= PROBE_BYTES as u64;
     let failed = |error: std::io::Error| Error::io(format!("looking at what {} carries", path.display()), &error);
     let head_len = aligned::read_at(file, head, 0).map_err(failed)?.min(edge as usize);
-    let tail_len = if tail_start == 0 { 0 } else { aligned::read_at(file, tail, tail_start).map_err(failed)? };
-    let tail = if tail_start == 0 { &head[..head_len] } else { &tail[..tail_len.min((size - tail_start) as usize)] };
+    let tail_len = if is_one { 0 } else { aligned::read_at(file, tail, tail_start).map_err(failed)? };
+    let tail = if is_one { &head[..head_len] } else { &tail[..tail_len.min((size - tail_start) as usize)] };
+    // Up to the last byte of what was read.
+    let tail = &tail[tail.len().saturating_sub(edge as usize)..];
     let probe = Probe { head: &head[..head_len], tail, size };
     match Header::parse(probe.head) {
         Ok(Some(header)) => return Ok(Content::Ours(header)),
@@ -209,4 +212,24 @@ fn is_zero(file: &File, size: u64) -> std::io::Result<bool> {
 /// The block devices there are, for a person who has to choose one.
 pub fn devices() -> String {
     sysfs::list(Path::new("/sys"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// What lies at the very end is seen whatever the size is a multiple of.
+    #[test]
+    fn the_last_bytes_are_looked_at() {
+        for odd in [0, 512, 1536, 3584] {
+            let size = 3 * PROBE_BYTES as u64 + odd;
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(size).unwrap();
+            assert_eq!(inspect(file.as_file(), file.path(), size, None).unwrap(), Content::Empty, "{odd}");
+            file.as_file().write_all_at(b"EFI PART", size - 512).unwrap();
+            let found = inspect(file.as_file(), file.path(), size, None).unwrap();
+            assert_eq!(found, Content::Foreign("the backup of a GPT partition table".into()), "{odd}");
+        }
+    }
 }

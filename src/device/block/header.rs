@@ -102,8 +102,11 @@ pub async fn read(disk: &Disk, slab: &Slab) -> Result<Option<Header>> {
 /// # Errors
 /// The disk failed or is too small.
 pub async fn claim(disk: &Disk, slab: &Slab, owner: &str) -> Result<Header> {
-    // A header of an unknown version reached us only by force.
-    let before = read(disk, slab).await.ok().flatten();
+    let before = match read(disk, slab).await {
+        // A header of an unknown version reached us only by force.
+        Err(error) if error.kind() == ErrorKind::Refused => None,
+        read => read?,
+    };
     let epoch = before.map_or(0, |header| header.epoch) + 1;
     let header = Header { owner: owner.into(), epoch };
     let mut run = slab.run(BYTES)?;

@@ -95,19 +95,28 @@ pub enum Durability {
 }
 
 impl Disk {
-    /// Opens a disk, creating the file if `config` says so. Set-up blocks: a created file is written once with zeros.
+    /// Opens a disk, creating the file if `config` says so. Set-up blocks: a created file is written once with zeros. Where there is a
+    /// [`Disk::queue`], nothing is done until the core polls it: attach it.
     ///
     /// The region must be registered with `uring` before, where it is to be used as fixed buffers ([`DiskInfo::fixed_buffers`]).
     ///
     /// # Errors
     /// `Usage`: no such file and no size given, a directory. `Refused`: it carries data not ours. `Busy`: mounted, held by another
     /// process or by device mapper. `Unavailable`: no permission, no space, no such device. Each names the path and the remedy.
+    ///
+    /// # Panics
+    /// `ops` is not the table of `uring`.
     pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig) -> Result<Disk> {
+        check_table(uring, ops);
         open::open(uring, ops, config)
     }
 
     /// A simulated disk behind the same handle. The caller polls [`Disk::queue`].
+    ///
+    /// # Panics
+    /// `disk` was made with another table.
     pub fn simulated(ops: &Ops, disk: SimDisk) -> Disk {
+        assert!(disk.ops().is_same(ops), "a simulated disk has the table of its core");
         let (info, limits) = (disk.info(), disk.limits());
         Disk::assemble(info, ops, limits, Backend::Sim(Rc::new(RefCell::new(disk))))
     }
@@ -239,6 +248,11 @@ impl Inner {
             Backend::File(_) | Backend::Sim(_) => unreachable!("only passthrough has zones"),
         }
     }
+}
+
+/// An operation begins in one table and is completed in the ring's: in another it would end somebody else's.
+fn check_table(uring: &Uring, ops: &Ops) {
+    assert!(uring.ops().is_same(ops), "a disk has its operations in the table of the ring it is on");
 }
 
 fn explain_errno(what: String, errno: i32) -> Error {

@@ -65,13 +65,13 @@ struct Opened {
 
 /// Opens with O_DIRECT where the file system has it.
 fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io::Result<Opened> {
-    let with = |flags: i32| {
+    let with = |flags: i32, create: bool| {
         let mut options = OpenOptions::new();
         // The standard library opens with O_CLOEXEC: a child must not keep the lock alive.
         options.read(true).write(!read_only).create_new(create).custom_flags(flags).mode(0o600);
         options.open(path)
     };
-    match with(flags | libc::O_DIRECT) {
+    match with(flags | libc::O_DIRECT, create) {
         Ok(file) => {
             // Since 6.6 tmpfs takes the flag and goes through its page cache all the same. (Device nodes lie on a tmpfs too.)
             let regular = file.metadata()?.is_file();
@@ -79,11 +79,12 @@ fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io:
             Ok(Opened { file, direct })
         }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            if create {
-                // The file system made the file before it refused the flag.
-                let _ = fs::remove_file(path);
-            }
-            with(flags).map(|file| Opened { file, direct: false })
+            // The file system made the file before it refused the flag, as a rule.
+            let plain = match with(flags, false) {
+                Err(error) if create && error.kind() == std::io::ErrorKind::NotFound => with(flags, true),
+                opened => opened,
+            };
+            plain.map(|file| Opened { file, direct: false })
         }
         Err(error) => Err(error),
     }
@@ -148,16 +149,26 @@ fn create_file(uring: &Uring, ops: &Ops, config: &DiskConfig) -> Result<Disk> {
         return Err(missing(format!("the block devices here are: {}", guard::devices())).with_kind(ErrorKind::Unavailable));
     }
     let Some(size) = config.size_bytes.filter(|&size| size > 0 && !config.read_only) else {
-        let remedy = if config.read_only { "check its name: it is only read here" } else { "give a --disk-size to create it" };
+        let remedy = if config.read_only {
+            "check its name: it is only read here"
+        } else {
+            "say how large it is to be made: --size of a store, --disk-size of unified-rdma-test"
+        };
         return Err(missing(remedy.to_owned()));
     };
     let opened = open_with(path, false, 0, true).map_err(|error| explain_open(path, &error))?;
-    let made = lock::lock(&opened.file, path, false, config.lock_wait)
-        .and_then(|()| create::grow(&opened.file, path, 0, whole_blocks(size)))
+    lock::lock(&opened.file, path, false, config.lock_wait)?;
+    let meta = opened.file.metadata().map_err(|error| explain_open(path, &error))?;
+    if meta.nlink() == 0 || meta.len() > 0 {
+        // Whoever found it before it was locked has taken it, or taken it away.
+        let what = format!("{} was taken by another process when it was made", path.display());
+        return Err(Error::new(ErrorKind::Busy, what).remedy("try again, or give another path"));
+    }
+    let made = create::grow(&opened.file, path, 0, whole_blocks(size))
         .and_then(|()| sync_directory(path))
         .and_then(|()| finish(uring, ops, config, opened, None, true));
     made.inspect_err(|_| {
-        // Nobody else can have used it: it was locked from the start.
+        // Nobody else has used it: it was empty when it was locked.
         let _ = fs::remove_file(path);
     })
 }
@@ -183,6 +194,13 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     let too_coarse = block_bytes > limits::BLOCK_MAX_BYTES || memory_align > limits::BLOCK_MAX_BYTES;
     if capacity_bytes == 0 || too_coarse {
         return Err(unusable(config, is_device, size, block_bytes, memory_align));
+    }
+    let zones = below.as_ref().filter(|_| is_device).and_then(|block| block.queue_text("zoned"));
+    if zones.as_deref() == Some("host-managed") && !config.read_only {
+        let what = format!("{} has zones, which are written in order alone", path.display());
+        return Err(
+            Error::new(ErrorKind::Unavailable, what).remedy("name its character device, /dev/ng…, which knows of zones, or another disk")
+        );
     }
     let queue = |name: &str| below.as_ref().filter(|_| is_device).and_then(|block| block.queue(name));
     let write_cache = below.as_ref().and_then(|block| block.queue_text("write_cache"));

@@ -13,7 +13,7 @@ use crate::device::Ops;
 use crate::device::block::file::{FileQueue, Kind};
 use crate::device::block::nvme::{NvmeQueue, Setup};
 use crate::device::block::plan::Limits;
-use crate::device::block::{Backend, Disk, DiskInfo};
+use crate::device::block::{Backend, Disk, DiskInfo, check_table};
 use crate::device::uring::Uring;
 
 /// What [`Disk`] becomes to go through a mailbox.
@@ -50,7 +50,11 @@ impl DiskParcel {
     ///
     /// # Errors
     /// A queue of the core's own cannot be set up.
+    ///
+    /// # Panics
+    /// As [`Disk::open`].
     pub fn attach(self, uring: &Uring, ops: &Ops) -> Result<Disk> {
+        check_table(uring, ops);
         let DiskParcel { mut info, limits, twin } = self;
         let limits = Limits { fixed: Limits::of(uring.region().as_ref()).fixed, ..limits };
         info.fixed_buffers = limits.fixed.is_some();

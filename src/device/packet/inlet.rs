@@ -40,6 +40,8 @@ type Whose = Option<usize>;
 
 struct Reader {
     udp_ports: Vec<u16>,
+    /// It was dropped. Its place stays: the others are known by theirs, and the first of them comes first.
+    is_gone: bool,
     waiting: VecDeque<Fragment>,
     /// It takes no packets of several chunks, and has left the first ones of such a packet.
     is_skipping: bool,
@@ -63,13 +65,13 @@ impl Splitter {
         Splitter { inner: Rc::new(Inner { ops: ops.clone(), port, readers: RefCell::default(), scratch, begun: Cell::default() }) }
     }
 
-    /// A reader of the packets to `udp_ports`. The first reader that names a port has it.
+    /// A reader of the packets to `udp_ports`. The first reader that names a port has it, until it is dropped.
     pub fn inlet(&self, udp_ports: &[u16]) -> Inlet {
         let signal = Rc::new(Signal::new(&self.inner.ops));
         let waiting = VecDeque::with_capacity(WAITING_MAX);
         let mut readers = self.inner.readers.borrow_mut();
         let udp_ports = udp_ports.to_vec();
-        readers.push(Reader { udp_ports, waiting, is_skipping: false, dropped: 0, fault: None, signal: signal.clone() });
+        readers.push(Reader { udp_ports, is_gone: false, waiting, is_skipping: false, dropped: 0, fault: None, signal: signal.clone() });
         Inlet { splitter: self.clone(), index: readers.len() - 1, signal }
     }
 
@@ -102,6 +104,9 @@ impl Splitter {
                 self.inner.begun.set(fragment.more.then_some(whose));
                 let Some(index) = whose else { continue };
                 let reader = &mut readers[index];
+                if reader.is_gone {
+                    continue;
+                }
                 reader.waiting.push_back(fragment);
                 if index != asks && reader.waiting.len() == 1 {
                     reader.signal.raise();
@@ -120,10 +125,19 @@ fn addressee(readers: &mut [Reader], first: &Fragment) -> Whose {
     // What follows has its length from the headers; whoever reads the packet looks whether it is all there.
     let len = if first.more { usize::from(u16::MAX) } else { bytes.len() };
     let to = UdpFrame::front(bytes, len).ok()?.dst.port();
-    let (index, reader) = readers.iter_mut().enumerate().find(|(_, reader)| reader.udp_ports.contains(&to))?;
+    let (index, reader) = readers.iter_mut().enumerate().find(|(_, reader)| !reader.is_gone && reader.udp_ports.contains(&to))?;
     let is_behind = reader.waiting.len() >= WAITING_MAX;
     reader.dropped += u64::from(is_behind);
     (!is_behind).then_some(index)
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        let reader = &mut self.splitter.inner.readers.borrow_mut()[self.index];
+        reader.is_gone = true;
+        reader.waiting = VecDeque::new();
+        reader.fault = None;
+    }
 }
 
 impl Inlet {
@@ -198,11 +212,14 @@ impl Inlet {
         .await;
     }
 
-    /// Whether every packet of the port is for this inlet, so that nothing has to be dealt.
+    /// Whether every packet of the port is for this inlet, so that nothing has to be dealt, and nothing of it was.
     fn has_all(&self) -> bool {
         let readers = self.splitter.inner.readers.borrow();
         let steered = &self.port().interface().config().udp_ports;
-        readers.len() == 1 && steered.iter().all(|port| readers[0].udp_ports.contains(port))
+        let own = &readers[self.index];
+        let is_alone = readers.iter().enumerate().all(|(index, reader)| index == self.index || reader.is_gone);
+        let is_dealt = !own.waiting.is_empty() || own.fault.is_some() || own.is_skipping || self.splitter.inner.begun.get().is_some();
+        is_alone && !is_dealt && steered.iter().all(|port| own.udp_ports.contains(port))
     }
 
     /// [`Port::hold`], unless another inlet has packets of this port too, which may be in a hurry; whether it was done.

@@ -44,11 +44,15 @@ impl InterfaceConfig {
     /// the driver's zero-copy.
     ///
     /// # Errors
-    /// There is no such interface, or the kernel does not answer.
+    /// There is no such interface, or the kernel does not answer. `Usage`: the head room takes a whole chunk.
     pub fn for_whole_mtu(self, region: &Region) -> Result<InterfaceConfig> {
         let link = Link::find(&self.name)?;
         let longest = link.mtu + (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
-        let is_needed = longest > region.chunk_bytes() - umem::frame_start(self.headroom);
+        let room = region.chunk_bytes().checked_sub(umem::frame_start(self.headroom)).ok_or_else(|| {
+            let what = format!("{} bytes of head room leave no room for a packet in a chunk of {}", self.headroom, region.chunk_bytes());
+            Error::new(ErrorKind::Usage, what).remedy("less head room, or larger chunks")
+        })?;
+        let is_needed = longest > room;
         let features = if is_needed { xdp_features(link.carrier())? } else { None };
         let copies_anyway = matches!(self.mode, ModeWish::Copy | ModeWish::Native | ModeWish::Skb);
         // A bind that asks for several chunks falls back to copies where the driver's zero-copy takes one.

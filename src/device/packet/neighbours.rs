@@ -106,11 +106,8 @@ pub fn neighbour(index: u32, address: IpAddr) -> Result<Option<Mac>> {
     }))
 }
 
-/// The path of a frame from `link` to `destination`. Makes the kernel look the neighbour up, and waits for that at most `patience`.
-///
-/// # Errors
-/// No route, a route out of another interface, or nobody answers at the address.
-pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<Path> {
+/// From which address of `link` frames to `destination` go, and to which neighbour.
+fn hop(link: &Link, destination: IpAddr) -> Result<(IpAddr, IpAddr)> {
     let route = match destination {
         // Every interface has a route to all of them; it is this one that is meant.
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Route {
@@ -135,17 +132,40 @@ pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<P
         let error = Error::new(ErrorKind::Unavailable, format!("{} has no address to reach {destination} from", link.name));
         return Err(error.remedy(format!("give it one: ip address add ADDRESS/PREFIX dev {}", link.name)));
     };
-    let next_hop = route.gateway.unwrap_or(destination);
-    let path = |destination_mac| Path { index: link.index, source_mac: link.mac, destination_mac, source, next_hop };
+    Ok((source, route.gateway.unwrap_or(destination)))
+}
+
+fn path(link: &Link, (source, next_hop): (IpAddr, IpAddr), destination_mac: Mac) -> Path {
+    Path { index: link.index, source_mac: link.mac, destination_mac, source, next_hop }
+}
+
+/// The path of a frame from `link` to `destination`, if the kernel knows it now. If not, it looks the neighbour up from here on.
+///
+/// # Errors
+/// No route, or a route out of another interface.
+pub fn at_once(link: &Link, destination: IpAddr) -> Result<Option<Path>> {
+    let (source, next_hop) = hop(link, destination)?;
     if let Some(mac) = neighbour(link.index, next_hop)? {
-        return Ok(path(mac));
+        return Ok(Some(path(link, (source, next_hop), mac)));
     }
     provoke(source, next_hop, link.index).map_err(|error| Error::io(format!("sending a datagram to {next_hop} to look it up"), &error))?;
+    Ok(None)
+}
+
+/// The path of a frame from `link` to `destination`. Makes the kernel look the neighbour up, and waits for that at most `patience`.
+///
+/// # Errors
+/// No route, a route out of another interface, or nobody answers at the address.
+pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<Path> {
+    if let Some(path) = at_once(link, destination)? {
+        return Ok(path);
+    }
+    let (source, next_hop) = hop(link, destination)?;
     let looks = patience.as_nanos().div_ceil(LOOK_EVERY.as_nanos()).max(1);
     for _ in 0..looks {
         std::thread::sleep(LOOK_EVERY);
         if let Some(mac) = neighbour(link.index, next_hop)? {
-            return Ok(path(mac));
+            return Ok(path(link, (source, next_hop), mac));
         }
     }
     let what = format!("nobody answers for {next_hop} on {} within {} ms", link.name, patience.as_millis());

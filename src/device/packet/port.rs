@@ -69,7 +69,8 @@ pub enum Refusal {
 }
 
 /// A frame that was not taken, and its lease.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
 pub struct SendRefused<L> {
     /// Why.
     pub reason: Refusal,

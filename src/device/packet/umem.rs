@@ -21,7 +21,7 @@ const FRAME_MIN_BYTES: u32 = 448;
 
 /// Where a received packet begins in its chunk: the kernel's own head room and ours.
 pub fn frame_start(headroom: u32) -> u32 {
-    limits::XDP_PACKET_HEADROOM + headroom
+    limits::XDP_PACKET_HEADROOM.saturating_add(headroom)
 }
 
 /// Registers the whole region as the UMEM of `socket`, with `headroom` bytes between the kernel's head room and the packet.

@@ -3,6 +3,7 @@
 //! ```no_run
 //! # use basin::device::rdma::*;
 //! # async fn example(hca: Hca) -> basin::base::Result<()> {
+//! // ... the core polls `hca.queue()` ...
 //! let listener = hca.listen(7174)?;
 //! let request = listener.request().await?;
 //! let qp = hca.create_qp(&QpConfig::default())?;
@@ -17,6 +18,7 @@
 //! The soft HCA speaks the datagrams itself. For a device of the kernel the kernel does, and the queue pair is connected with what it
 //! has agreed with the peer.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -123,7 +125,8 @@ impl Incoming {
         let Asked { id, peer, .. } = self.asked;
         on!(&self.backend, hca => hca.borrow_mut().accept(id, qp.index, data))?;
         self.decided = true;
-        let connection = Connection { backend: self.backend.clone(), id, data: std::mem::take(&mut self.asked.data) };
+        let connection =
+            Connection { backend: self.backend.clone(), id, data: std::mem::take(&mut self.asked.data), is_over: Cell::default() };
         let failed = match connection.next().await {
             Happened::Established => return Ok(connection),
             Happened::Failed(error) => error,
@@ -152,6 +155,8 @@ pub struct Connection {
     backend: Backend,
     id: u32,
     data: Vec<u8>,
+    /// That it has ended is told once.
+    is_over: Cell<bool>,
 }
 
 impl Connection {
@@ -162,7 +167,10 @@ impl Connection {
 
     /// Waits until it has ended, by whichever side.
     pub async fn ended(&self) {
-        while matches!(self.next().await, Happened::Agreed | Happened::Established) {}
+        while !self.is_over.get() {
+            let happened = self.next().await;
+            self.is_over.set(!matches!(happened, Happened::Agreed | Happened::Established));
+        }
     }
 
     /// Ends it, and waits until the peer has heard or is given up, some seconds later.
@@ -197,7 +205,7 @@ impl Qp {
     pub async fn connect_to(&self, to: SocketAddr, data: &[u8]) -> Result<Connection> {
         check(data, REQUEST_DATA_MAX)?;
         let id = on!(&self.backend, hca => hca.borrow_mut().ask(self.index, to, data))?;
-        let mut connection = Connection { backend: self.backend.clone(), id, data: Vec::new() };
+        let mut connection = Connection { backend: self.backend.clone(), id, data: Vec::new(), is_over: Cell::default() };
         let failed = |what: String| Error::new(ErrorKind::Failed, format!("connecting to {to} by rdma_cm: {what}"));
         match connection.next().await {
             Happened::Agreed => {}

@@ -11,9 +11,11 @@
 //! ends: everything posted completes as flushed, and [`HcaEvent`] says why.
 //!
 //! ```no_run
-//! # use basin::{base::{Clock, Rng}, device::{Ops, rdma::*}, mem::*};
-//! # async fn example(region: Region, slab: Slab, ops: Ops, told: QpEndpoint, window: Remote) -> Result<(), Box<dyn std::error::Error>> {
-//! let hca = Hca::open(HcaEnv::new(ops, region, Rng::from_kernel()), &"soft".parse()?)?;
+//! # use basin::{base::{Clock, Rng}, device::rdma::*, mem::*, reactor::Core};
+//! # async fn example(core: Core, slab: Slab, told: QpEndpoint, window: Remote) -> Result<(), Box<dyn std::error::Error>> {
+//! # let region = slab.region().clone();
+//! let hca = Hca::open(HcaEnv::new(core.ops().clone(), region, Rng::from_kernel()), &"soft".parse()?)?;
+//! core.attach(hca.queue());
 //! let qp = hca.create_qp(&QpConfig::default())?;
 //! // ... tell the peer `qp.local()`, and be told its endpoint ...
 //! qp.connect(&told)?;
@@ -44,6 +46,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -128,15 +131,19 @@ bitflags::bitflags! {
         const INVALIDATE = 2;
         /// Shared receive queues.
         const SHARED_RECEIVES = 4;
+        /// What is granted of this end's memory is granted to one queue pair. Without it every queue pair of the device reaches it who
+        /// knows its key, which the device gives out.
+        const WINDOWS = 8;
     }
 }
 
 impl Features {
     /// Each with its name for people.
-    const NAMES: [(Features, &'static str); 3] = [
+    const NAMES: [(Features, &'static str); 4] = [
         (Features::ATOMICS, "atomics"),
         (Features::INVALIDATE, "windows that SEND with invalidate closes"),
         (Features::SHARED_RECEIVES, "shared receive queues"),
+        (Features::WINDOWS, "windows for one queue pair"),
     ];
 }
 
@@ -422,6 +429,11 @@ enum Backend {
 }
 
 impl Backend {
+    /// Which device it is, among those that the process has ever had.
+    fn number(&self) -> usize {
+        on!(self, hca => hca.borrow().number)
+    }
+
     /// Whether both are one device.
     fn is(&self, other: &Backend) -> bool {
         match (self, other) {
@@ -432,6 +444,12 @@ impl Backend {
             _ => false,
         }
     }
+}
+
+/// The number of a device that is opened.
+fn next_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Does the same with whichever backend it is: they have the same methods.
@@ -453,7 +471,7 @@ pub struct Hca {
 }
 
 impl Hca {
-    /// Opens the device a user named.
+    /// Opens the device a user named. Nothing comes or goes until the core polls it: attach [`Hca::queue`].
     ///
     /// # Errors
     /// There is no such device here, or its wire is not to be had: the error says why and what would work.
@@ -541,12 +559,16 @@ impl Hca {
 
     /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls. A NIC is asked,
     /// in its send queue's turn; where it cannot answer any more, the queue pair is destroyed first.
+    ///
+    /// # Panics
+    /// The window is open on another device: this one knows nothing of it, and its peer could go on.
     pub async fn revoke(&self, window: Window) -> Run {
         let (rkey, address) = (Rkey(window.rkey()), window.address());
+        assert_eq!(window.device(), self.backend.number(), "a window is closed by the device that it is open on");
         if let Some(closing) = on!(&self.backend, hca => hca.borrow_mut().revoke(rkey, address)) {
             closing.wait().await;
         }
-        window.close(Revoked::new(rkey.0))
+        window.close(Revoked::new(rkey.0, self.backend.number()))
     }
 
     /// Has the device sum what the peer writes to a window, as it is placed: it is in the nearest cache then. The soft HCA does that, but

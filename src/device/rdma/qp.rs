@@ -302,10 +302,11 @@ impl Qp {
     /// # Errors
     /// The run, when the device has no room for a further grant, or no atomics where they were to be granted.
     pub fn grant(&self, run: Run, access: Access) -> impl Future<Output = Result<Window, Refused<Run>>> + use<> {
+        let device = self.backend.number();
         let granted = match on!(&self.backend, hca => hca.borrow_mut().grant(self.index, &run, access)) {
             Some(Granted { rkey, opening }) => {
                 let open = if access == Access::READ { Window::open_to_readers } else { Window::open };
-                Ok((open(run, rkey.0), opening))
+                Ok((open(run, rkey.0, device), opening))
             }
             None => Err(Refused { lease: run }),
         };

@@ -85,6 +85,19 @@ impl Image {
     pub fn put(&mut self, lba: Lba, data: &[u8]) {
         self.blocks.insert(lba.0, data.into());
     }
+
+    /// The same medium as a disk with blocks of `into` bytes has it that was one with blocks of `of`.
+    #[cfg(test)]
+    pub(crate) fn in_blocks(&self, of: usize, into: usize) -> Image {
+        let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (number, data) in &self.blocks {
+            for (at, byte) in (number * of as u64..).zip(data.iter()) {
+                let block = blocks.entry(at / into as u64).or_insert_with(|| vec![0; into]);
+                block[at as usize % into] = *byte;
+            }
+        }
+        Image { blocks: blocks.into_iter().map(|(number, data)| (number, data.into())).collect() }
+    }
 }
 
 /// The content of a block after a write, and the write's number.
@@ -181,6 +194,10 @@ impl SimDisk {
     pub fn flip_bit(&mut self, lba: Lba, bit: u32) {
         let data = self.stable_block(lba.0);
         data[bit as usize / 8] ^= 1 << (bit % 8);
+    }
+
+    pub(in crate::device) fn ops(&self) -> &Ops {
+        &self.ops
     }
 
     /// How many of these blocks were written and not discarded since.

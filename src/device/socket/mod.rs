@@ -1,7 +1,7 @@
-//! TCP for what is said beside the data: handshakes, exchanges of addresses, results. No payload goes this way.
+//! Sockets: TCP for what is said beside the data, and for HTTP; UDP for who sends datagrams without AF_XDP.
 //!
-//! The ring says when a socket is ready, and a system call that cannot block does the rest. So the kernel never holds memory of
-//! a socket's, and a future that is dropped leaves nothing behind: its poll is cancelled.
+//! For TCP the ring says when a socket is ready, and a system call that cannot block does the rest. So the kernel never holds memory of
+//! such a socket's, and a future that is dropped leaves nothing behind: its poll is cancelled. Datagrams are operations on leases.
 
 pub mod tcp;
 pub mod udp;

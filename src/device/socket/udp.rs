@@ -20,9 +20,21 @@ const BUFFER_BYTES: usize = 2 << 20;
 pub struct UdpSocket {
     uring: Uring,
     ops: Ops,
-    /// Shared with the operations under way: the descriptor stays open until the last one has ended.
-    socket: Rc<std::net::UdpSocket>,
+    /// Shared with the futures of operations.
+    socket: Rc<Open>,
     peer: SocketAddr,
+}
+
+/// The descriptor. What is queued names it, and finds it when the kernel begins it.
+struct Open {
+    uring: Uring,
+    socket: std::net::UdpSocket,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.uring.begin_queued();
+    }
 }
 
 impl UdpSocket {
@@ -42,7 +54,8 @@ impl UdpSocket {
             Ok(socket)
         };
         let socket = open().map_err(|error| Error::io(format!("opening a UDP socket to {peer}"), &error))?;
-        Ok(UdpSocket { uring: uring.clone(), ops: uring.ops(), socket: Rc::new(socket), peer })
+        let socket = Rc::new(Open { uring: uring.clone(), socket });
+        Ok(UdpSocket { uring: uring.clone(), ops: uring.ops(), socket, peer })
     }
 
     /// The other end.
@@ -55,12 +68,16 @@ impl UdpSocket {
         self.submit(buf, |fd, address, len| opcode::Send::new(fd, address, len).build(), |_| {})
     }
 
-    /// Receives one datagram into the buf's whole chunk; the view is what came.
+    /// Receives one datagram into the buf's whole chunk; the view is what came. One that is longer fails with `EMSGSIZE`.
     pub fn receive(&self, mut buf: Buf) -> impl Future<Output = Result<Buf, Failed<Buf>>> + use<> {
         let whole = buf.capacity();
         buf.set_view(0, whole);
-        let view = |done: &mut Completed<Buf>| done.lease.set_len(done.outcome.bytes);
-        self.submit(buf, |fd, address, len| opcode::Recv::new(fd, address, len).build(), view)
+        let view = |done: &mut Completed<Buf>| match done.outcome.bytes {
+            bytes if bytes <= done.lease.capacity() => done.lease.set_len(bytes),
+            _ => done.outcome = Outcome::failed(Status::Os(libc::EMSGSIZE)),
+        };
+        // With MSG_TRUNC the kernel tells how long it was.
+        self.submit(buf, |fd, address, len| opcode::Recv::new(fd, address, len).flags(libc::MSG_TRUNC).build(), view)
     }
 
     fn submit(
@@ -71,7 +88,7 @@ impl UdpSocket {
     ) -> impl Future<Output = Result<Buf, Failed<Buf>>> + use<> {
         let submitted = self.ops.begin(buf).map_err(refused).and_then(|op| {
             let (address, len) = self.ops.span(op.id());
-            let entry = entry(types::Fd(self.socket.as_raw_fd()), address as *mut u8, len);
+            let entry = entry(types::Fd(self.socket.socket.as_raw_fd()), address as *mut u8, len);
             // SAFETY: the entry points at the operation's own payload, which stays in the table until it completes.
             match unsafe { self.uring.submit(entry, op.id()) } {
                 Ok(()) => Ok(op),
@@ -81,7 +98,6 @@ impl UdpSocket {
         let socket = self.socket.clone();
         async move {
             let mut done: Completed<Buf> = submitted?.await;
-            // The kernel looked the descriptor up when it began; it is ours to close from here on.
             drop(socket);
             if done.outcome.is_ok() {
                 finish(&mut done);

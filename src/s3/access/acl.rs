@@ -94,6 +94,16 @@ impl Group {
     }
 }
 
+impl Grantee {
+    /// Whether it is the public, or whoever has signed nothing.
+    pub fn is_public(self) -> bool {
+        match self {
+            Grantee::Group(group) => group.is_public(),
+            Grantee::User(id) => id == CanonicalId::ANONYMOUS,
+        }
+    }
+}
+
 /// To whom something is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grantee {
@@ -123,8 +133,9 @@ impl Grant {
         Grant { grantee: Grantee::Group(group), permission }
     }
 
+    /// Whether it is to the public: by a group, or by the identifier that nobody has.
     fn is_public(&self) -> bool {
-        matches!(self.grantee, Grantee::Group(group) if group.is_public())
+        self.grantee.is_public()
     }
 }
 
@@ -218,7 +229,8 @@ impl<'a> AclRef<'a> {
 
     /// Whether it grants anything to the public.
     pub fn is_public(&self) -> bool {
-        self.grants.into_iter().any(|grant| grant.is_public())
+        // What nobody has put is nobody's, as what others put is theirs.
+        self.grants.into_iter().any(|grant| grant.is_public() && grant.grantee != Grantee::User(self.owner))
     }
 
     /// Whether it grants anything to someone other than its owner.

@@ -289,7 +289,13 @@ impl FromStr for Network {
             Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => bits.parse().ok().filter(|&bits| bits <= most).ok_or(())?,
             Some(_) => return Err(()),
         };
-        Ok(Network { address, bits })
+        // Requests come from addresses of version 4 under their own names.
+        match address {
+            IpAddr::V6(mapped) if bits >= 96 && mapped.to_ipv4_mapped().is_some() => {
+                Ok(Network { address: address.to_canonical(), bits: bits - 96 })
+            }
+            address => Ok(Network { address, bits }),
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 use super::acl::{AclRef, Grantee, Group, Permission};
 use super::action::{Action, Of};
 use super::canonical::CanonicalId;
-use super::key::{Context, Requester, Scope};
+use super::key::{Context, Requester, Scope, Work};
 use super::ownership::Ownership;
 use super::policy::{Policy, Verdict};
 use super::principal::Naming;
@@ -102,6 +102,9 @@ pub enum Denied {
     /// Policies of buckets are for the account of the owner alone.
     #[error("only the account of the bucket's owner may do it")]
     NotTheOwner,
+    /// The texts with wildcards of the policies, held against what the request says, are more than may be compared.
+    #[error("its policies take too long to be held against the request")]
+    TooLong,
 }
 
 impl From<Denied> for S3Error {
@@ -123,7 +126,14 @@ pub fn decide(request: &Request<'_>) -> Result<(), Denied> {
     if user.is_some_and(|user| user.is_admin) {
         return Ok(());
     }
-    let scope = request.scope();
+    let work = Work::default();
+    let decided = decide_within(request, &work);
+    if work.is_used_up() { Err(Denied::TooLong) } else { decided }
+}
+
+fn decide_within(request: &Request<'_>, work: &Work) -> Result<(), Denied> {
+    let user = request.requester.user();
+    let scope = request.scope(work);
     let of_user = request.user_verdict(&scope);
     if of_user.is_some_and(|verdict| verdict.is_denied) {
         return Err(Denied::ByUserPolicy);
@@ -170,7 +180,7 @@ pub fn decide(request: &Request<'_>) -> Result<(), Denied> {
 /// `Denied`, with the first reason there is.
 pub fn may_know_absent(request: &Request<'_>) -> Result<(), Denied> {
     match decide(request) {
-        Err(denied @ (Denied::ByBucketPolicy | Denied::ByUserPolicy | Denied::Restricted)) => Err(denied),
+        Err(denied @ (Denied::ByBucketPolicy | Denied::ByUserPolicy | Denied::Restricted | Denied::TooLong)) => Err(denied),
         _ => match request.target {
             Target::Object { bucket, key, .. } => {
                 // As if it were listed by its name.
@@ -191,12 +201,15 @@ struct Granted {
 }
 
 impl<'a> Request<'a> {
-    fn scope(&self) -> Scope<'a> {
+    fn scope<'s>(&self, work: &'s Work) -> Scope<'s>
+    where
+        'a: 's,
+    {
         let account = match self.target {
             Target::Bucket(bucket) | Target::Object { bucket, .. } => bucket.account,
             Target::NewBucket { .. } | Target::Service => self.requester.user().map(|user| &*user.account),
         };
-        Scope { requester: self.requester, account, context: self.context }
+        Scope { work, requester: self.requester, account, context: self.context }
     }
 
     fn about(&self) -> About<'a> {
@@ -234,7 +247,7 @@ impl<'a> Request<'a> {
         };
         let by_policy = of_bucket.allowed.filter(|_| acl.owner == bucket.acl.owner);
         let by_acl = rule.and_then(|(_, permission)| self.by_acl(acl, permission, bucket.block.ignore_public_acls));
-        let is_to_owner = acl.owner == id;
+        let is_to_owner = acl.owner == id && !(bucket.block.ignore_public_acls && id == CanonicalId::ANONYMOUS);
         // An owner may lose what lists grant, but not the lists.
         let is_owners = is_to_owner && rule.is_none_or(|(_, permission)| matches!(permission, Permission::ReadAcp | Permission::WriteAcp));
         let is_initiators =
@@ -247,8 +260,8 @@ impl<'a> Request<'a> {
     fn by_acl(&self, acl: AclRef<'_>, wanted: Permission, ignores_public: bool) -> Option<Naming> {
         let id: CanonicalId = self.requester.id();
         let naming = |grantee| match grantee {
+            public if ignores_public && public.is_public() => None,
             Grantee::User(grantee) => (grantee == id).then_some(Naming::Account),
-            Grantee::Group(group) if ignores_public && group.is_public() => None,
             Grantee::Group(Group::AllUsers) => Some(Naming::Directly),
             Grantee::Group(Group::AuthenticatedUsers) => self.requester.user().map(|_| Naming::Directly),
             Grantee::Group(Group::LogDelivery) => None,

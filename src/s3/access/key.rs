@@ -1,5 +1,6 @@
 //! Condition keys: what policies may ask of a request, and what a request answers.
 
+use std::cell::Cell;
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
@@ -9,6 +10,11 @@ use jiff::Timestamp;
 use super::canonical::CanonicalId;
 use super::users::User;
 use crate::wire::http::date;
+
+/// Steps of a decision.
+const WORK_MAX: u32 = 1 << 18;
+/// Bytes that are compared in the time of a step.
+const BYTES_OF_A_STEP: usize = 32;
 
 /// A day, in milliseconds.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -227,6 +233,8 @@ pub(super) enum Plain {
     RetentionDays,
     /// A header or a field of a form.
     Header(&'static str),
+    /// That nothing is to be there: S3 knows `*` alone. Of an ETag nobody may say that nothing is overwritten.
+    IfNoneMatch,
     /// AWS has it, no request here does.
     Absent,
     /// The same, and it says where a request comes from or to whom the sender belongs.
@@ -254,7 +262,7 @@ const NAMES: &[(&str, Plain)] = &[
     ("s3:authtype", Plain::AuthType),
     ("s3:delimiter", Plain::Delimiter),
     ("s3:if-match", Plain::Header("if-match")),
-    ("s3:if-none-match", Plain::Header("if-none-match")),
+    ("s3:if-none-match", Plain::IfNoneMatch),
     ("s3:locationconstraint", Plain::Location),
     ("s3:max-keys", Plain::MaxKeys),
     ("s3:objectcreationoperation", Plain::Creates),
@@ -271,6 +279,7 @@ const NAMES: &[(&str, Plain)] = &[
     ("s3:tlsversion", Plain::TlsVersion),
     ("s3:versionid", Plain::VersionId),
     ("s3:x-amz-acl", Plain::Header("x-amz-acl")),
+    ("s3:x-amz-bucket-namespace", Plain::Header("x-amz-bucket-namespace")),
     ("s3:x-amz-content-sha256", Plain::Header("x-amz-content-sha256")),
     ("s3:x-amz-copy-source", Plain::CopySource),
     ("s3:x-amz-grant-full-control", Plain::Header("x-amz-grant-full-control")),
@@ -285,6 +294,7 @@ const NAMES: &[(&str, Plain)] = &[
     ("s3:x-amz-server-side-encryption-customer-algorithm", Plain::Header("x-amz-server-side-encryption-customer-algorithm")),
     ("s3:x-amz-storage-class", Plain::Header("x-amz-storage-class")),
     ("s3:x-amz-website-redirect-location", Plain::Header("x-amz-website-redirect-location")),
+    ("aws:assumedroot", Plain::Absent),
     ("aws:calledvia", Plain::Absent),
     ("aws:calledviafirst", Plain::Absent),
     ("aws:calledvialast", Plain::Absent),
@@ -300,13 +310,18 @@ const NAMES: &[(&str, Plain)] = &[
     ("aws:sourceidentity", Plain::Absent),
     ("aws:sourceorgid", Plain::Absent),
     ("aws:sourceorgpaths", Plain::Absent),
+    ("aws:sourcevpcarn", Plain::Absent),
     ("aws:tagkeys", Plain::Absent),
     ("aws:tokenissuetime", Plain::Absent),
+    ("aws:vpceaccount", Plain::Absent),
+    ("aws:vpceorgid", Plain::Absent),
+    ("aws:vpceorgpaths", Plain::Absent),
     ("aws:vpcsourceip", Plain::Absent),
     ("s3:accessgrantsinstancearn", Plain::Absent),
     ("s3:accesspointnetworkorigin", Plain::Absent),
     ("s3:allaccessrestrictedtolocalzonegroup", Plain::Absent),
     ("s3:inventoryaccessibleoptionalfields", Plain::Absent),
+    ("s3:isreplicationpauserequest", Plain::Absent),
     ("s3:locationname", Plain::Absent),
     ("aws:principalorgid", Plain::AbsentOrigin),
     ("aws:principalorgpaths", Plain::AbsentOrigin),
@@ -322,7 +337,7 @@ const NAMES: &[(&str, Plain)] = &[
 const KMS_KEY_ID: &str = "x-amz-server-side-encryption-aws-kms-key-id";
 
 /// Keys whose names go on, of which no request here has any.
-const ABSENT_FAMILIES: [&str; 4] = ["aws:principaltag/", "aws:requesttag/", "aws:resourcetag/", "s3:buckettag/"];
+const ABSENT_FAMILIES: [&str; 5] = ["aws:principaltag/", "aws:requesttag/", "aws:resourcetag/", "s3:accesspointtag/", "s3:buckettag/"];
 
 impl Key {
     /// The key of that name; case does not matter but in the name of a tag.
@@ -400,9 +415,36 @@ impl<'a> Value<'a> {
     }
 }
 
+/// How much a decision may compare. What texts with wildcards and what they are held against are is said by those who put policies and who
+/// send requests, and a core has others to serve.
+#[derive(Debug)]
+pub(super) struct Work(Cell<u32>);
+
+impl Default for Work {
+    fn default() -> Work {
+        Work(Cell::new(WORK_MAX))
+    }
+}
+
+impl Work {
+    /// One step more, and the comparison of so many bytes; whether that may be.
+    pub(super) fn step(&self, bytes: usize) -> bool {
+        let steps = u32::try_from(bytes / BYTES_OF_A_STEP + 1).unwrap_or(u32::MAX);
+        self.0.set(self.0.get().saturating_sub(steps));
+        !self.is_used_up()
+    }
+
+    /// Whether there was more to compare: what came of it means nothing then.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.0.get() == 0
+    }
+}
+
 /// Who asks for what belongs to whom, and how: what conditions and variables are resolved with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope<'a> {
+    /// What may still be compared until it is decided.
+    pub work: &'a Work,
     pub requester: Requester<'a>,
     /// The account of the bucket's owner.
     pub account: Option<&'a str>,
@@ -480,6 +522,7 @@ impl<'a> Scope<'a> {
                 Some(Value::Number(i64::try_from(days).unwrap_or(i64::MAX)))
             }
             Plain::Header(name) => context.headers.get(name).map(Value::Text),
+            Plain::IfNoneMatch => context.headers.get("if-none-match").filter(|value| value.trim() == "*").map(Value::Text),
             Plain::RequestTagKeys | Plain::Absent | Plain::AbsentOrigin => None,
         }
     }

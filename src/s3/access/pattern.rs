@@ -73,6 +73,10 @@ impl Pattern {
         // Behind the last star: the piece, and where in the subject it was tried.
         let mut star = None;
         loop {
+            let compared = if let Some(Piece::Text(text)) = self.pieces.get(piece) { text.len() } else { 0 };
+            if !scope.work.step(compared) {
+                return false;
+            }
             let advanced = match self.pieces.get(piece) {
                 None if at == subject.len() => return true,
                 None => None,
@@ -225,14 +229,14 @@ impl<'a> Subject<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::{Context, Requester};
+    use super::super::key::{Context, Requester, Work};
     use super::*;
     use proptest::prelude::*;
 
     const ALL: Syntax = Syntax { wildcards: true, variables: true, ignores_case: false };
 
     fn matches(pattern: &str, subject: &str, context: &Context<'_>) -> bool {
-        let scope = Scope { requester: Requester::Anonymous, account: None, context };
+        let scope = Scope { work: &Work::default(), requester: Requester::Anonymous, account: None, context };
         Pattern::parse(pattern, ALL).unwrap().matches(Subject::of(subject), &scope)
     }
 
@@ -275,7 +279,7 @@ mod tests {
             assert_eq!(matches(pattern, subject, &Context::default()), expected, "{pattern} {subject}");
         }
         // What is compared in slices over the ends of parts.
-        let scope = Scope { requester: Requester::Anonymous, account: None, context: &Context::default() };
+        let scope = Scope { work: &Work::default(), requester: Requester::Anonymous, account: None, context: &Context::default() };
         let pattern = Pattern::parse("*bc/de?g", ALL).unwrap();
         assert!(pattern.matches(Subject([b"abc", b"/", b"defg"]), &scope) && pattern.matches(Subject([b"", b"abc/d", b"efg"]), &scope));
         assert!(!pattern.matches(Subject([b"abc", b"/", b"dxfg"]), &scope) && !pattern.matches(Subject([b"abc", b"-", b"defg"]), &scope));
@@ -309,7 +313,7 @@ mod tests {
             assert_eq!(Pattern::parse(bad, ALL), Err(BadVariable), "{bad}");
         }
         let old = Syntax { variables: false, ..ALL };
-        let scope = Scope { requester: Requester::Anonymous, account: None, context: &context };
+        let scope = Scope { work: &Work::default(), requester: Requester::Anonymous, account: None, context: &context };
         assert!(Pattern::parse("${s3:prefix}", old).unwrap().matches(Subject::of("${s3:prefix}"), &scope));
         assert!(!Pattern::parse("${s3:prefix}", ALL).unwrap().is_fixed());
     }
@@ -351,7 +355,7 @@ mod tests {
         fn as_the_definition_says(pattern in "[ab/ä*?]{0,9}", subject in "[ab/ä]{0,9}", cuts in (0_usize..20, 0_usize..20)) {
             let expected = naive(&pattern.chars().collect::<Vec<_>>(), &subject.chars().collect::<Vec<_>>());
             let pattern = Pattern::parse(&pattern, ALL).unwrap();
-            let scope = Scope { requester: Requester::Anonymous, account: None, context: &Context::default() };
+            let scope = Scope { work: &Work::default(), requester: Requester::Anonymous, account: None, context: &Context::default() };
             prop_assert_eq!(pattern.matches(Subject::of(&subject), &scope), expected);
             // In parts, wherever it is cut.
             let bytes = subject.as_bytes();
@@ -369,7 +373,7 @@ mod tests {
         #[test]
         fn any_bytes_are_matched_or_not(pattern in ".{0,20}", subject in prop::collection::vec(any::<u8>(), 0..30)) {
             let syntax = Syntax { variables: false, ..ALL };
-            let scope = Scope { requester: Requester::Anonymous, account: None, context: &Context::default() };
+            let scope = Scope { work: &Work::default(), requester: Requester::Anonymous, account: None, context: &Context::default() };
             Pattern::parse(&pattern, syntax).unwrap().matches(Subject([&subject, b"/", &subject]), &scope);
             let _ = Pattern::parse(&pattern, ALL);
         }

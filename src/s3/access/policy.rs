@@ -245,7 +245,7 @@ fn actions(pattern: &str) -> ActionSet {
     let syntax = Syntax { wildcards: true, variables: false, ignores_case: true };
     let Ok(pattern) = Pattern::parse(pattern, syntax) else { return ActionSet::default() };
     let context = super::key::Context::default();
-    let scope = Scope { requester: super::key::Requester::Anonymous, account: None, context: &context };
+    let scope = Scope { work: &super::key::Work::default(), requester: super::key::Requester::Anonymous, account: None, context: &context };
     ActionSet::of(Action::ALL.iter().copied().filter(|action| pattern.matches(Subject::of(action.name()), &scope)))
 }
 

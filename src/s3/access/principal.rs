@@ -61,8 +61,11 @@ impl Principals {
 
     /// How they name a requester, if they do.
     pub(super) fn naming(&self, requester: Requester<'_>) -> Option<Naming> {
-        let naming = self.listed.iter().filter_map(|principal| principal.naming(requester)).max();
-        if self.is_negated { naming.is_none().then_some(Naming::Directly) } else { naming }
+        if self.is_negated {
+            let is_excepted = self.listed.iter().any(|principal| principal.is_itself(requester));
+            return (!is_excepted).then_some(Naming::Directly);
+        }
+        self.listed.iter().filter_map(|principal| principal.naming(requester)).max()
     }
 
     /// Whether everyone is named.
@@ -100,6 +103,16 @@ impl Principal {
             ("", _) => Err(BadPrincipal),
             (account, "root") => Ok(Principal::Account(account.into())),
             _ => Ok(Principal::Arn(arn.into())),
+        }
+    }
+
+    /// Whether it excepts a requester (reference_policies_elements_notprincipal.html): an account excepts itself, and not its users, who
+    /// have policies of their own and are excepted by their names.
+    fn is_itself(&self, requester: Requester<'_>) -> bool {
+        let is_account = requester.user().is_some_and(|user| user.is_root() || user.policies.is_empty());
+        match self {
+            Principal::Account(_) | Principal::Canonical(_) if !is_account => false,
+            _ => self.naming(requester).is_some(),
         }
     }
 

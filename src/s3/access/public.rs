@@ -70,6 +70,7 @@ pub fn is_public(policy: Option<&Policy>, acl: AclRef<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::acl::{Acl, Grant, Permission};
     use super::super::action::Of;
     use super::super::canonical::CanonicalId;
     use super::super::requested::Canned;
@@ -99,6 +100,10 @@ mod tests {
             assert_eq!(blocks.check_acl(acl.view()).is_err(), is_public, "{canned:?}");
             assert_eq!(PublicAccessBlock::default().check_acl(acl.view()), Ok(()));
         }
+        let mut acl = Acl::private(owner);
+        acl.grants.push(Grant::user(CanonicalId::ANONYMOUS, Permission::Read));
+        assert!(blocks.check_acl(acl.view()).is_err() && acl.view().is_public());
+        assert_eq!(blocks.check_acl(Acl::private(CanonicalId::ANONYMOUS).view()), Ok(()), "of what nobody has put");
         let everyone = r#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*"}}"#;
         let policy = Policy::for_bucket(everyone.as_bytes(), "b").unwrap();
         let blocks = PublicAccessBlock { block_public_policy: true, ..PublicAccessBlock::default() };

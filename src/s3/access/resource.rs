@@ -115,13 +115,13 @@ impl Reach {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::{Context, Requester};
+    use super::super::key::{Context, Requester, Work};
     use super::*;
 
     #[test]
     fn what_they_match() {
         let context = Context::default();
-        let scope = Scope { requester: Requester::Anonymous, account: Some("111122223333"), context: &context };
+        let scope = Scope { work: &Work::default(), requester: Requester::Anonymous, account: Some("111122223333"), context: &context };
         let bucket = About::Bucket { name: "examplebucket", is_directory: false };
         let object = About::Object { bucket: "examplebucket", key: b"developers/design_info.doc" };
         let directory = About::Bucket { name: "x--az1--x-s3", is_directory: true };

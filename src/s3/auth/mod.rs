@@ -217,6 +217,13 @@ pub enum How {
     PostV2,
 }
 
+impl How {
+    /// By a URL, which whoever sees it may send again for as long as it is good.
+    pub fn is_url(self) -> bool {
+        matches!(self, How::Query | How::QueryV2)
+    }
+}
+
 /// What the signature says of the body. Whoever reads the body holds it to that.
 #[derive(Debug)]
 pub enum Payload {
@@ -269,8 +276,8 @@ impl Verified {
     }
 
     /// A request of a session, whose connect this key has signed.
-    pub fn by_session(access_key: &str, now_ms: u64) -> Verified {
-        Verified { how: How::Header, access_key: Some(access_key.to_owned()), ..Verified::anonymous(Payload::Unsigned, now_ms) }
+    pub fn by_session(access_key: &str, signed_ms: u64) -> Verified {
+        Verified { how: How::Header, access_key: Some(access_key.to_owned()), ..Verified::anonymous(Payload::Unsigned, signed_ms) }
     }
 
     /// Whether the signature covers the headers of that name.
@@ -375,7 +382,7 @@ impl Context<'_> {
         // An empty header says nothing: the policy then refuses who it does not know, with AccessDenied.
         let authorization = request.header("authorization").filter(|value| !value.is_empty());
         let by_query = !request.query.is_empty() && request.has_parameter("X-Amz-Algorithm");
-        let by_query_v2 = !request.query.is_empty() && request.has_parameter("Signature");
+        let by_query_v2 = !request.query.is_empty() && (request.has_parameter("Signature") || request.has_parameter("AWSAccessKeyId"));
         let Some(authorization) = authorization else {
             return match (by_query, by_query_v2) {
                 (true, true) => Err(S3Error::with(Code::InvalidArgument, ONE_MECHANISM).field("ArgumentName", "Authorization")),

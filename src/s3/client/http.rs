@@ -273,6 +273,9 @@ fn silent(host: &str, patience: Nanos) -> Error {
     Error::from_errno(what, libc::ETIMEDOUT).remedy("look whether it is alive, whether S3 is spoken there, and what is in between")
 }
 
+/// Looks for whether what was sent arrives, in the time that silence may last.
+const LOOKS: u32 = 8;
+
 /// Waits as long as what was sent goes on to arrive, and so long in silence. `heard` is what had arrived.
 async fn while_it_goes<T>(
     core: &Core,
@@ -282,11 +285,13 @@ async fn while_it_goes<T>(
     doing: impl Future<Output = T>,
 ) -> Result<T, Elapsed> {
     let mut doing = pin!(doing);
+    let mut left = LOOKS;
     loop {
-        match core.timeout(patience, doing.as_mut()).await {
+        match core.timeout(Nanos(patience.0.div_ceil(LOOKS.into())), doing.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(elapsed) => match sent.arrived() {
-                arrived if arrived > *heard => *heard = arrived,
+                arrived if arrived > *heard => (*heard, left) = (arrived, LOOKS),
+                _ if left > 1 => left -= 1,
                 _ => return Err(elapsed),
             },
         }

@@ -7,6 +7,8 @@
 //! Who waits for an answer takes messages himself, and deals the answers in them to others, too: of those who wait one leads, whom the next
 //! message wakes. The session's own task leads where nobody waits, and does what has time: it posts receives, and finds who waits too long.
 
+mod slot;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -17,16 +19,16 @@ use std::task::{Context, Poll};
 
 use arrayvec::ArrayVec;
 
+use self::slot::{Held, Slot, Stage};
 pub use super::answered::{Answered, Came};
 use super::answered::{Parsed, Told};
 use super::http::{Ask as HttpAsk, Http};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint, Written};
-use crate::device::waker::Waiter;
 use crate::device::{Op, Signal};
-use crate::mem::{Crc64, Ledger, Run, Shared, Slab, Window};
-use crate::reactor::{Core, Elapsed, Sleep};
+use crate::mem::{Crc64, Ledger, Run, Shared, Slab};
+use crate::reactor::{Core, Sleep};
 use crate::s3::auth::sign::Signer;
 use crate::s3::rdma::connect::{
     CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, takes_sums, token_of, windows_of,
@@ -44,14 +46,10 @@ const SLOT_BITS: u32 = 8;
 const LOOK: Nanos = Nanos::from_micros(20);
 /// How long a server may take over a request, unless [`Native::set_patience`] says otherwise.
 const PATIENCE: Nanos = Nanos::from_secs(60);
-/// And how long more for each MiB that it moves: who is slower than 4 MiB a second is given up.
-const PATIENCE_OF_A_MIB: Nanos = Nanos::from_millis(250);
 /// What to do about a server that gives no queue pair and does not say why.
 const NO_QUEUE_PAIR: &str = "check the access key, and that the server has RDMA; or use it over HTTP";
 /// The device is told to sum what comes to a window of so many bytes or more.
 const SUMMED_MIN: u32 = 16 << 10;
-/// The sum of so many bytes or more comes behind their request: below that it takes less than a message does.
-const SUMMED_LATER_MIN: u64 = 64 << 10;
 
 /// What a session stands on.
 #[derive(Clone)]
@@ -100,52 +98,6 @@ struct Inner {
     patience: Cell<Nanos>,
     /// What the server did, or said, that ended it.
     why: RefCell<Option<String>>,
-}
-
-/// A request that may be under way.
-struct Slot {
-    turn: Cell<u32>,
-    /// Who waits for the answer, unless he has just been woken.
-    waiter: Cell<Option<Waiter>>,
-    /// Until when, if anybody does; zero once that is over.
-    until: Cell<Nanos>,
-    came: RefCell<Option<Told>>,
-    /// Room for its windows while they are open.
-    opened: RefCell<Vec<Window>>,
-}
-
-/// A wait for the answer to a request, which ends when this is dropped.
-struct Wait<'a> {
-    session: &'a Inner,
-    index: u32,
-}
-
-impl Drop for Wait<'_> {
-    fn drop(&mut self) {
-        let Inner { slots, lead, chores, .. } = self.session;
-        let slot = &slots[self.index as usize];
-        slot.until.set(Nanos::MAX);
-        slot.waiter.set(None);
-        if lead.get() == Some(self.index) {
-            lead.set(None);
-        }
-        chores.raise();
-    }
-}
-
-/// A slot that no request has until a sum is sent. Where it is owed and never is, nobody has it any more: the server counts it on.
-struct Spare<'a> {
-    session: &'a Inner,
-    slot: u32,
-    is_owed: bool,
-}
-
-impl Drop for Spare<'_> {
-    fn drop(&mut self) {
-        if !self.is_owed {
-            self.session.free.borrow_mut().push(self.slot);
-        }
-    }
 }
 
 /// A request.
@@ -220,13 +172,6 @@ impl Native {
         // A map that cannot be read is a newer one: the server passes on what comes to the wrong core.
         let deal = answer.text(SHARDS).and_then(|text| Deal::parse(text).ok());
         let remote = remote_of(&answer).ok_or_else(|| what("it does not say what its end is"))?;
-        let slot = |_| Slot {
-            turn: Cell::new(0),
-            waiter: Cell::new(None),
-            until: Cell::new(Nanos::MAX),
-            came: RefCell::default(),
-            opened: RefCell::default(),
-        };
         let inner = Inner {
             ground: ground.clone(),
             qp,
@@ -236,7 +181,7 @@ impl Native {
             core,
             deal,
             outbox: Outbox::new(&ground.core, &ground.slab, terms.receive),
-            slots: (0..terms.depth).map(slot).collect(),
+            slots: (0..terms.depth).map(|_| Slot::new()).collect(),
             free: RefCell::new((0..terms.depth).rev().collect()),
             posted: RefCell::new(VecDeque::with_capacity(terms.depth as usize + 1)),
             lead: Cell::new(None),
@@ -307,15 +252,13 @@ impl Native {
                 None => inner.ground.core.sleep(LOOK).await,
             }
         };
+        let held = Held { session: inner, index: slot };
         let answered = inner.exchange(slot, ask).await;
         // A slot whose answer may still come is not used again; after such a failure the session is over.
-        match &answered {
-            Ok(_) | Err(Undone { was_sent: false, .. }) => {
-                inner.free.borrow_mut().push(slot);
-                inner.end_if_retired();
-            }
-            Err(_) => inner.end(),
+        if matches!(answered, Err(Undone { was_sent: true, .. })) {
+            inner.slots[slot as usize].stage.set(Stage::Broken);
         }
+        drop(held);
         answered
     }
 
@@ -364,6 +307,12 @@ impl Inner {
     fn over(&self) -> Error {
         let why = self.why.borrow().clone().or_else(|| self.qp.why_down()).unwrap_or_else(|| "it was closed".to_owned());
         Error::new(ErrorKind::Unavailable, format!("the RDMA session is over: {why}")).remedy("connect anew, or go on over HTTP")
+    }
+
+    /// A slot is free for another request.
+    fn let_go(&self, index: u32) {
+        self.free.borrow_mut().push(index);
+        self.end_if_retired();
     }
 
     /// Ends the session if it is only there for what is under way, and nothing is.
@@ -519,6 +468,7 @@ impl Inner {
         let turn = (slot.turn.get() + 1) & (u32::MAX >> SLOT_BITS);
         slot.turn.set(turn);
         slot.came.replace(None);
+        slot.stage.set(Stage::Settled);
         let id = turn << SLOT_BITS | index;
         let mut request = Request {
             method,
@@ -541,23 +491,25 @@ impl Inner {
             request.crc = *crc.get_or_insert_with(|| crc_of(&body));
         }
         let has_room = body.is_empty() && method == Method::Get && !into.is_empty();
-        let mut opened = slot.opened.take();
         let is_open = match (has_body, has_room) {
-            (true, _) => self.open(&mut body, &mut opened, Access::READ).await,
-            (_, true) => self.open(&mut into, &mut opened, Access::WRITE).await,
+            (true, _) => self.open(&mut body, slot, Access::READ).await,
+            (_, true) => self.open(&mut into, slot, Access::WRITE).await,
             _ => Ok(()),
         };
-        if has_room {
-            opened.iter().filter(|window| window.len() >= SUMMED_MIN).for_each(|window| self.ground.hca.sum_writes(window));
-        }
         let mut list = ArrayVec::<Listed, WINDOWS_MAX>::new();
-        match &opened[..] {
-            [] => {}
-            [window] => request.window = Memory { address: window.address(), bytes: window.len().into(), rkey: window.rkey() },
-            windows => {
-                list.extend(windows.iter().map(|window| Listed::new(window.address(), window.len(), window.rkey())));
-                request.window.bytes = windows.iter().map(|window| u64::from(window.len())).sum();
-                request.list = &list;
+        {
+            let opened = slot.opened.borrow();
+            if has_room {
+                opened.iter().filter(|window| window.len() >= SUMMED_MIN).for_each(|window| self.ground.hca.sum_writes(window));
+            }
+            match &opened[..] {
+                [] => {}
+                [window] => request.window = Memory { address: window.address(), bytes: window.len().into(), rkey: window.rkey() },
+                windows => {
+                    list.extend(windows.iter().rev().map(|window| Listed::new(window.address(), window.len(), window.rkey())));
+                    request.window.bytes = windows.iter().map(|window| u64::from(window.len())).sum();
+                    request.list = &list;
+                }
             }
         }
         let mut was_sent = false;
@@ -570,17 +522,23 @@ impl Inner {
                 };
                 let mut sent = self.send(&request).await;
                 was_sent = sent.is_ok();
+                let asked = Stage::Asked { bytes: request.window.bytes };
+                if was_sent {
+                    slot.stage.set(if spare.is_some() { Stage::Broken } else { asked });
+                }
                 if let Some(mut spare) = spare
                     && was_sent
                 {
                     spare.is_owed = true;
                     // The request leaves first.
                     self.ground.core.yield_now().await;
-                    let windows = opened.iter().map(|window| window.read_only_slice().expect("what is put is opened for READ alone"));
-                    let sum = Sum { id, crc: sum_of(windows) };
+                    let sum = Sum { id, crc: slot.sum() };
                     crc = Some(sum.crc);
                     sent = self.put(SUM_BYTES as u32, |out| sum.emit(out)).await;
-                    spare.is_owed = sent.is_err();
+                    if sent.is_ok() {
+                        spare.is_owed = false;
+                        slot.stage.set(asked);
+                    }
                     drop(spare);
                 }
                 match sent {
@@ -593,12 +551,11 @@ impl Inner {
         // From here on nothing that comes late gets into its memory.
         let lent = if has_body { &mut body } else { &mut into };
         let mut sums = ArrayVec::<Option<Written>, WINDOWS_MAX>::new();
-        for window in opened.drain(..) {
+        while let Some(window) = slot.close_next() {
             let (run, written) = self.ground.hca.revoke_summed(window).await;
             lent.push(run);
             sums.push(written);
         }
-        slot.opened.replace(opened);
         match came {
             Ok(told) => told.compare(into, has_room.then_some(&sums), (body, crc.unwrap_or(0))),
             Err(error) => Err(Undone { error, was_sent, sent: body, into }),
@@ -626,29 +583,17 @@ impl Inner {
     }
 
     /// Opens a window for each run. Where that fails half-way, the runs in front are still in `lent`, and those behind them are open.
-    async fn open(&self, lent: &mut Vec<Run>, opened: &mut Vec<Window>, access: Access) -> Result<()> {
-        let mut outcome = Ok(());
+    async fn open(&self, lent: &mut Vec<Run>, slot: &Slot, access: Access) -> Result<()> {
         while let Some(run) = lent.pop() {
             match self.qp.grant(run, access).await {
-                Ok(window) => opened.push(window),
+                Ok(window) => slot.opened.borrow_mut().push(window),
                 Err(refused) => {
                     lent.push(refused.lease);
-                    outcome = Err(Error::new(ErrorKind::Busy, "a window: the RDMA device has no more"));
-                    break;
+                    return Err(Error::new(ErrorKind::Busy, "a window: the RDMA device has no more"));
                 }
             }
         }
-        opened.reverse();
-        outcome
-    }
-
-    /// Where nothing else is under way, the server can READ a body of so many bytes while it is summed here. Until its sum is sent such a
-    /// request counts as two. With others under way there is work meanwhile, and a further message is more of it.
-    fn spare(&self, bytes: u64) -> Option<Spare<'_>> {
-        let mut free = self.free.borrow_mut();
-        let is_alone = free.len() + 1 == self.slots.len();
-        let slot = if self.takes_sums && bytes >= SUMMED_LATER_MIN && is_alone { free.pop() } else { None };
-        slot.map(|slot| Spare { session: self, slot, is_owed: false })
+        Ok(())
     }
 
     /// Sends a request. Its end is told by the answer, or by the end of the queue pair.
@@ -682,41 +627,6 @@ impl Inner {
             }
             return Ok(());
         }
-    }
-
-    /// Waits for the answer to a request that moves so many bytes.
-    async fn wait(&self, index: u32, bytes: u64) -> Result<Told> {
-        let patience = self.patience.get().saturating_add(Nanos(PATIENCE_OF_A_MIB.0.saturating_mul(bytes >> 20)));
-        let core = &self.ground.core;
-        let slot = &self.slots[index as usize];
-        let until = core.turn_time().saturating_add(patience);
-        slot.until.set(until);
-        if until < self.next_look.get() {
-            self.next_look.set(until);
-            self.chores.raise();
-        }
-        let _wait = Wait { session: self, index };
-        poll_fn(|context| {
-            // Whoever deals us an answer in this very poll needs not wake us.
-            slot.waiter.set(None);
-            let mut came = slot.came.take();
-            if came.is_none() {
-                // From here on the next message wakes us.
-                self.lead.set(Some(index));
-                self.receive(context);
-                came = slot.came.take();
-            }
-            if let Some(came) = came {
-                return Poll::Ready(Ok(came));
-            }
-            self.check()?;
-            if slot.until.get() == Nanos::ZERO {
-                return Poll::Ready(Err(Elapsed.into()));
-            }
-            slot.waiter.set(Some(Waiter::of(core.ops(), context)));
-            Poll::Pending
-        })
-        .await
     }
 }
 

@@ -247,6 +247,24 @@ pub fn check_none(customer: Option<&CustomerKey>) -> Result<(), S3Error> {
     if customer.is_some() { Err(S3Error::with(Code::InvalidRequest, NOT_APPLICABLE)) } else { Ok(()) }
 }
 
+impl Kind {
+    /// Whether a request says that it is so, and nothing else.
+    pub fn is_said_by(&self, said: &Said<'_>) -> bool {
+        let is = |name, value: Option<&str>| said.text(name).is_none_or(|text| Some(text) == value);
+        match self {
+            Kind::Server { .. } => is(ALGORITHM, Some("AES256")) && [KEY_ID, CONTEXT, BUCKET_KEY].into_iter().all(|name| is(name, None)),
+            Kind::Named { key, context, has_bucket_key } => {
+                let has_bucket_key = if *has_bucket_key { "true" } else { "false" };
+                is(ALGORITHM, Some("aws:kms"))
+                    && is(KEY_ID, Some(key))
+                    && is(CONTEXT, context.as_deref())
+                    && is(BUCKET_KEY, Some(has_bucket_key))
+            }
+            Kind::Customer { .. } => false,
+        }
+    }
+}
+
 /// Of a request that makes no object: that it does not say how one is to be.
 ///
 /// # Errors

@@ -177,6 +177,15 @@ pub fn tell(answer: Answer, encryption: Option<&Encryption>) -> Answer {
     }
 }
 
+/// The same, told to who has just made it: with the context that was asked for, which reads do not tell.
+pub fn tell_made(answer: Answer, encryption: Option<&Encryption>) -> Answer {
+    let context = match encryption.map(|encryption| &encryption.kind) {
+        Some(Kind::Named { context, .. }) => context.as_deref(),
+        _ => None,
+    };
+    tell(answer, encryption).maybe(asked::CONTEXT, context)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

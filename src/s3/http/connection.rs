@@ -10,15 +10,16 @@ use crate::base::clock::unix_now_ns;
 use crate::base::{Nanos, Result};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
-use crate::s3::error::{Code, S3Error};
+use crate::s3::error::{Code, HOST_ID, S3Error};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::octets;
 use crate::s3::rdma::errand::{self, Cores};
 use crate::s3::rdma::hipobj::{self, Transfers};
 use crate::s3::rdma::once::{self, Taken};
+use crate::s3::rdma::session::Signer;
 use crate::s3::rdma::{Rdma, connect, token};
 use crate::s3::request::{Arrival, Request};
-use crate::s3::service::{Sender, Service, told};
+use crate::s3::service::{Sender, Service, note_signer, told};
 use crate::s3::time;
 use crate::wire::http::head::{BadHead, Head};
 use crate::wire::http::respond::Respond;
@@ -29,6 +30,10 @@ const IDLE: Nanos = Nanos::from_secs(75);
 const HEAD_TIME: Nanos = Nanos::from_secs(20);
 /// What is read of a body that was not wanted, so that the connection can go on.
 const LEFT_OVER_MAX: u64 = 256 << 10;
+/// Bytes from which on a document is long.
+const LONG: usize = 64 << 10;
+/// Bytes of long documents of a core that may be on their way. Who asks for more is told to come again.
+const LONG_MAX: usize = 64 << 20;
 
 /// What all connections of a core have.
 pub struct Shared {
@@ -48,8 +53,27 @@ pub struct Shared {
     pub next_id: Cell<u64>,
     /// The date as of this second, written once a second.
     date: Cell<(u64, [u8; 29])>,
+    /// Bytes of long documents that are being sent.
+    documents: Cell<usize>,
     /// No request is begun any more.
     pub is_draining: Cell<bool>,
+}
+
+/// A long document that is being sent, until this is dropped.
+struct Sending<'a>(&'a Cell<usize>, usize);
+
+impl<'a> Sending<'a> {
+    fn begin(all: &'a Cell<usize>, bytes: usize) -> Sending<'a> {
+        let bytes = if bytes >= LONG { bytes } else { 0 };
+        all.update(|all| all + bytes);
+        Sending(all, bytes)
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.0.update(|all| all - self.1);
+    }
 }
 
 impl Shared {
@@ -64,6 +88,7 @@ impl Shared {
             taken,
             next_id: Cell::new(first_id),
             date: Cell::new((u64::MAX, [b' '; 29])),
+            documents: Cell::new(0),
             is_draining: Cell::new(false),
         }
     }
@@ -188,7 +213,7 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
     let id = shared.take_id();
     let peer = stream.peer();
     let arrival = Arrival { id, now_ms, peer: peer.ip(), tls_version: stream.tls_version() };
-    let keeps_alive = head.keeps_alive();
+    let (keeps_alive, minor) = (head.keeps_alive(), head.minor_version());
     let framing = head.framing();
     let expects_continue = head.expects_continue();
     let is_head = head.method() == "HEAD";
@@ -210,10 +235,23 @@ async fn exchange(shared: &Rc<Shared>, stream: &mut Stream, head: Head) -> Resul
         }
         Err(error) => (unread(error, arrival), None),
     };
+    // Lists lie on the heap for as long as who asked for them takes.
+    let answer = match (&answer.content, &request) {
+        (Content::Document(document), Some(request))
+            if document.len() >= LONG && request.head.method() == "GET" && shared.documents.get() + document.len() > LONG_MAX =>
+        {
+            told(request, Code::SlowDown.into())
+        }
+        _ => answer,
+    };
+    let _sending = match &answer.content {
+        Content::Document(document) => Some(Sending::begin(&shared.documents, document.len())),
+        _ => None,
+    };
     let goes_on = body.skip(LEFT_OVER_MAX).await && keeps_alive && !shared.is_draining.get();
     let received = body.received();
     let mut outgoing = Outgoing { status: answer.status, code: answer.code, sent: 0, is_whole: false };
-    let sent = send(shared, stream, answer, (id, now_ms), (is_head, goes_on), &mut outgoing).await;
+    let sent = send(shared, stream, answer, (id, now_ms), (is_head, goes_on, minor), &mut outgoing).await;
     outgoing.is_whole = matches!(sent, Ok(true));
     let kind = request.as_ref().map_or(Kind::Unknown, |request| request.kind.get());
     Account { id, begun, peer, received, kind, request: request.as_ref() }.settle(&shared.service, &outgoing);
@@ -227,10 +265,21 @@ async fn session(shared: &Rc<Shared>, request: &Request) -> Answer {
     }
     request.kind.set(Kind::Rdma);
     let done = match shared.service.verify(request) {
-        Ok(verified) => match once::check(&shared.taken, request, &verified) {
-            Ok(()) => errand::session(shared, request, verified.access_key).await,
-            Err(error) => Err(error),
-        },
+        Ok(verified) => {
+            note_signer(request, &verified);
+            if verified.how.is_url() {
+                // Whoever is shown a URL has it for days, and could say it again.
+                let what = "Queue pairs are connected by a signature in the header, not in a URL.";
+                return told(request, S3Error::with(Code::AccessDenied, what));
+            }
+            match once::check(&shared.taken, request, &verified) {
+                Ok(()) => {
+                    let signed_ms = verified.signed_ms;
+                    errand::session(shared, request, verified.access_key.map(|access_key| Signer { access_key, signed_ms })).await
+                }
+                Err(error) => Err(error),
+            }
+        }
         Err(error) => Err(error),
     };
     done.unwrap_or_else(|error| told(request, error))
@@ -238,7 +287,7 @@ async fn session(shared: &Rc<Shared>, request: &Request) -> Answer {
 
 /// The answer to a request that cannot be read.
 fn unread(error: S3Error, arrival: Arrival) -> Answer {
-    let document = error.to_xml("", &arrival.shown_id(), "basin");
+    let document = error.to_xml("", &arrival.shown_id(), HOST_ID);
     let answer = Answer { code: Some(error.code), ..Answer::new(error.code.status()) };
     answer.header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
@@ -255,7 +304,7 @@ async fn send(
     stream: &mut Stream,
     answer: Answer,
     (id, now_ms): (u64, u64),
-    (is_head, goes_on): (bool, bool),
+    (is_head, goes_on, minor): (bool, bool, u8),
     outgoing: &mut Outgoing,
 ) -> Result<bool> {
     let mut head = Vec::with_capacity(512);
@@ -263,11 +312,15 @@ async fn send(
     responder.header("date", shared.date(now_ms));
     responder.header("server", "Basin");
     responder.header("x-amz-request-id", format!("{id:016X}"));
+    responder.header("x-amz-id-2", HOST_ID);
     for (name, value) in &answer.headers {
         responder.header(name, octets::told(value));
     }
     if !goes_on {
         responder.header("connection", "close");
+    } else if minor == 0 {
+        // Who speaks HTTP/1.0 asked for it, and takes it for the end otherwise.
+        responder.header("connection", "keep-alive");
     }
     let has_body = !matches!(answer.status, 204 | 304);
     let length = match &answer.content {

@@ -316,9 +316,9 @@ impl<C: Fn() -> u64> Visit<'_, C> {
             let now_ms = (worker.clock)();
             let mut endings = Vec::new();
             let of_prefix = page.iter().take_while(|((_, name, _), _)| name.starts_with(prefix.as_bytes()));
-            for ((_, name, id), upload) in of_prefix {
+            for ((_, name, id), begun_ms) in of_prefix {
                 self.done.seen += 1;
-                if target.rules.abort(name, upload.time_ms, worker.days).is_some_and(|(date, _)| date <= now_ms) {
+                if target.rules.abort(name, *begun_ms, worker.days).is_some_and(|(date, _)| date <= now_ms) {
                     endings.push(Ending { name: name.clone(), what: What::Upload(*id) });
                 }
             }
@@ -382,7 +382,7 @@ impl<C: Fn() -> u64> Visit<'_, C> {
     fn fail(&mut self, name: &[u8], why: &str) {
         if self.done.failed == 0 {
             let (bucket, key) = (String::from_utf8_lossy(&self.target.name), String::from_utf8_lossy(name));
-            tracing::warn!(%bucket, %key, "lifecycle: what is due could not be ended: {why}");
+            tracing::warn!(?bucket, ?key, "lifecycle: what is due could not be ended: {why}");
         }
         self.done.failed += 1;
         self.failures += 1;

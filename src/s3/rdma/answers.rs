@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use super::open::Open;
 use super::outbox::{Message, NoRoom, Outbox};
 use super::session::{Rdma, Session};
-use super::transfer::lease;
+use super::transfer::{PATIENCE, lease};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::service::Service;
 use crate::wire::s3::frame::Answer;
@@ -19,6 +20,7 @@ pub struct Answers {
     session: Rc<Session>,
     service: Service,
     outbox: Outbox,
+    open: Rc<Open>,
     /// Messages that were sent, in order.
     sent: RefCell<VecDeque<Message>>,
     is_closed: Cell<bool>,
@@ -27,13 +29,14 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Of a session whose client takes messages of so many bytes.
-    pub fn new(rdma: &Rdma, session: &Rc<Session>, service: &Service, most: u32) -> Answers {
+    /// Of a session whose client takes messages of so many bytes, to requests that are open.
+    pub fn new(rdma: &Rdma, session: &Rc<Session>, service: &Service, open: &Rc<Open>, most: u32) -> Answers {
         Answers {
             rdma: rdma.clone(),
             session: session.clone(),
             service: service.clone(),
             outbox: Outbox::new(rdma.core(), rdma.slab(), most),
+            open: open.clone(),
             sent: RefCell::default(),
             is_closed: Cell::new(false),
             owes: Cell::new(0),
@@ -49,7 +52,11 @@ impl Answers {
     fn keep(&self, message: Option<Message>) {
         if let Some(message) = message {
             self.count(&message);
-            self.sent.borrow_mut().push_back(message);
+            let mut sent = self.sent.borrow_mut();
+            if sent.is_empty() {
+                self.session.wait_since(Some(self.rdma.core().turn_time()));
+            }
+            sent.push_back(message);
         }
     }
 
@@ -94,6 +101,8 @@ impl Answers {
             match self.make_room(bytes) {
                 Ok(()) => {
                     self.put(answer);
+                    // The client may use the number again once it has the answer. Until there is room for it, it may not.
+                    self.open.end(answer.id);
                     if is_alone {
                         return self.send_alone().await;
                     }
@@ -119,12 +128,14 @@ impl Answers {
             }
         };
         self.count(&message);
-        let outcome = message.op.await.into_result();
+        let outcome = self.rdma.core().timeout(PATIENCE, message.op).await;
         self.service.counters().under_way.sub(message.frames);
+        // Who has no receive for an answer for so long takes none.
+        let Ok(outcome) = outcome else { return Err(Code::RdmaTransferFailed.into()) };
         if self.owes.get() > 0 {
             self.outbox.defer();
         }
-        outcome.map(drop).map_err(|_| Code::RdmaTransferFailed.into())
+        outcome.into_result().map(drop).map_err(|_| Code::RdmaTransferFailed.into())
     }
 
     /// Sends what others have put together, lets go of what is there, and has this task woken for both.
@@ -138,6 +149,7 @@ impl Answers {
             let Poll::Ready(ended) = Pin::new(&mut message.op).poll(context) else { return };
             self.service.counters().under_way.sub(message.frames);
             sent.pop_front();
+            self.session.wait_since((!sent.is_empty()).then(|| self.rdma.core().turn_time()));
             self.rdma.tell_copies();
             if let Err(failed) = ended.into_result() {
                 tracing::debug!("answers over RDMA: {}", failed.outcome.status);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
-use super::session::{Rdma, Session};
+use super::session::{Rdma, Session, Signer};
 use crate::base::{Psn, Qpn};
 use crate::device::rdma::endpoint::{FabricOffer, gid};
 use crate::device::rdma::{QpEndpoint, Transport};
@@ -105,8 +105,8 @@ pub fn number_in(text: &str, name: &str) -> Option<u32> {
 pub struct Wanted {
     /// From where.
     pub peer: IpAddr,
-    /// The access key that the request was signed with, if somebody has.
-    access_key: Option<String>,
+    /// Who has signed, and when, if somebody has.
+    signer: Option<Signer>,
     /// The client's end.
     remote: QpEndpoint,
     /// Its end was told with all its wires, and so is ours.
@@ -118,13 +118,13 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads what a request asks for, which `access_key` has signed, if somebody has.
+    /// Reads what a request asks for, which `signer` has signed, if somebody has.
     ///
     /// # Errors
     /// A token that cannot be read, a transport that is not there, or what needs a signature without one.
-    pub fn read(request: &Request, access_key: Option<String>) -> Result<Wanted, S3Error> {
+    pub fn read(request: &Request, signer: Option<Signer>) -> Result<Wanted, S3Error> {
         let terms = request.text(NATIVE).map(Terms::parse).transpose()?;
-        if terms.is_some() && access_key.is_none() {
+        if terms.is_some() && signer.is_none() {
             return Err(S3Error::with(Code::AccessDenied, "The native mode of RDMA needs a signed connect."));
         }
         let token = request.text(TOKEN).and_then(|text| Endpoint::parse(text).ok()).ok_or(Code::InvalidRdmaToken)?;
@@ -137,13 +137,14 @@ impl Wanted {
             Some(text) => told(text, &token, psn)?,
             None => of_token(&token, psn),
         };
-        // Nobody is made to send to a third by somebody he does not know.
-        if access_key.is_none() && remote.address.is_some_and(|address| address.ip() != request.peer) {
+        // Nobody is made to send to a third by somebody he does not know. An address of InfiniBand's says nothing of who sent it.
+        let is_peer = remote.fabric.is_none() && remote.address.is_some_and(|address| address.ip() == request.peer);
+        if signer.is_none() && !is_peer {
             let what = "A queue pair at another address than the request's needs a signed connect.";
             return Err(S3Error::with(Code::AccessDenied, what));
         }
         let core = request.text(NATIVE).and_then(|text| number_in(text, "core"));
-        Ok(Wanted { peer: request.peer, access_key, remote, is_told: request.text(ENDPOINT).is_some(), terms, core })
+        Ok(Wanted { peer: request.peer, signer, remote, is_told: request.text(ENDPOINT).is_some(), terms, core })
     }
 }
 
@@ -191,10 +192,10 @@ pub fn connect(
     wanted: Wanted,
     ready: impl FnOnce(&Rc<Session>, Terms, bool) -> Result<(), S3Error>,
 ) -> Result<Connected, S3Error> {
-    let Wanted { access_key, remote, is_told, terms, core, .. } = wanted;
+    let Wanted { signer, remote, is_told, terms, core, .. } = wanted;
     // What is told back holds.
     let terms = terms.map(|asked| Terms { depth: asked.depth.min(rdma.depth_max()), ..asked });
-    if rdma.is_full() || access_key.is_none() && rdma.is_full_of_unsigned() {
+    if rdma.is_full() || signer.is_none() && rdma.is_full_of_unsigned() {
         return Err(Code::ServiceUnavailable.into());
     }
     let unavailable = |error: crate::base::Error| {
@@ -205,7 +206,7 @@ pub fn connect(
     };
     let qp = rdma.queue_pair(terms.map_or(1, |terms| terms.depth)).map_err(unavailable)?;
     let local = qp.local();
-    let session = rdma.open(qp, &remote, access_key, terms.is_some()).map_err(unavailable)?;
+    let session = rdma.open(qp, &remote, signer, terms.is_some()).map_err(unavailable)?;
     let shards = terms.and(core).and(rdma.deal());
     if let Some(terms) = terms
         && let Err(error) = ready(&session, terms, shards.is_some())

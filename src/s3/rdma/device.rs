@@ -41,6 +41,9 @@ impl Devices {
     pub fn open(config: &RdmaConfig, own: IpAddr, cores: usize) -> Result<Devices> {
         let name = config.device()?;
         let address = config.address.or(Some(own).filter(|ip| !ip.is_unspecified()));
+        if address.is_none() && matches!(name, RdmaName::Soft | RdmaName::SoftUdp) {
+            tracing::warn!(device = %name, "RDMA is at the loopback address: clients elsewhere go by HTTP until rdma.address is given");
+        }
         let mut devices = Devices { config: config.clone(), name, cores, address, packets: None, ways: Vec::new() };
         if devices.name == RdmaName::SoftXdp {
             let link = link_of(config, address)?;

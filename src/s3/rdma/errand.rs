@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::connect::{Connected, DISCONNECT, SESSION, Wanted, connect};
 use super::native::Native;
-use super::session::{Rdma, home};
+use super::session::{Rdma, Signer, home};
 use super::token;
 use crate::reactor::Inbox;
 use crate::s3::answer::{Answer, Content};
@@ -106,7 +106,7 @@ impl Cores {
 ///
 /// # Errors
 /// As for [`Wanted::read`] and [`connect`]; the core that is to do it has too much to do.
-pub async fn session(shared: &Rc<Shared>, request: &Request, access_key: Option<String>) -> Result<Answer, S3Error> {
+pub async fn session(shared: &Rc<Shared>, request: &Request, signer: Option<Signer>) -> Result<Answer, S3Error> {
     let cores = &shared.cores;
     if request.head.path() == DISCONNECT {
         // That there is none is as good.
@@ -118,7 +118,7 @@ pub async fn session(shared: &Rc<Shared>, request: &Request, access_key: Option<
         }
         return Ok(Answer::new(204));
     }
-    let wanted = Wanted::read(request, access_key)?;
+    let wanted = Wanted::read(request, signer)?;
     let at = cores.place(wanted.core).ok_or(Code::NotImplemented)?;
     let connected = match &shared.rdma {
         Some(rdma) if at == cores.own => Box::new(connected(shared, rdma, wanted)?),

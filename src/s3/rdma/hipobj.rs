@@ -4,16 +4,16 @@
 //! cookie as immediate, into a window that was opened for it alone; what is got is written to the client's memory, the last of it with the
 //! cookie. docs/S3-RDMA.md has the fields and the answers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::connect::{PSN, REPLY, SESSION, TOKEN, of_token, token_of};
 use super::once::{self, Taken};
-use super::session::{Rdma, Use};
+use super::session::{Rdma, Share, Signer, Use};
 use super::transfer::Push;
 use crate::base::Nanos;
-use crate::device::rdma::Access;
+use crate::device::rdma::{Access, Features};
 use crate::mem::{Run, Window};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
@@ -56,6 +56,8 @@ const TRANSFER_MAX: u64 = i32::MAX as u64;
 const WINDOW_MAX: u64 = 1 << 20;
 /// Transfers of a core that are prepared at once.
 const PREPARED_MAX: usize = 64;
+/// Those of one access key.
+const PREPARED_OF_KEY_MAX: usize = PREPARED_MAX / 4;
 /// How long READY may take to come.
 const PREPARED: Nanos = Nanos::from_secs(10);
 /// How long what a client puts may take.
@@ -65,6 +67,36 @@ const PATIENCE: Nanos = Nanos::from_secs(30);
 #[derive(Default)]
 pub struct Transfers {
     prepared: RefCell<HashMap<SessionId, Prepared>>,
+    /// Those, and what is about to be.
+    under_way: Rc<Cell<usize>>,
+    /// The access key of each of these.
+    keys: Rc<RefCell<Vec<String>>>,
+}
+
+/// One of the transfers of an access key whose READY is waited for, or that are about to be.
+struct OfKey {
+    keys: Rc<RefCell<Vec<String>>>,
+    key: String,
+}
+
+impl OfKey {
+    /// One more, if the key may have it.
+    fn take(keys: &Rc<RefCell<Vec<String>>>, key: &str) -> Option<OfKey> {
+        let mut all = keys.borrow_mut();
+        if all.iter().filter(|&other| other == key).count() >= PREPARED_OF_KEY_MAX {
+            return None;
+        }
+        all.push(key.to_owned());
+        Some(OfKey { keys: keys.clone(), key: key.to_owned() })
+    }
+}
+
+impl Drop for OfKey {
+    fn drop(&mut self) {
+        let mut all = self.keys.borrow_mut();
+        let at = all.iter().position(|other| *other == self.key).expect("it was put there");
+        all.swap_remove(at);
+    }
 }
 
 /// A transfer whose READY is waited for.
@@ -76,6 +108,8 @@ struct Prepared {
     qpn: u32,
     size: u64,
     what: What,
+    /// One of those that may be prepared.
+    _share: (Share, OfKey),
 }
 
 enum What {
@@ -118,6 +152,10 @@ fn access_key_of(taken: &Taken, service: &Service, request: &Request) -> Result<
     let verified = service.verify(request).map_err(|_| Bare(403))?;
     let mut told = request.head.headers().filter(|(name, _)| name.to_ascii_lowercase().starts_with(FIELDS));
     if told.any(|(name, _)| !verified.signs(&name.to_ascii_lowercase())) {
+        return Err(Bare(403));
+    }
+    if verified.how.is_url() {
+        // It is seen by others, and good for days.
         return Err(Bare(403));
     }
     once::check(taken, request, &verified).map_err(|_| Bare(403))?;
@@ -170,13 +208,21 @@ async fn prepare(
     let end = offset.checked_add(size).ok_or(Bare(416))?;
     let range = if is_put { String::new() } else { format!("range: bytes={offset}-{}\r\n", end - 1) };
     let target = request.text(TARGET).filter(|target| target.starts_with('/')).ok_or(Bare(400))?;
+    // What goes by RDMA is in the clear, however this request came.
+    let arrival = Arrival { tls_version: None, ..arrival };
     let inner = inner_request(if is_put { "PUT" } else { "GET" }, target, &range, arrival).ok_or(Bare(400))?;
     if inner.key.is_empty() {
         return Err(Bare(400));
     }
-    if transfers.prepared.borrow().len() >= PREPARED_MAX || rdma.is_full() {
+    if is_put && !rdma.hca().caps().features.contains(Features::WINDOWS) {
+        // Any queue pair of the device could write to it.
+        return Err(Bare(501));
+    }
+    if rdma.is_full() {
         return Err(Bare(503));
     }
+    let of_key = OfKey::take(&transfers.keys, &access_key).ok_or(Bare(503))?;
+    let share = Share::take(&transfers.under_way, 1, PREPARED_MAX).ok_or(Bare(503))?;
     let get = if is_put { None } else { Some(find(rdma, service, &inner, &access_key, size).await?) };
     let unavailable = |error: crate::base::Error| {
         if rdma.lines().take() {
@@ -186,7 +232,8 @@ async fn prepare(
     };
     let qp = rdma.queue_pair(1).map_err(unavailable)?;
     let local = qp.local();
-    let session = rdma.open(qp, &of_token(&token, psn), Some(access_key.clone()), false).map_err(unavailable)?;
+    let signer = Signer { access_key: access_key.clone(), signed_ms: request.now_ms };
+    let session = rdma.open(qp, &of_token(&token, psn), Some(signer), false).map_err(unavailable)?;
     let used = rdma.use_of(session.clone());
     let what = match get {
         Some(get) => What::Get(get),
@@ -202,7 +249,7 @@ async fn prepare(
         What::Put(window, _) => Memory { address: window.address(), bytes: size, rkey: window.rkey() },
         What::Get(_) => Memory { address: 0, bytes: 0, rkey: 0 },
     };
-    let prepared = Prepared { used, access_key, cookie, qpn: token.qpn.0, size, what };
+    let prepared = Prepared { used, access_key, cookie, qpn: token.qpn.0, size, what, _share: (share, of_key) };
     transfers.prepared.borrow_mut().insert(session.id, prepared);
     let (late, of, id) = (rdma.clone(), transfers.clone(), session.id);
     let expiry = async move {

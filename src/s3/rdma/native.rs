@@ -20,7 +20,7 @@ use super::connect::Terms;
 use super::fields::{Label, labelled, lines, put_fields, put_label};
 use super::known::{Candidate, Kept};
 use super::open::Open;
-use super::session::{Rdma, Session, Use};
+use super::session::{Rdma, Session, Share, Unanswered, Use};
 use super::transfer::{MEMORY_LOOK, Pull, Push, Writes, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
@@ -30,7 +30,7 @@ use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere, Told};
 use crate::s3::encryption::reading::Reading;
-use crate::s3::error::{Code, S3Error};
+use crate::s3::error::{Code, HOST_ID, S3Error};
 use crate::s3::http::account::{self, Account, Outgoing};
 use crate::s3::http::connection::{Busy, Shared as Front};
 use crate::s3::metrics::counters::Kind;
@@ -98,13 +98,15 @@ pub struct Native {
     /// What was answered at once and is not counted yet: that is done when it is sent.
     answered: Vec<Answered>,
     ledger: Ledger,
+    /// The receives that are posted or owed.
+    _receives: Share,
 }
 
 impl Native {
     /// Posts the receives of a session. Half of the core's memory is left for what is moved.
     ///
     /// # Errors
-    /// `ServiceUnavailable`, `SlowDown`: no memory for them.
+    /// `ServiceUnavailable`, `SlowDown`: no memory for them, or others have them all.
     pub fn new(
         rdma: &Rdma,
         session: &Rc<Session>,
@@ -112,6 +114,10 @@ impl Native {
         terms: Terms,
         service: &Service,
     ) -> Result<Native, S3Error> {
+        let open = Rc::new(Open::new(rdma.core().ops()));
+        let receives = rdma.receives(terms.depth as usize + 1).ok_or_else(|| {
+            S3Error::with(Code::ServiceUnavailable, "Sessions of RDMA have all the receives they may have: ask for fewer requests.")
+        })?;
         let mut native = Native {
             rdma: rdma.clone(),
             session: session.clone(),
@@ -119,11 +125,12 @@ impl Native {
             is_dealt,
             terms,
             posted: VecDeque::with_capacity(terms.depth as usize),
-            open: Rc::new(Open::new(rdma.core().ops())),
-            answers: Rc::new(Answers::new(rdma, session, service, terms.receive)),
+            answers: Rc::new(Answers::new(rdma, session, service, &open, terms.receive)),
+            open,
             fields: Vec::new(),
             answered: Vec::new(),
             ledger: service.ledger().clone(),
+            _receives: receives,
         };
         for _ in 0..=terms.depth {
             let census = rdma.slab().census();
@@ -270,7 +277,7 @@ impl Native {
                 Asked::Request(request) => {
                     self.open.check(&request, self.terms.depth)?;
                     if self.at_once(front, &request).is_none() {
-                        self.begin(front, &request, (message.clone(), message.as_slice().len() - left.len()))?;
+                        self.begin(front, &request, (message.clone(), message.as_slice().len() - left.len()));
                     }
                 }
                 Asked::Sum(sum) => self.open.sum(sum)?,
@@ -338,10 +345,10 @@ impl Native {
     }
 
     /// Begins a request, which is at byte `at` of a message.
-    fn begin(&self, front: &Rc<Front>, asked: &frame::Request<'_>, (message, at): (Shared, usize)) -> Result<(), String> {
+    fn begin(&self, front: &Rc<Front>, asked: &frame::Request<'_>, (message, at): (Shared, usize)) {
         self.open.begin(asked);
         let alike = self.alike(front, asked);
-        let exchange = Exchange {
+        let exchange = |share| Exchange {
             rdma: self.rdma.clone(),
             session: self.session.clone(),
             peer: self.peer,
@@ -351,18 +358,22 @@ impl Native {
             answers: self.answers.clone(),
             ledger: self.ledger.clone(),
             front: front.clone(),
+            _share: share,
         };
-        let core = self.rdma.core();
+        let Some(share) = self.rdma.request() else { return exchange(None).turn_away(asked) };
+        let (core, begun) = (self.rdma.core(), exchange(Some(share)));
         let is_begun = match alike {
             Some(found) => {
                 let frame::Body::Inline(bytes) = asked.body else { unreachable!("it was found by its body") };
                 let from = bytes.as_ptr().addr() - message.as_slice().as_ptr().addr();
                 let put = Small { id: asked.id, crc: asked.crc, body: from..from + bytes.len() };
-                core.try_spawn(exchange.put_alike(found, put, (message, at))).is_ok()
+                core.try_spawn(begun.put_alike(found, put, (message, at))).is_ok()
             }
-            None => core.try_spawn(exchange.run(message, at)).is_ok(),
+            None => core.try_spawn(begun.run(message, at)).is_ok(),
         };
-        if is_begun { Ok(()) } else { Err("the core has no task for a request".to_owned()) }
+        if !is_begun {
+            exchange(None).turn_away(asked);
+        }
     }
 
     /// What a put has in common with one before, if that still holds. Where requests are logged all are looked at.
@@ -406,6 +417,8 @@ struct Exchange {
     answers: Rc<Answers>,
     ledger: Ledger,
     front: Rc<Front>,
+    /// One of the requests that are tasks.
+    _share: Option<Share>,
 }
 
 /// What a client is told, before it is bytes.
@@ -437,18 +450,33 @@ enum ReplyBody<'a> {
 impl Exchange {
     async fn run(self, message: Shared, at: usize) {
         let (request, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
-        let held = self.hold();
-        let reply = match self.answer(&request, &message).await {
-            Ok(reply) => reply,
-            // A transfer that failed has taken the queue pair with it: there is nobody to tell.
-            Err(error) => {
-                tracing::debug!("a request over RDMA: {error}");
-                self.session.qp.force_error();
-                return;
+        let (held, mut unanswered) = (self.hold(), Unanswered(Some(self.session.clone())));
+        match self.answer(&request, &message).await {
+            Ok(reply) => {
+                self.conclude(request.id, reply).await;
+                unanswered.0 = None;
             }
+            // A transfer that failed has taken the queue pair with it: there is nobody to tell.
+            Err(error) => tracing::debug!("a request over RDMA: {error}"),
+        }
+        drop((held, unanswered));
+    }
+
+    /// There is no task for a request: it is to come again. For what says so there is one, which waits where the queue pair is full.
+    fn turn_away(self, asked: &frame::Request<'_>) {
+        let core = self.rdma.core().clone();
+        let (begun, id, number) = (core.now(), self.front.take_id(), asked.id);
+        let answer = told_of(&Code::SlowDown.into(), &String::from_utf8_lossy(asked.target), &format!("{id:016X}"));
+        let (reply, mut unanswered) =
+            (self.document(answer, Label { id, bucket: None }, asked.method), Unanswered(Some(self.session.clone())));
+        let said = async move {
+            let held = self.hold();
+            let is_sent = self.send(number, &reply).await.is_ok();
+            self.settle((id, begun, 0), Kind::Unknown, None, is_sent.then_some(&reply), Some(Code::SlowDown));
+            unanswered.0.take_if(|_| is_sent);
+            drop((held, unanswered));
         };
-        self.conclude(request.id, reply).await;
-        drop(held);
+        drop(core.go_on(said));
     }
 
     /// The session is in use, and the server busy.
@@ -457,8 +485,6 @@ impl Exchange {
     }
 
     async fn conclude(&self, id: u32, reply: Reply<'_>) {
-        // From here on the client may use the number again.
-        self.open.end(id);
         // The answer is behind the WRITEs on the same queue pair, and comes when they are done.
         let mut sent = self.send(id, &reply).await;
         if let ReplyBody::Window(writing) = reply.body {
@@ -480,7 +506,7 @@ impl Exchange {
         let Some(mut run) = run else { return Box::pin(self.run(message.clone(), at)).await };
         run.set_len(bytes.len() as u32);
         self.ledger.copy(run.as_mut_slice(), bytes);
-        let held = self.hold();
+        let (held, mut unanswered) = (self.hold(), Unanswered(Some(self.session.clone())));
         let (begun, id) = (self.rdma.core().turn_time(), self.front.take_id());
         self.front.service.counters().alike.add(1);
         let label = Label { id, bucket: self.place((found.alike().bucket(), found.key.as_bytes())) };
@@ -500,6 +526,7 @@ impl Exchange {
         };
         self.settle((id, begun, bytes.len() as u64), Kind::Operation(Operation::PutObject), None, Some(&reply), code);
         self.conclude(put.id, reply).await;
+        unanswered.0 = None;
         drop(held);
     }
 
@@ -544,7 +571,8 @@ impl Exchange {
         let user = service.users().by_access_key(self.session.signer());
         let alike = user.and_then(|user| Puts::candidate(service, user, &request, asked));
         let candidate = user.and_then(|user| Candidate::new(service, user, &request, asked));
-        let sender = Sender::Message(self.session.signer(), self.room(self.receive as usize / FIELDS_PART));
+        let (access_key, signed_ms) = (self.session.signer(), self.session.signed_ms());
+        let sender = Sender::Message { access_key, signed_ms, room: self.room(self.receive as usize / FIELDS_PART) };
         let answer = Box::pin(service.answer(&request, sender, &mut body)).await;
         body.end().await;
         if self.session.qp.fault().is_some() {
@@ -762,7 +790,7 @@ fn told_apart(error: &S3Error) -> Answer {
 
 /// An error of a request for what is at this path, which has this number.
 fn told_of(error: &S3Error, path: &str, id: &str) -> Answer {
-    let document = error.to_xml(path, id, "basin");
+    let document = error.to_xml(path, id, HOST_ID);
     Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
 

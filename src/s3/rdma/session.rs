@@ -10,6 +10,7 @@ use super::alike::Puts;
 use super::bounce::Bounce;
 use super::known::Known;
 use super::refused::Lines;
+use super::transfer::PATIENCE;
 use crate::base::{Nanos, Result};
 use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint, QpFault, Remote};
 use crate::mem::{Ledger, Run, Shared, Slab};
@@ -20,7 +21,11 @@ use crate::wire::s3::deal::Deal;
 use crate::wire::s3::token::SessionId;
 
 /// Sessions of a core at once.
-const SESSIONS_MAX: usize = 1024;
+pub const SESSIONS_MAX: usize = 1024;
+/// Receives of a core's sessions of the native mode at once: those of as many clients with 16 requests each.
+pub const RECEIVES_MAX: usize = SESSIONS_MAX * 17;
+/// Requests of a core's sessions of the native mode that are tasks at once.
+pub const REQUESTS_MAX: usize = 4096;
 /// Those among them that nobody has signed for: half, so that whoever may sign finds room.
 const UNSIGNED_MAX: usize = SESSIONS_MAX / 2;
 /// A session on which nothing was moved for so long ends.
@@ -83,9 +88,19 @@ struct Inner {
     /// Seconds that a session of the native mode lasts.
     life_seconds: u32,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
+    receives: Rc<Cell<usize>>,
+    requests: Rc<Cell<usize>>,
     known: Known,
     puts: Puts,
     lines: Lines,
+}
+
+/// Who has signed something.
+pub struct Signer {
+    /// The access key.
+    pub access_key: String,
+    /// When, milliseconds since 1970 (UTC), by the signature.
+    pub signed_ms: u64,
 }
 
 /// A queue pair that a client has connected.
@@ -94,13 +109,15 @@ pub struct Session {
     pub id: SessionId,
     /// The queue pair.
     pub qp: Qp,
-    /// The access key of who connected it; nobody's if that was not signed.
-    pub access_key: Option<String>,
+    /// Who connected it; nobody if that was not signed.
+    signer: Option<Signer>,
     /// The way between the device's memory and the store's, where they are not one.
     pub bounce: Option<Bounce>,
     /// When it ends.
     pub ends: Nanos,
     used: Cell<Nanos>,
+    /// Since when the client has not taken the answer that it is to take next.
+    waits_since: Cell<Option<Nanos>>,
     /// Requests that are using it.
     busy: Cell<usize>,
     /// It is of the native mode: it has receives, and its client takes WRITEs of no bytes.
@@ -114,12 +131,22 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
+    /// The access key of who connected it, if that was signed.
+    pub fn access_key(&self) -> Option<&str> {
+        self.signer.as_ref().map(|signer| signer.access_key.as_str())
+    }
+
     /// The access key of a session of the native mode.
     ///
     /// # Panics
     /// Without one: such sessions are connected by signed requests alone.
     pub fn signer(&self) -> &str {
-        self.access_key.as_deref().expect("the connect of a native session is signed")
+        self.access_key().expect("the connect of a native session is signed")
+    }
+
+    /// When its connect was signed.
+    pub fn signed_ms(&self) -> u64 {
+        self.signer.as_ref().map_or(0, |signer| signer.signed_ms)
     }
 
     /// What came by RDMA, as a run that the store takes.
@@ -151,9 +178,45 @@ impl Session {
         drop(self.qp.submit_write(run, Remote { address: 0, rkey: 0, len: 0 }, None));
     }
 
+    /// Since when an answer waits for the client to take it.
+    pub fn wait_since(&self, since: Option<Nanos>) {
+        self.waits_since.set(since);
+    }
+
     /// It was used, at this time.
     pub fn touch(&self, now: Nanos) {
         self.used.set(now);
+    }
+}
+
+/// Some of what all sessions of a core have together, until it is dropped.
+pub struct Share {
+    of: Rc<Cell<usize>>,
+    much: usize,
+}
+
+impl Share {
+    /// So much more of it, if all have no more than `most` then.
+    pub fn take(of: &Rc<Cell<usize>>, much: usize, most: usize) -> Option<Share> {
+        of.set(of.get().checked_add(much).filter(|&taken| taken <= most)?);
+        Some(Share { of: of.clone(), much })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.of.update(|taken| taken - self.much);
+    }
+}
+
+/// A request that has no answer yet: where its task ends without one, so does the session.
+pub struct Unanswered(pub Option<Rc<Session>>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take() {
+            session.qp.force_error();
+        }
     }
 }
 
@@ -188,7 +251,9 @@ impl Rdma {
         let (core, home, sessions, lines) = (core.clone(), slab.clone(), RefCell::default(), Lines::default());
         let (known, puts) = (Known::default(), Puts::default());
         let Wants { bounce, copied, life_seconds, .. } = wants;
-        let inner = Inner { core, hca, home, bounce, copied, place, deal, depths, life_seconds, sessions, known, puts, lines };
+        let (receives, requests) = (Rc::default(), Rc::default());
+        let inner =
+            Inner { core, hca, home, bounce, copied, place, deal, depths, life_seconds, sessions, receives, requests, known, puts, lines };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -261,7 +326,17 @@ impl Rdma {
 
     /// The same for one that nobody has signed for.
     pub fn is_full_of_unsigned(&self) -> bool {
-        self.inner.sessions.borrow().values().filter(|session| session.access_key.is_none()).count() >= UNSIGNED_MAX
+        self.inner.sessions.borrow().values().filter(|session| session.signer.is_none()).count() >= UNSIGNED_MAX
+    }
+
+    /// So many receives, if there may be more.
+    pub fn receives(&self, much: usize) -> Option<Share> {
+        Share::take(&self.inner.receives, much, RECEIVES_MAX)
+    }
+
+    /// A request, if there may be one more.
+    pub fn request(&self) -> Option<Share> {
+        Share::take(&self.inner.requests, 1, REQUESTS_MAX)
     }
 
     /// How many there are.
@@ -288,7 +363,7 @@ impl Rdma {
     ///
     /// # Errors
     /// The two have no wire in common, or the client told nonsense.
-    pub fn open(&self, qp: Qp, remote: &QpEndpoint, access_key: Option<String>, is_native: bool) -> Result<Rc<Session>> {
+    pub fn open(&self, qp: Qp, remote: &QpEndpoint, signer: Option<Signer>, is_native: bool) -> Result<Rc<Session>> {
         qp.connect(remote)?;
         let id = {
             let mut rng = self.inner.core.rng();
@@ -299,14 +374,15 @@ impl Rdma {
         let now = self.inner.core.now();
         let life = Nanos::from_secs(self.inner.life_seconds.into());
         let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(life));
-        let session = Rc::new(Session { id, qp, access_key, bounce, ends, used: Cell::new(now), busy: Cell::new(0), is_native });
+        let (used, waits_since, busy) = (Cell::new(now), Cell::new(None), Cell::new(0));
+        let session = Rc::new(Session { id, qp, signer, bounce, ends, used, waits_since, busy, is_native });
         self.inner.sessions.borrow_mut().insert(id, session.clone());
         Ok(session)
     }
 
-    /// Uses a session, if it is there.
+    /// Uses a session, if it is there and not over.
     pub fn take(&self, id: SessionId) -> Option<Use> {
-        let session = self.inner.sessions.borrow().get(&id)?.clone();
+        let session = self.inner.sessions.borrow().get(&id).filter(|session| session.ends > self.inner.core.now())?.clone();
         Some(self.use_of(session))
     }
 
@@ -331,14 +407,16 @@ impl Rdma {
         }
     }
 
-    /// Ends sessions that nobody uses, or that are too old, and finds those whose clients are gone.
+    /// Ends sessions that nobody uses, that are too old, or whose clients take no answers, and finds those whose clients are gone.
     pub async fn expire(self) {
         loop {
             self.inner.core.sleep(LOOK).await;
             self.tell_copies();
             let now = self.inner.core.now();
             let is_over = |session: &Session| {
-                session.busy.get() == 0 && (session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now)
+                let is_idle = session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now;
+                let takes_none = session.waits_since.get().is_some_and(|since| since.saturating_add(PATIENCE) < now);
+                session.busy.get() == 0 && is_idle || takes_none
             };
             let over: Vec<SessionId> =
                 self.inner.sessions.borrow().values().filter(|session| is_over(session)).map(|session| session.id).collect();
@@ -359,7 +437,7 @@ impl Rdma {
             return;
         }
         let why = session.qp.why_down().unwrap_or_else(|| "the client has closed it".to_owned());
-        let (queue_pair, access_key) = (session.qp.qpn().0, session.access_key.as_deref().unwrap_or("none: it was not signed"));
+        let (queue_pair, access_key) = (session.qp.qpn().0, session.access_key().unwrap_or("none: it was not signed"));
         if matches!(event, HcaEvent::QpError { fault: QpFault::PeerAccess, .. }) {
             tracing::warn!(queue_pair, access_key, "a session of RDMA is ended: {why}");
         } else {

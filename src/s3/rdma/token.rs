@@ -74,7 +74,7 @@ pub fn check_empty(body: &Body<'_>) -> Result<(), S3Error> {
 
 /// Whose signature a request that uses a session must have.
 fn sender(used: &Use) -> Sender<'_> {
-    used.session().access_key.as_deref().map_or(Sender::Signed, Sender::SignedBy)
+    used.session().access_key().map_or(Sender::Signed, Sender::SignedBy)
 }
 
 async fn put(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<'_>, (used, memory): (Use, Memory)) -> Answer {
@@ -82,8 +82,9 @@ async fn put(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<
         return told(request, error);
     }
     let session = used.session().clone();
-    let sender = session.access_key.as_deref().map_or(Sender::Signed, Sender::SignedBy);
+    let sender = session.access_key().map_or(Sender::Signed, Sender::SignedBy);
     body.take_from(Pull::new(used, rdma.core(), rdma.slab(), memory));
+    request.goes_apart.set(true);
     let answer = Box::pin(service.answer(request, sender, body)).await;
     body.end().await;
     // A copy, say, takes no body: then none was brought, and nothing is said of it.
@@ -94,7 +95,14 @@ async fn put(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<
 }
 
 async fn get(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<'_>, (used, memory): (&Use, Memory)) -> Answer {
+    request.goes_apart.set(true);
     let mut answer = Box::pin(service.answer(request, sender(used), body)).await;
+    request.goes_apart.set(false);
+    if answer.status == 403 && request.is_secure() {
+        // What may not go in the clear may go by TLS.
+        let answer = Box::pin(service.answer(request, sender(used), body)).await;
+        return if answer.status == 403 { answer } else { answer.header(REPLY, "501") };
+    }
     let Content::Object(get) = &mut answer.content else { return answer };
     let bytes = get.bytes();
     if bytes > memory.bytes {

@@ -24,7 +24,7 @@ pub const AHEAD: usize = 4;
 /// The most bytes of one that is READ. Several make an extent of the store; while one is summed and hashed the next one comes.
 const PIECE_BYTES: u32 = 256 << 10;
 /// How long one may take. The transport itself gives up on a peer that is silent much sooner.
-const PATIENCE: Nanos = Nanos::from_secs(30);
+pub const PATIENCE: Nanos = Nanos::from_secs(30);
 /// How long to wait for memory that others have.
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
 /// How often to look for it.

@@ -11,6 +11,7 @@ use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::{Document, Versioning};
 use crate::s3::error::{Code, S3Error};
+use crate::s3::labels::Labels;
 use crate::s3::route::Operation;
 use crate::s3::xml::Name;
 use crate::s3::xml::acl as xml;
@@ -49,11 +50,12 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
         (_, Which::Newest) => Action::PutObjectAcl,
         (_, _) => Action::PutObjectVersionAcl,
     };
-    let (version, meta, labels) = found(call, &bucket, which, action).await?;
-    call.permit_object(&bucket, action, &call.request.key, (&meta, &labels))?;
-    let owner = meta.owner.unwrap_or(bucket.meta.owner);
+    let key = &*call.request.key;
+    let (mut version, mut meta, labels) = found(call, &bucket, which, action).await?;
+    call.permit_object(&bucket, action, key, (&meta, &labels))?;
     let answer = match operation {
         Operation::GetObjectAcl => {
+            let owner = meta.owner.unwrap_or(bucket.meta.owner);
             let acl = match bucket.ownership().has_acls() {
                 true => acl_of(owner, labels.acl.as_deref())?,
                 false => AclRef::private(bucket.meta.owner),
@@ -61,16 +63,26 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
             Answer::xml(document(call, acl).to_xml())
         }
         _ => {
-            let acl = requested(call, body).await?.acl(Of::Object, owner, bucket.meta.owner, call.users())?;
-            let now = call.bucket()?;
-            now.ownership().check_put_acl()?;
-            now.public_block().check_acl(acl.view())?;
-            let acl = (acl != Acl::private(owner)).then(|| acl.to_bytes());
-            change(call, &bucket, &version, move |labels| {
-                labels.acl = acl;
-                Ok(())
-            })
-            .await?;
+            let asked = requested(call, body).await?;
+            loop {
+                let owner = meta.owner.unwrap_or(bucket.meta.owner);
+                let acl = asked.acl(Of::Object, owner, bucket.meta.owner, call.users())?;
+                let now = call.bucket()?;
+                now.ownership().check_put_acl()?;
+                now.public_block().check_acl(acl.view())?;
+                let acl = (acl != Acl::private(owner)).then(|| acl.to_bytes());
+                let set = move |labels: &mut Labels| {
+                    labels.acl = acl;
+                    Ok(())
+                };
+                if change(call, &bucket, &version, set).await? {
+                    break;
+                }
+                // Somebody has put it anew while the document came: it may be somebody else's.
+                let labels;
+                (version, meta, labels) = found(call, &bucket, which, action).await?;
+                call.permit_object(&bucket, action, key, (&meta, &labels))?;
+            }
             Answer::new(200)
         }
     };

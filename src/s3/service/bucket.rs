@@ -1,12 +1,14 @@
 //! Buckets: made, found, listed, deleted.
 
-use super::{Bucket, Call, readable};
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+
+use super::{Bucket, Call};
 use crate::s3::access::{Acl, Action, CanonicalId, Of, Ownership, Requested};
 use crate::s3::answer::Answer;
 use crate::s3::body::Body;
 use crate::s3::bucket::{BucketMeta, Document, Etags, Versioning};
 use crate::s3::error::{Code, S3Error};
-use crate::s3::request::{is_bucket_name, zone_of};
+use crate::s3::request::{Request, is_bucket_name, zone_of};
 use crate::s3::xml::Name;
 use crate::s3::xml::buckets::{self, CreateBucketConfiguration, DataRedundancy, ListAllMyBucketsResult, LocationConstraint, LocationType};
 use crate::s3::xml::lock::ObjectLockConfiguration;
@@ -25,6 +27,8 @@ const REGION_FIELD: &str = "x-amz-bucket-region";
 
 /// What a location constraint has no word for.
 const FIRST_REGION: &str = "us-east-1";
+/// Bytes of the word for where a bucket is.
+const LOCATION_MAX: usize = 64;
 
 /// CreateBucket.
 pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
@@ -34,6 +38,7 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     if zone.is_none() && !is_bucket_name(name) {
         return Err(S3Error::new(Code::InvalidBucketName).field("BucketName", name));
     }
+    check_namespace(request)?;
     let user = call.user()?;
     let document = body.document(DOCUMENT_MAX).await?;
     let configuration = match document.is_empty() {
@@ -56,6 +61,10 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
         meta.set_document(Document::ObjectLock, Some(ObjectLockConfiguration::default().to_xml().as_bytes()));
     }
     meta.location = configuration.location_constraint.as_deref().filter(|text| !text.is_empty()).map(Box::from);
+    // It is told in a field of a header.
+    if meta.location.as_ref().is_some_and(|word| word.len() > LOCATION_MAX || !word.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err(Code::InvalidLocationConstraint.into());
+    }
     let asked_etags = etags_of(call)?;
     meta.etags = asked_etags.unwrap_or(call.service().etags());
     let requested = Requested::from_headers(request)?;
@@ -87,10 +96,41 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     }
     match call.store().create_bucket(name.as_bytes(), &meta.to_bytes(), request.now_ms).await {
         Ok(_) => {}
+        Err(Failure::BucketExists(_)) if user.is_admin && adopt(call, &meta).await? => {}
         Err(Failure::BucketExists(_)) => again(call, user.id, &acl, (asked_etags, is_locked))?,
         Err(failure) => return Err(failure.into()),
     }
     Ok(Answer::new(200).header("location", format!("/{name}")))
+}
+
+/// Gives a bucket an owner and settings that has lost them; whether it had.
+async fn adopt(call: &Call<'_>, meta: &BucketMeta) -> Result<bool, S3Error> {
+    let Some((id, found)) = call.store().bucket(call.request.bucket.as_bytes()) else { return Ok(false) };
+    if BucketMeta::parse(&found.properties).is_ok() {
+        return Ok(false);
+    }
+    // It may have had versions: no delete is to end one.
+    let mut meta = meta.clone();
+    if !meta.is_directory {
+        meta.versioning = Versioning::Enabled;
+    }
+    call.store().change_bucket(id, found.at.sequence, &meta.to_bytes(), call.request.now_ms).await?;
+    tracing::warn!(bucket = &*call.request.bucket, "an administrator has given the bucket an owner and settings, which were lost");
+    Ok(true)
+}
+
+/// Names are of all accounts together: an account has none of its own.
+fn check_namespace(request: &Request) -> Result<(), S3Error> {
+    const NAMESPACE: &str = "x-amz-bucket-namespace";
+    match request.text(NAMESPACE) {
+        None | Some("global") => Ok(()),
+        Some("account-regional") => {
+            Err(S3Error::with(Code::NotImplemented, "account-regional is not implemented").field("Header", NAMESPACE))
+        }
+        Some(other) => Err(S3Error::with(Code::InvalidArgument, "A bucket's namespace is global or account-regional")
+            .field("ArgumentName", NAMESPACE)
+            .field("ArgumentValue", other)),
+    }
 }
 
 /// Whether a name and a configuration are both of a directory bucket, or neither is; and whether its zone is a local one.
@@ -192,6 +232,21 @@ pub async fn delete(call: &Call<'_>) -> Result<Answer, S3Error> {
     }
 }
 
+/// What says where the page behind this one of a list of buckets begins: the name of its last bucket, in base64.
+pub(super) fn token_of(last: &buckets::Bucket) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(&last.name)
+}
+
+/// The bucket behind which a page of a list begins; nothing is before the first.
+pub(super) fn begins_behind(request: &Request) -> Result<String, S3Error> {
+    let token = request.param("continuation-token").unwrap_or_default();
+    let name = BASE64_URL_SAFE_NO_PAD.decode(token).ok().and_then(|name| String::from_utf8(name).ok());
+    name.filter(|name| token.is_empty() || is_bucket_name(name) || zone_of(name).is_some()).ok_or_else(|| {
+        let refused = S3Error::with(Code::InvalidArgument, "The continuation token provided is incorrect");
+        refused.field("ArgumentName", "continuation-token").field("ArgumentValue", token)
+    })
+}
+
 /// ListBuckets: those of the user.
 pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
@@ -207,24 +262,25 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
         return Err(refused.field("ArgumentValue", most.to_string()));
     }
     let prefix = request.param("prefix").unwrap_or_default();
-    let behind = request.param("continuation-token").unwrap_or_default();
+    let behind = begins_behind(request)?;
     let wanted_region = request.param("bucket-region").filter(|region| !region.is_empty());
     let mut found = Vec::new();
     let mut token = None;
     for (_, bucket) in call.store().buckets() {
-        let meta = BucketMeta::parse(&bucket.properties).map_err(readable)?;
+        // What is damaged has no owner whose it could be told to be.
+        let Ok(meta) = BucketMeta::parse(&bucket.properties) else { continue };
         let Ok(name) = std::str::from_utf8(&bucket.name) else { continue };
         let region = meta.location.as_deref().unwrap_or(call.service().region());
         if meta.is_directory
             || wanted_region.is_some_and(|wanted| wanted != region)
             || (meta.owner != user.id && !user.is_admin)
             || !name.starts_with(prefix)
-            || (!behind.is_empty() && name <= behind)
+            || (!behind.is_empty() && name <= &*behind)
         {
             continue;
         }
         if found.len() == most as usize {
-            token = found.last().map(|last: &buckets::Bucket| last.name.clone());
+            token = found.last().map(token_of);
             break;
         }
         found.push(buckets::Bucket { name: name.into(), created_ms: meta.created_ms, region: Some(region.to_owned()) });

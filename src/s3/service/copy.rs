@@ -15,7 +15,7 @@ use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::{Etags, Versioning};
 use crate::s3::checksum::{Algorithm, Kind};
-use crate::s3::encryption::asked::{Asked, OWN, SOURCE};
+use crate::s3::encryption::asked::{Asked, SOURCE};
 use crate::s3::encryption::cipher::Cipher;
 use crate::s3::encryption::reading::Reading;
 use crate::s3::encryption::writing::Writing;
@@ -31,6 +31,8 @@ use crate::store::engine::{Attributes, Which};
 use crate::store::failure::Failure;
 use crate::store::index::Version;
 use crate::wire::http::uri;
+
+const TOO_LARGE: &str = "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
 
 /// What is copied.
 pub struct Source {
@@ -81,6 +83,9 @@ struct Found {
 /// Looks up what is to be copied.
 async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
     let request = call.request;
+    if call.is_anonymous() {
+        return Err(S3Error::with(Code::AccessDenied, "Anonymous users cannot copy objects. Please authenticate."));
+    }
     let source = Source::parse(request.text("x-amz-copy-source").unwrap_or_default())?;
     call.judge_version(source.version.as_deref());
     let brought = call.customer_key(&SOURCE)?;
@@ -101,7 +106,11 @@ async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
         Err(failure) => return Err(failure.into()),
     };
     let meta = Meta::parse(&got.properties).map_err(readable)?;
-    let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
+    let tags = match got.tags().await {
+        Err(Failure::NoSuchObject(_)) => return Err(Code::OperationAborted.into()),
+        tags => tags?,
+    };
+    let labels = Labels::parse(&tags).map_err(readable)?;
     call.permit_object(&bucket, action, &source.key, (&meta, &labels))?;
     let cipher = call.open(&bucket, &source.key, meta.encryption.as_ref(), brought.as_ref())?;
     judge(call, &got.version)?;
@@ -143,8 +152,28 @@ fn replaces(text: Option<&str>, name: &'static str) -> Result<bool, S3Error> {
     }
 }
 
+/// How often a copy is tried whose source is put anew each time.
+const TRIES: u32 = 16;
+
+/// Copies what the source is by then.
+async fn as_is(once: impl AsyncFn() -> Result<Answer, S3Error>) -> Result<Answer, S3Error> {
+    let mut tries = 0;
+    loop {
+        match once().await {
+            Err(error) if error.code == Code::OperationAborted && tries < TRIES => tries += 1,
+            done => return done,
+        }
+    }
+}
+
 /// CopyObject.
 pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
+    as_is(async || Box::pin(copy_object_as_is(call)).await).await
+}
+
+/// # Errors
+/// `OperationAborted`, with nothing done: the source is another one by now.
+async fn copy_object_as_is(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     let new_tags = tags_of(request.text("x-amz-tagging"))?;
@@ -161,15 +190,14 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let mut asked = meta_of(&said)?;
     check_object(&bucket, request, &mut asked)?;
     let is_itself = found.source.bucket == *request.bucket && found.source.key == *request.key && found.source.which == Which::Newest;
-    let changes = replaces_meta || asked.storage_class.is_some() || asked.redirect.is_some() || is_encryption_asked;
+    let changes = replaces_meta || request.text("x-amz-storage-class").is_some() || asked.redirect.is_some() || is_encryption_asked;
     if is_itself && !changes {
         let what = "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, \
             storage class, website redirect location or encryption attributes.";
         return Err(S3Error::with(Code::InvalidRequest, what));
     }
     if found.version.size > PUT_MAX {
-        let what = "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
-        return Err(S3Error::with(Code::InvalidRequest, what));
+        return Err(S3Error::with(Code::InvalidRequest, TOO_LARGE));
     }
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     let mut meta = match replaces_meta {
@@ -256,7 +284,7 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     if !version.is_null {
         answer = answer.header("x-amz-version-id", version_id(&version));
     }
-    answer = encryption::tell(answer, meta.encryption.as_ref());
+    answer = encryption::tell_made(answer, meta.encryption.as_ref());
     Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
 }
 
@@ -278,11 +306,11 @@ fn as_now(call: &Call<'_>, lock: &Lock, attributes: &mut Attributes, labels: &mu
 /// The bytes of what is copied: those of the version that was looked at.
 async fn get(call: &Call<'_>, found: &mut Found, range: Range<u64>) -> Result<Reading, S3Error> {
     let which = if found.version.is_null { Which::Null } else { Which::Sequence(found.version.sequence) };
-    let got = call.store().get(found.bucket.id, found.source.key.as_bytes(), which, range).await?;
-    match got.version.sequence == found.version.sequence {
-        true => call.reading(got, &found.meta, found.cipher.take()),
+    match call.store().get(found.bucket.id, found.source.key.as_bytes(), which, range).await {
+        Ok(got) if got.version.sequence == found.version.sequence => call.reading(got, &found.meta, found.cipher.take()),
         // Overwritten while the request was on its way: as if it had come a little later.
-        false => Err(Code::OperationAborted.into()),
+        Ok(_) | Err(Failure::NoSuchObject(_)) => Err(Code::OperationAborted.into()),
+        Err(failure) => Err(failure.into()),
     }
 }
 
@@ -307,12 +335,18 @@ async fn write(
 
 /// UploadPartCopy.
 pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
+    as_is(async || Box::pin(copy_part_as_is(call)).await).await
+}
+
+/// # Errors
+/// `OperationAborted`, with nothing done: the source is another one by now.
+async fn copy_part_as_is(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     call.permit_part(&bucket).await?;
-    let brought = call.customer_key_alone(&OWN)?;
     let (number, upload) = part_of(call)?;
     let of_upload = upload_meta(call, &bucket, upload).await?.meta;
+    let brought = call.customer_key_of_part(of_upload.encryption.as_ref())?;
     let cipher = call.open_upload(&bucket, &of_upload, brought.as_ref())?.map(|cipher| (Box::new(cipher), nonce_of_part(number)));
     let mut found = find(call).await?;
     let range = match request.text("x-amz-copy-source-range") {
@@ -320,7 +354,7 @@ pub async fn copy_part(call: &Call<'_>) -> Result<Answer, S3Error> {
         Some(text) => source_range(text, found.version.size)?,
     };
     if range.end - range.start > PUT_MAX {
-        return Err(Code::EntityTooLarge.into());
+        return Err(S3Error::with(Code::InvalidRequest, TOO_LARGE));
     }
     if let Some(refused) = call.too_long(answer_bytes_max) {
         return Ok(refused);
@@ -359,7 +393,9 @@ fn source_range(text: &str, size: u64) -> Result<Range<u64>, S3Error> {
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     let (first, last) = number(first).zip(number(last)).filter(|(first, last)| first <= last).ok_or_else(invalid)?;
     if last >= size {
-        return Err(S3Error::new(Code::InvalidRange).field("RangeRequested", text).field("ActualObjectSize", size.to_string()));
+        let what = format!("Range specified is not valid for source object of size: {size}");
+        let error = S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-copy-source-range");
+        return Err(error.field("ArgumentValue", text));
     }
     Ok(first..last + 1)
 }
@@ -383,7 +419,7 @@ mod tests {
         assert_eq!(source_range("bytes=0-0", 5).unwrap(), 0..1);
         assert_eq!(source_range("bytes=2-4", 5).unwrap(), 2..5);
         let code = |text: &str| source_range(text, 5).unwrap_err().code;
-        assert_eq!(code("bytes=0-21"), Code::InvalidRange);
+        assert_eq!(code("bytes=0-21"), Code::InvalidArgument);
         for bad in ["0-2", "bytes=0", "bytes=hello-world", "bytes=0-bar", "bytes=hello-", "bytes=0-2,3-5", "bytes=4-2"] {
             assert_eq!(code(bad), Code::InvalidArgument, "{bad}");
         }

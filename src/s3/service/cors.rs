@@ -8,6 +8,9 @@ use crate::s3::request::Request;
 use crate::s3::xml::Name;
 use crate::s3::xml::cors::{CorsConfiguration, CorsRule};
 
+/// Names of fields that a browser may ask about at once: each is held against each of a rule's.
+const HEADERS_MAX: usize = 256;
+
 /// The fields that say what an origin may do.
 struct Allowed(Vec<(&'static str, String)>);
 
@@ -27,6 +30,9 @@ pub fn preflight(service: &Service, request: &Request) -> Result<Answer, S3Error
         .text("access-control-request-headers")
         .map(|names| names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect())
         .unwrap_or_default();
+    if headers.len() > HEADERS_MAX {
+        return Err(missing("Invalid Access-Control-Request-Headers: too many"));
+    }
     let Allowed(mut fields) = allowed(&bucket, origin, method, &headers)?.ok_or_else(forbidden)?;
     if !headers.is_empty() {
         fields.push(("access-control-allow-headers", headers.join(", ").to_lowercase()));
@@ -74,11 +80,21 @@ fn allowed(bucket: &Bucket, origin: &str, method: &str, headers: &[&str]) -> Res
 fn fits<'a>(rule: &'a CorsRule, origin: &str, method: &str, headers: &[&str]) -> Option<&'a str> {
     let matched = rule.allowed_origins.iter().find(|pattern| matches(pattern, origin))?;
     let has_method = rule.allowed_methods.iter().any(|allowed| allowed.name() == method);
-    let has_header = |header: &&str| {
-        let header = header.to_ascii_lowercase();
-        rule.allowed_headers.iter().any(|pattern| matches(&pattern.to_ascii_lowercase(), &header))
-    };
+    let has_header = |header: &&str| rule.allowed_headers.iter().any(|pattern| matches_whatever_case(pattern, header));
     (has_method && headers.iter().all(has_header)).then_some(matched)
+}
+
+/// The same of names of fields.
+fn matches_whatever_case(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern.eq_ignore_ascii_case(name),
+        Some((front, back)) => {
+            let (front, back, name) = (front.as_bytes(), back.as_bytes(), name.as_bytes());
+            name.len() >= front.len() + back.len()
+                && name[..front.len()].eq_ignore_ascii_case(front)
+                && name[name.len() - back.len()..].eq_ignore_ascii_case(back)
+        }
+    }
 }
 
 /// Whether a text is what a pattern with at most one `*` stands for.
@@ -91,7 +107,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{matches, matches_whatever_case};
 
     #[test]
     fn patterns() {
@@ -109,6 +125,7 @@ mod tests {
             ("a", "b", false),
         ] {
             assert_eq!(matches(pattern, text), is_match, "{pattern} {text}");
+            assert_eq!(matches_whatever_case(&pattern.to_uppercase(), text), is_match, "{pattern} {text}");
         }
     }
 }

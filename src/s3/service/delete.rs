@@ -47,10 +47,12 @@ pub async fn delete_objects(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answ
 }
 
 async fn one(call: &Call<'_>, object: &ObjectIdentifier) -> Result<Deleted, S3Error> {
+    // Denials wait for nothing, and others have their turn.
+    call.service().core().yield_now().await;
     // As it is now: it may have got versions, or a lock, since the first of them.
     let bucket = call.bucket()?;
     // What is judged until the first wait is of this one's version.
-    let which = which_of(object.version_id.as_deref())?;
+    let which = which_of(object.version_id.as_deref()).map_err(|_| Code::NoSuchVersion)?;
     call.judge_version(object.version_id.as_deref());
     let action = if which == Which::Newest { Action::DeleteObject } else { Action::DeleteObjectVersion };
     call.permit_key(&bucket, action, &object.key, (&[], &[]))?;

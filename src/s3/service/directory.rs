@@ -4,7 +4,7 @@
 //! each is judged as the session that it would need: `s3express:CreateSession` with that mode (s3-express-authenticating-authorizing.html).
 
 use super::headers::Said;
-use super::{Bucket, Call, readable};
+use super::{Bucket, Call, bucket};
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
 use crate::s3::bucket::BucketMeta;
@@ -175,14 +175,16 @@ pub fn create_session(call: &Call<'_>) -> Result<Answer, S3Error> {
         return Err(S3Error::with(Code::NotImplemented, "Objects of directory buckets are not encrypted"));
     }
     let user = call.user()?;
-    let permit = |mode| call.permit_express(&bucket, Action::ExpressCreateSession, Some(mode)).map(|()| mode);
+    let action = Action::ExpressCreateSession;
+    let permit = |mode| call.permit_express(&bucket, action, Some(mode)).map(|()| mode);
     let mode = match request.text(MODE) {
         Some(name) => {
             let invalid = || S3Error::with(Code::InvalidArgument, format!("{MODE} is ReadOnly or ReadWrite"));
             permit(Mode::parse(name).ok_or_else(|| invalid().field("ArgumentName", MODE).field("ArgumentValue", name))?)?
         }
         // As much as there is to be had.
-        None => permit(Mode::ReadWrite).or_else(|_| permit(Mode::ReadOnly))?,
+        None if call.may_express(&bucket, action, Mode::ReadWrite)? => Mode::ReadWrite,
+        None => permit(Mode::ReadOnly)?,
     };
     let access_key = call.verified.access_key.as_deref().ok_or(Code::AccessDenied)?;
     let expires_ms = request.now_ms + LIFE_MS;
@@ -202,20 +204,20 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
     let user = call.user()?;
     call.permit_service(Action::ListAllMyDirectoryBuckets)?;
     let most = request.number("max-directory-buckets", PAGE, PAGE)? as usize;
-    let behind = request.param("continuation-token").unwrap_or_default();
+    let behind = bucket::begins_behind(request)?;
     let mut found: Vec<buckets::Bucket> = Vec::new();
     let mut token = None;
     for (_, bucket) in call.store().buckets() {
         let Ok(name) = std::str::from_utf8(&bucket.name) else { continue };
-        if zone_of(name).is_none() || (!behind.is_empty() && name <= behind) {
+        if zone_of(name).is_none() || (!behind.is_empty() && name <= &*behind) {
             continue;
         }
-        let meta = BucketMeta::parse(&bucket.properties).map_err(readable)?;
+        let Ok(meta) = BucketMeta::parse(&bucket.properties) else { continue };
         if meta.owner != user.id && !user.is_admin {
             continue;
         }
         if found.len() == most {
-            token = found.last().map(|last| last.name.clone());
+            token = found.last().map(bucket::token_of);
             break;
         }
         found.push(buckets::Bucket { name: name.into(), created_ms: meta.created_ms, region: Some(call.service().region().into()) });
@@ -230,7 +232,7 @@ pub fn list(call: &Call<'_>) -> Result<Answer, S3Error> {
 /// `NotImplemented`, `InvalidStorageClass`.
 pub fn check_object(bucket: &Bucket, request: &Request, meta: &mut Meta) -> Result<(), S3Error> {
     if !bucket.meta.is_directory {
-        return Ok(());
+        return check_class(meta);
     }
     for name in ["x-amz-tagging", "x-amz-website-redirect-location"] {
         if request.text(name).is_some_and(|value| !value.is_empty()) {
@@ -244,6 +246,17 @@ pub fn check_object(bucket: &Bucket, request: &Request, meta: &mut Meta) -> Resu
     }
     meta.storage_class = None;
     Ok(())
+}
+
+/// Refuses what is put into another bucket as if that were a directory bucket.
+///
+/// # Errors
+/// `InvalidStorageClass`.
+pub fn check_class(meta: &Meta) -> Result<(), S3Error> {
+    match meta.storage_class.as_deref() {
+        Some(CLASS) => Err(S3Error::new(Code::InvalidStorageClass).field("StorageClassRequested", CLASS)),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what lists of directory buckets do not have: delimiters but `/`, and prefixes that do not end in it where there is one.

@@ -3,7 +3,7 @@
 use super::headers::Said;
 use super::{Bucket, Call, readable};
 use crate::s3::bucket::Etags;
-use crate::s3::encryption::asked::{ALGORITHM, Asked, CustomerFields, CustomerKey, check_none, check_not_asked, check_way};
+use crate::s3::encryption::asked::{ALGORITHM, Asked, CustomerFields, CustomerKey, OWN, check_none, check_not_asked, check_way};
 use crate::s3::encryption::cipher::Cipher;
 use crate::s3::encryption::keys::Place;
 use crate::s3::encryption::reading::{self, Reading, Segments};
@@ -110,6 +110,21 @@ impl Call<'_> {
         }
         check_not_asked(&said)?;
         self.customer_key_in(&said, fields)
+    }
+
+    /// The key that comes with a part, if one does. How its upload is encrypted may be said once more: S3 refuses that, but clients say it.
+    ///
+    /// # Errors
+    /// As of [`Call::customer_key_alone`].
+    pub(super) fn customer_key_of_part(&self, of_upload: Option<&Encryption>) -> Result<Option<CustomerKey>, S3Error> {
+        let said = Said::of(self.request);
+        if !said.mentions(ALGORITHM) {
+            return Ok(None);
+        }
+        if !of_upload.is_some_and(|encryption| encryption.kind.is_said_by(&said)) {
+            check_not_asked(&said)?;
+        }
+        self.customer_key_in(&said, &OWN)
     }
 
     /// Whether what is told of an object may be told to who brings this key, or none.

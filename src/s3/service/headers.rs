@@ -138,26 +138,30 @@ fn storage_class(named: Option<&str>) -> Result<Option<Box<str>>, S3Error> {
 
 /// The encodings of the object itself: the framing of its transfer is none of it.
 fn without_framing(encoding: &str) -> Option<Box<str>> {
-    let left: Vec<&str> = encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && *one != "aws-chunked").collect();
+    let left: Vec<&str> =
+        encoding.split(',').map(str::trim).filter(|one| !one.is_empty() && !one.eq_ignore_ascii_case("aws-chunked")).collect();
     if left.is_empty() { None } else { Some(left.join(", ").into()) }
 }
 
 /// The checksum that a request says its body has, and in which algorithm: the value is its Base64, or comes in a trailer.
 ///
 /// # Errors
-/// `InvalidRequest`: more than one, or an algorithm that is none.
+/// `InvalidRequest`: more than one, or an algorithm that is none; a trailer that is no checksum. `NotImplemented`.
 pub fn checksum_of<'a>(said: &Said<'a>) -> Result<Option<(Algorithm, Option<&'a str>)>, S3Error> {
     let invalid = |what: &str| Err(S3Error::with(Code::InvalidRequest, what));
     let mut found = None;
     for (name, _) in &said.0 {
-        let Some(algorithm) = Algorithm::of_header(name) else { continue };
+        let Some(algorithm) = Algorithm::of_header(name)? else { continue };
         if found.is_some() {
             return invalid("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.");
         }
         found = Some((algorithm, said.text(name)));
     }
     if let Some(trailers) = said.text("x-amz-trailer") {
-        for algorithm in trailers.split(',').filter_map(|name| Algorithm::of_header(name.trim())) {
+        for name in trailers.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let Some(algorithm) = Algorithm::of_header(name)? else {
+                return invalid("The value specified in the x-amz-trailer header is not supported");
+            };
             if found.is_some() {
                 return invalid("Expecting a single x-amz-checksum- header");
             }
@@ -214,13 +218,14 @@ pub fn tags_of(text: Option<&str>) -> Result<Tags, S3Error> {
     let mut tags = Tags::new();
     for pair in text.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decoded = |raw: &str| {
-            let what =
-                "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
-            let invalid = || S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-tagging");
-            crate::wire::http::uri::decode_query(raw).map(Box::from).map_err(|_| invalid())
-        };
-        tags.push((decoded(name)?, decoded(value)?));
+        let what = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
+        let invalid = || S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-tagging");
+        let decoded = |raw: &str| crate::wire::http::uri::decode_query(raw).map(Box::<str>::from).map_err(|_| invalid());
+        let (name, value) = (decoded(name)?, decoded(value)?);
+        if name.is_empty() || tags.iter().any(|(other, _)| *other == name) {
+            return Err(invalid());
+        }
+        tags.push((name, value));
     }
     check_tags(&tags, OBJECT_TAGS_MAX)?;
     // As they are told.

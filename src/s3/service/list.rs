@@ -15,10 +15,14 @@ use crate::s3::xml::list::{ListBucketResult, ListBucketV2Result, ListVersionsRes
 use crate::s3::xml::multipart::{ListMultipartUploadsResult, Upload};
 use crate::s3::xml::owner::Owner;
 use crate::store::engine::Which;
-use crate::store::index::{After, Behind, Line, Query, Version, VersionLine, VersionQuery};
+use crate::store::failure::Failure;
+use crate::store::index::{After, Behind, Line, Query, Version, VersionLine, VersionQuery, successor};
 
 /// Lines of a page at most, and where the client does not say: S3's.
 const PAGE: u32 = 1000;
+
+/// Uploads that are looked at together.
+const UPLOADS: usize = 64;
 
 /// What all lists ask for.
 struct Asked<'a> {
@@ -259,41 +263,51 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
     let asked = Asked::of(request, "max-uploads")?;
     let key_marker = request.param("key-marker").unwrap_or_default();
     let id_marker = request.param("upload-id-marker").unwrap_or_default();
-    let id = u64::from_str_radix(id_marker, 16).unwrap_or(u64::MAX);
-    // Behind all uploads of the key without an identifier.
+    let id = match u64::from_str_radix(id_marker, 16) {
+        Ok(id) => id,
+        Err(_) if id_marker.is_empty() || key_marker.is_empty() => u64::MAX,
+        Err(_) => {
+            let error = S3Error::with(Code::InvalidArgument, "Invalid uploadId marker").field("ArgumentName", "upload-id-marker");
+            return Err(error.field("ArgumentValue", id_marker));
+        }
+    };
+    let rolled = |key: &str| match (asked.delimiter, key.strip_prefix(asked.prefix)) {
+        ("", _) | (_, None) => None,
+        (delimiter, Some(rest)) => rest.find(delimiter).map(|at| key[..asked.prefix.len() + at + delimiter.len()].to_owned()),
+    };
+    // Behind all uploads of the key without an identifier, and behind all of a common prefix.
     let mut behind = match key_marker >= asked.prefix && !key_marker.is_empty() {
-        true => (key_marker.as_bytes().to_vec(), if id_marker.is_empty() { u64::MAX } else { id }),
-        false => (asked.prefix.as_bytes().to_vec(), 0),
+        true if rolled(key_marker).is_some_and(|prefix| prefix == key_marker) => successor(key_marker.as_bytes()).map(|next| (next, 0)),
+        true => Some((key_marker.as_bytes().to_vec(), if id_marker.is_empty() { u64::MAX } else { id })),
+        false => Some((asked.prefix.as_bytes().to_vec(), 0)),
     };
     let mut found: Vec<Upload> = Vec::new();
     let mut prefixes: Vec<String> = Vec::new();
     // Where the next page goes on: behind the last line of this one, which is an upload or a common prefix.
     let (mut last, mut is_truncated) = (None, false);
-    'pages: loop {
-        let page = call.store().uploads(bucket.id, &behind.0, behind.1, PAGE as usize).await?;
+    'pages: while let Some((name, id)) = behind.take() {
+        let page = call.store().uploads(bucket.id, &name, id, UPLOADS).await?;
         let Some(((_, name, id), _)) = page.last() else { break };
-        behind = (name.to_vec(), *id);
-        for ((_, name, id), upload) in &page {
+        behind = Some((name.to_vec(), *id));
+        for ((_, name, id), begun_ms) in &page {
             let key = text(name);
-            let Some(rest) = key.strip_prefix(asked.prefix) else { break 'pages };
-            let rolled = match asked.delimiter {
-                "" => None,
-                delimiter => rest.find(delimiter).map(|at| format!("{}{}", asked.prefix, &rest[..at + delimiter.len()])),
-            };
-            if rolled.as_ref().is_some_and(|prefix| prefixes.last() == Some(prefix) || prefix.as_str() == key_marker) {
-                continue;
+            if !key.starts_with(asked.prefix) {
+                break 'pages;
             }
             if found.len() + prefixes.len() == asked.most as usize {
                 is_truncated = asked.most > 0;
                 break 'pages;
             }
-            match rolled {
+            match rolled(&key) {
                 Some(prefix) => {
+                    // However many there are below it, the next line is behind them.
+                    behind = successor(prefix.as_bytes()).map(|next| (next, 0));
                     last = Some((prefix.clone(), String::new()));
                     prefixes.push(prefix);
+                    continue 'pages;
                 }
                 None => {
-                    let upload = match told(call, &bucket, (name, *id), upload.time_ms).await {
+                    let upload = match told(call, &bucket, (name, *id), *begun_ms).await {
                         Ok(upload) => upload,
                         // It has ended since.
                         Err(error) if error.code == Code::NoSuchUpload => continue,
@@ -305,13 +319,14 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
             }
         }
     }
-    let (next_key_marker, next_upload_id_marker) = last.filter(|_| is_truncated).unzip();
+    // S3 tells them on the last page, too.
+    let (next_key_marker, next_upload_id_marker) = last.unwrap_or_default();
     let listed = ListMultipartUploadsResult {
         bucket: bucket.name.to_string(),
         key_marker: key_marker.into(),
         upload_id_marker: id_marker.into(),
-        next_key_marker,
-        next_upload_id_marker,
+        next_key_marker: Some(next_key_marker),
+        next_upload_id_marker: Some(next_upload_id_marker),
         prefix: asked.prefix.into(),
         delimiter: asked.delimiter.into(),
         max_uploads: asked.most,
@@ -324,8 +339,13 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
 }
 
 async fn told(call: &Call<'_>, bucket: &Bucket, (name, id): (&[u8], u64), time_ms: u64) -> Result<Upload, S3Error> {
-    let properties = call.store().upload_properties(bucket.id, name, id).await?;
-    let UploadMeta { initiator, meta, .. } = UploadMeta::parse(&properties).map_err(readable)?;
+    // One that is damaged is told, so that it can be aborted.
+    let known = match call.store().upload_properties(bucket.id, name, id).await {
+        Ok(properties) => UploadMeta::parse(&properties).ok(),
+        Err(Failure::Corrupt(_)) => None,
+        Err(failure) => return Err(failure.into()),
+    };
+    let UploadMeta { initiator, meta, .. } = known.unwrap_or_default();
     let owner = call.owner_named(meta.owner.unwrap_or(bucket.meta.owner));
     Ok(Upload {
         key: text(name),

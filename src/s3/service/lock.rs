@@ -90,24 +90,27 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
             }
             let bypasses = asks_to_bypass(call) && call.may(&bucket, Action::BypassGovernanceRetention, key, what)?;
             let by = Challenge { now_ms: call.request.now_ms, bypasses };
-            change(call, &bucket, &version, move |labels| {
+            let is_that = change(call, &bucket, &version, move |labels| {
                 labels.lock.check_retention(asked.retention, by)?;
                 labels.lock.retention = asked.retention;
                 Ok(())
-            })
-            .await?;
-            Answer::new(200)
+            });
+            unless_replaced(is_that.await?)?
         }
         _ => {
-            change(call, &bucket, &version, move |labels| {
+            let is_that = change(call, &bucket, &version, move |labels| {
                 labels.lock.legal_hold = asked.legal_hold;
                 Ok(())
-            })
-            .await?;
-            Answer::new(200)
+            });
+            unless_replaced(is_that.await?)?
         }
     };
     Ok(answer.header("x-amz-version-id", version_id(&version)))
+}
+
+/// The answer to a change of what was found, and not of what has taken its place.
+fn unless_replaced(is_that: bool) -> Result<Answer, S3Error> {
+    if is_that { Ok(Answer::new(200)) } else { Err(Code::OperationAborted.into()) }
 }
 
 fn missing() -> S3Error {

@@ -42,7 +42,7 @@ pub mod state;
 pub mod tagging;
 pub mod version;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ use super::auth::{self, How, Lengths, Payload, Refusal, Secret, Verified, Verifi
 use super::body::Body;
 use super::bucket::{BucketMeta, Etags};
 use super::encryption::keys::Keys as EncryptionKeys;
-use super::error::{CODE_FIELD, Code, S3Error};
+use super::error::{CODE_FIELD, Code, HOST_ID, S3Error};
 use super::fields::Unreadable;
 use super::hasher::Hasher;
 use super::http::account;
@@ -133,8 +133,15 @@ pub enum Sender<'a> {
     SignedBy(&'a str),
     /// It came by a session that this access key has connected.
     Session(&'a str),
-    /// The same, and a document of the answer has at most so many bytes of room.
-    Message(&'a str, u64),
+    /// It came by a session of messages.
+    Message {
+        /// Who has connected it.
+        access_key: &'a str,
+        /// When that was signed.
+        signed_ms: u64,
+        /// Bytes that a document of the answer has room for.
+        room: u64,
+    },
 }
 
 /// A request that is being answered.
@@ -156,6 +163,8 @@ pub struct Call<'a> {
     location: RefCell<Option<Box<str>>>,
     /// Bytes of a document that its sender takes, where there is a bound.
     room: Option<u64>,
+    /// The bucket of the request, once it was looked for.
+    of: Cell<Option<u32>>,
 }
 
 impl Service {
@@ -266,7 +275,8 @@ impl Service {
         request.kind.set(operation.as_ref().map_or(Kind::Unknown, |&operation| Kind::Operation(operation)));
         let mut verified = match sender {
             Sender::Signed | Sender::SignedBy(_) => self.verified(request).inspect_err(|error| note_disbelief(request, error))?,
-            Sender::Session(access_key) | Sender::Message(access_key, _) => Verified::by_session(access_key, request.now_ms),
+            Sender::Session(access_key) => Verified::by_session(access_key, request.now_ms),
+            Sender::Message { access_key, signed_ms, .. } => Verified::by_session(access_key, signed_ms),
         };
         let session = match &verified.token {
             Some(token) => Some(self.inner.seal.open(token.text()).ok_or(Code::InvalidToken)?),
@@ -287,7 +297,7 @@ impl Service {
             operation => operation,
         };
         request.kind.set(Kind::Operation(operation));
-        let room = if let Sender::Message(_, room) = sender { Some(room) } else { None };
+        let room = if let Sender::Message { room, .. } = sender { Some(room) } else { None };
         let call = Call {
             service: self,
             request,
@@ -298,6 +308,7 @@ impl Service {
             version: RefCell::default(),
             location: RefCell::default(),
             room,
+            of: Cell::default(),
         };
         directory::admit(&call, operation)?;
         Ok((call, operation))
@@ -372,7 +383,7 @@ impl Service {
 }
 
 /// Remembers who signed a request, for the log.
-fn note_signer(request: &Request, verified: &Verified) {
+pub fn note_signer(request: &Request, verified: &Verified) {
     if let Some(access_key) = verified.access_key.as_ref().filter(|_| account::is_logged()) {
         // A form is signed, or its request is: there is no second one.
         let _ = request.signer.set(access_key.clone());
@@ -381,7 +392,12 @@ fn note_signer(request: &Request, verified: &Verified) {
 
 /// Logs why a request is not believed, and whose it says it is.
 fn note_disbelief(request: &Request, error: &S3Error) {
-    tracing::debug!(id = request.shown_id(), access_key = claimed(request).unwrap_or("-"), "a request is not believed: {error}");
+    tracing::debug!(
+        id = request.shown_id(),
+        access_key = claimed(request).unwrap_or("-"),
+        "a request is not believed: {}",
+        error.to_string().escape_debug()
+    );
 }
 
 /// The access key that a request names, whoever has sent it.
@@ -451,6 +467,7 @@ impl<'a> Call<'a> {
                 version,
                 location: RefCell::default(),
                 room,
+                of: self.of.clone(),
             },
             lengths,
         ))
@@ -474,9 +491,17 @@ impl<'a> Call<'a> {
         self.user.is_none()
     }
 
-    /// The bucket of the request.
+    /// The bucket of the request, as it is now; not another one of that name, made since this was asked first: what was judged is not for
+    /// that one.
     pub fn bucket(&self) -> Result<Rc<Bucket>, S3Error> {
-        self.bucket_owned(&self.request.bucket, "x-amz-expected-bucket-owner")
+        let bucket = self.bucket_owned(&self.request.bucket, "x-amz-expected-bucket-owner")?;
+        match self.of.replace(Some(bucket.id)) {
+            Some(first) if first != bucket.id => {
+                self.of.set(Some(first));
+                Err(S3Error::new(Code::NoSuchBucket).field("BucketName", &*self.request.bucket))
+            }
+            _ => Ok(bucket),
+        }
     }
 
     /// A bucket that something is copied from.
@@ -543,13 +568,13 @@ impl<'a> Call<'a> {
 
 /// What belongs to an object or a bucket is not as this version writes it.
 pub fn readable(unreadable: Unreadable) -> S3Error {
-    tracing::error!(%unreadable, "what belongs to an object cannot be read");
-    S3Error::with(Code::InternalError, "What belongs to the object was written by another version of this program")
+    tracing::error!(%unreadable, "what belongs to an object or a bucket cannot be read");
+    S3Error::with(Code::InternalError, "What belongs to it is damaged, or was written by another version of this program")
 }
 
 /// An error as an answer: a document; for HEAD a field with its code.
 pub fn told(request: &Request, error: S3Error) -> Answer {
-    let document = error.to_xml(request.head.path(), &request.shown_id(), "basin");
+    let document = error.to_xml(request.head.path(), &request.shown_id(), HOST_ID);
     let mut answer = Answer { code: Some(error.code), ..Answer::new(error.code.status()) };
     for (name, value) in &error.headers {
         answer = answer.header(*name, value.as_str());

@@ -117,7 +117,7 @@ pub async fn create(call: &Call<'_>) -> Result<Answer, S3Error> {
     if let Some(asked) = asked {
         answer = answer.header("x-amz-checksum-algorithm", asked.algorithm.name()).header("x-amz-checksum-type", asked.kind.name());
     }
-    answer = encryption::tell(answer, encryption.as_ref());
+    answer = encryption::tell_made(answer, encryption.as_ref());
     Ok(with_abort(answer, &bucket, &request.key, request.now_ms))
 }
 
@@ -176,7 +176,11 @@ pub async fn abort(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     let upload = upload_of(call)?;
     let begun = begun_asked(call.request)?;
-    let found = permitted(call, &bucket, upload, Action::AbortMultipartUpload).await;
+    let found = match upload_meta(call, &bucket, upload).await {
+        // What belongs to it is damaged, and it may end all the same.
+        Err(error) if error.code == Code::InternalError => call.permit(&bucket, Action::AbortMultipartUpload),
+        _ => permitted(call, &bucket, upload, Action::AbortMultipartUpload).await.map(drop),
+    };
     if let Some(begun) = begun {
         match found.and(call.store().upload(bucket.id, call.request.key.as_bytes(), upload).await.map_err(S3Error::from)) {
             Ok(there) if there.time_ms / 1000 == begun => {}
@@ -244,7 +248,7 @@ pub async fn parts(call: &Call<'_>) -> Result<Answer, S3Error> {
         owner: Some(owner),
         storage_class: bucket.meta.class_of(meta.storage_class.as_deref()).into(),
         part_number_marker: marker,
-        next_part_number_marker: numbers.last().copied().filter(|_| is_truncated),
+        next_part_number_marker: Some(numbers.last().copied().unwrap_or(0)),
         max_parts: most,
         is_truncated,
         parts,
@@ -295,7 +299,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
         Ok(etags) => etags,
         Err(invalid) => {
             // An upload that is not there has no parts to be wrong.
-            call.store().upload(bucket.id, name, id).await?;
+            call.store().has_upload(bucket.id, name, id).await?;
             return Err(invalid);
         }
     };

@@ -56,6 +56,10 @@ struct FormFields<'a>(&'a [(String, String)], &'a Request);
 
 impl Headers for FormFields<'_> {
     fn get(&self, name: &str) -> Option<&str> {
+        // Conditions on what is there are not for forms.
+        if name.starts_with("if-") {
+            return None;
+        }
         if !name.starts_with("x-amz-") {
             return self.1.get(name);
         }
@@ -122,7 +126,9 @@ impl<'a> Call<'a> {
         judge: impl Fn(&decide::Request<'_>) -> T,
     ) -> T {
         let request = self.request;
-        let copied = request.text("x-amz-copy-source").and_then(|text| super::copy::Source::parse(text).ok());
+        // A form copies nothing.
+        let source = request.text("x-amz-copy-source").filter(|_| self.form.is_empty());
+        let copied = source.and_then(|text| super::copy::Source::parse(text).ok());
         // Of lists alone: what an object's name begins with is in what it is done to.
         let prefix = if matches!(target, Target::Object { .. }) { None } else { request.param("prefix") };
         let creates = if action == Action::PutObject { creates(request.kind.get()) } else { None };
@@ -146,12 +152,15 @@ impl<'a> Call<'a> {
         let context = Context {
             now_ms: request.now_ms,
             source_ip: Some(request.peer),
-            is_secure: request.is_secure(),
-            tls_version: request.tls_version,
+            is_secure: request.is_secure() && !request.goes_apart.get(),
+            tls_version: request.tls_version.filter(|_| !request.goes_apart.get()),
             headers: &Instead(&by_url, instead),
             auth,
             signature_version: version,
-            signature_age_ms: auth.map(|_| request.now_ms.saturating_sub(self.verified.signed_ms)),
+            // URLs and forms of version 2 do not tell.
+            signature_age_ms: auth
+                .filter(|_| !matches!(self.verified.how, How::QueryV2 | How::PostV2))
+                .map(|_| request.now_ms.saturating_sub(self.verified.signed_ms)),
             prefix,
             delimiter: request.param("delimiter"),
             max_keys: request.param("max-keys"),
@@ -220,6 +229,13 @@ impl<'a> Call<'a> {
         decided?.map_err(|denied| self.denied(denied))
     }
 
+    /// Whether it would be permitted. Nobody is refused.
+    pub fn may_express(&self, bucket: &Bucket, action: Action, mode: Mode) -> Result<bool, S3Error> {
+        let decided =
+            self.of_bucket(bucket, |of_bucket| self.decide_for(Some(mode), (action, Target::Bucket(of_bucket)), (&[], &[]), &[], decide));
+        Ok(decided?.is_ok())
+    }
+
     /// What is done to a bucket, or to the request's key in it where no object is to be looked at.
     ///
     /// # Errors
@@ -269,13 +285,16 @@ impl<'a> Call<'a> {
     pub async fn permit_part(&self, bucket: &Bucket) -> Result<(), S3Error> {
         let is_asked = bucket.policy.is_some() || self.user.is_some_and(|user| !user.policies.is_empty());
         let begun = match super::put::upload_of(self) {
-            Ok(upload) if is_asked && !bucket.meta.is_directory => super::multipart::upload_meta(self, bucket, upload).await.ok(),
+            Ok(upload) if is_asked && !bucket.meta.is_directory => match super::multipart::upload_meta(self, bucket, upload).await {
+                Err(error) if error.code != Code::NoSuchUpload => return Err(error),
+                found => found.ok(),
+            },
             _ => None,
         };
         let Some(begun) = begun else { return self.permit(bucket, Action::PutObject) };
         let instead: Vec<(&'static str, Option<String>)> = SAID_OF_OBJECTS
             .iter()
-            .filter_map(|name| Some((*name, Some(begun.said.iter().find(|(said, _)| **said == **name)?.1.to_string()))))
+            .map(|name| (*name, begun.said.iter().find(|(said, _)| **said == **name).map(|(_, value)| value.to_string())))
             .collect();
         let decided = self.of_bucket(bucket, |of_bucket| {
             let target = Target::Object { bucket: of_bucket, key: self.request.key.as_bytes(), acl: None };
@@ -289,12 +308,21 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `AccessDenied`.
     pub async fn permit_put(&self, bucket: &Bucket, tags: Tags<'_>) -> Result<(), S3Error> {
-        let existing = self.existing_tags(bucket, &self.request.key).await?;
-        self.permit_key(bucket, Action::PutObject, &self.request.key, (&existing, tags))
+        self.permit_put_as(bucket, &self.request.key, tags).await
+    }
+
+    /// The same of a key that the request does not name in its path.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub async fn permit_put_as(&self, bucket: &Bucket, key: &str, tags: Tags<'_>) -> Result<(), S3Error> {
+        let existing = self.existing_tags(bucket, key).await?;
+        self.permit_key(bucket, Action::PutObject, key, (&existing, tags))
     }
 
     async fn existing_tags(&self, bucket: &Bucket, key: &str) -> Result<crate::s3::labels::Tags, S3Error> {
-        if !bucket.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags()) {
+        let of_user = self.user.iter().flat_map(|user| &user.policies);
+        if !bucket.policy.iter().chain(of_user).any(|policy| policy.reads_existing_tags()) {
             return Ok(Vec::new());
         }
         match self.store().tags(bucket.id, key.as_bytes(), Default::default()).await {

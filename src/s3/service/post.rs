@@ -6,7 +6,6 @@ use super::lifecycle::with_expiration;
 use super::put::PUT_MAX;
 use super::version::{etag_of, shown_etag, version_id};
 use crate::mem::Run;
-use crate::s3::access::Action;
 use crate::s3::access::requested::{Canned, Requested};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::auth::Lengths;
@@ -19,6 +18,7 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::gather::Gather;
 use crate::s3::labels::{Labels, Tags};
 use crate::s3::meta::Checksum;
+use crate::s3::octets;
 use crate::s3::request::KEY_MAX;
 use crate::s3::xml::post::PostResponse;
 use crate::s3::xml::tagging::{OBJECT_TAGS_MAX, Tagging};
@@ -26,6 +26,14 @@ use crate::store::draft::Piece;
 use crate::store::engine::Attributes;
 use crate::wire::http::form::{BadForm, Form, Part};
 use crate::wire::http::{is_field, uri};
+
+/// Bytes of a form around its file, at most.
+const AROUND_MAX: u64 = 1 << 20;
+
+/// Whether a field is one of an object's metadata, of which each has any number.
+fn is_metadata(name: &str) -> bool {
+    name.get(..octets::USER.len()).is_some_and(|front| front.eq_ignore_ascii_case(octets::USER))
+}
 
 /// PostObject.
 pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Error> {
@@ -51,6 +59,11 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         })
         .collect::<Result<_, S3Error>>()?;
     let named: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    // Policies see what comes twice joined, and everything else sees the first of it.
+    let is_again = |at: usize, name: &str| named[..at].iter().any(|(before, _)| before.eq_ignore_ascii_case(name));
+    if let Some((_, (name, _))) = named.iter().enumerate().find(|(at, (name, _))| !is_metadata(name) && is_again(*at, name)) {
+        return Err(S3Error::with(Code::InvalidArgument, "This field of a form is there twice.").field("ArgumentName", *name));
+    }
     let (call, lengths) = call.by_form(&named)?;
     let said = Said::by(named.iter().map(|(name, value)| (*name, value.as_bytes())));
     let key = said.exact("key").filter(|key| !key.is_empty());
@@ -59,11 +72,13 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
         return Err(Code::KeyTooLongError.into());
     }
     let tags = tags_of(said.text("tagging"))?;
-    call.permit_key(&bucket, Action::PutObject, key, (&[], &tags))?;
+    call.permit_put_as(&bucket, key, &tags).await?;
     let lock = call.lock_asked(&bucket, key, &said)?;
     let asked = call.encryption_asked(&bucket, &said)?;
     let mut meta = meta_of(&said)?;
-    meta.content_type = meta.content_type.or_else(|| form.file_content_type().map(Box::from)).or(Some(CONTENT_TYPE.into()));
+    super::directory::check_class(&meta)?;
+    // Of the file itself nobody has signed what it says it is.
+    meta.content_type = meta.content_type.or(Some(CONTENT_TYPE.into()));
     let requested = match said.text("acl") {
         Some(name) => {
             let invalid = || S3Error::new(Code::InvalidArgument).field("ArgumentName", "acl").field("ArgumentValue", name);
@@ -93,6 +108,9 @@ pub async fn post_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let mut file = File { gather, checksum: algorithm.start(), bytes: 0, undecided: Vec::new() };
     // Then the file, and whatever is behind it.
     while let Some((run, from)) = rest.take() {
+        if body.received() > PUT_MAX + AROUND_MAX {
+            return Err(Code::EntityTooLarge.into());
+        }
         let bytes = &run.as_slice()[from..];
         if form.part() == Part::File {
             form.scan(bytes);

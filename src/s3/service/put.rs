@@ -17,7 +17,6 @@ use crate::s3::answer::Answer;
 use crate::s3::body::{Body, Digested, another_crc64nvme};
 use crate::s3::bucket::{Etags, Versioning};
 use crate::s3::checksum::{Algorithm, Kind};
-use crate::s3::encryption::asked::OWN;
 use crate::s3::encryption::writing::Writing;
 use crate::s3::encryption::{self, nonce_of_part};
 use crate::s3::error::{Code, S3Error};
@@ -73,7 +72,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     };
     let version = put.finish(attributes).await.map_err(|failure| refused(failure, expect))?;
     let mut answer = with_expiration(made(&bucket, &version), &bucket, &request.key, &version, &labels);
-    answer = encryption::tell(answer, meta.encryption.as_ref());
+    answer = encryption::tell_made(answer, meta.encryption.as_ref());
     Ok(with_checksum(answer, digested.checksum.as_ref()))
 }
 
@@ -226,10 +225,10 @@ pub async fn upload_part(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer,
     let bucket = call.bucket()?;
     call.permit_part(&bucket).await?;
     let (number, upload) = part_of(call)?;
-    let brought = call.customer_key_alone(&OWN)?;
     check_length(body)?;
     let (store, name) = (call.store(), call.request.key.as_bytes());
     let of_upload = upload_meta(call, &bucket, upload).await?.meta;
+    let brought = call.customer_key_of_part(of_upload.encryption.as_ref())?;
     let usual = of_upload.checksum.as_ref().map_or(Algorithm::Crc64Nvme, |asked| asked.algorithm);
     if of_upload.checksum.is_some()
         && let Some(named) = body.algorithm()
@@ -266,17 +265,6 @@ pub async fn delete(call: &Call<'_>, bucket: &Bucket, key: &str, which: Which, e
             outcome => outcome.map_err(|failure| refused(failure, expect)),
         }
     }
-    if which != Which::Newest {
-        let ended = match bucket.lock {
-            None => store.delete(bucket.id, name, which, expect, now).await,
-            Some(_) => {
-                let by = call.challenge(bucket, key)?;
-                store.delete_judged(bucket.id, name, which, expect, now, move |labels| by.judge(labels)).await
-            }
-        };
-        let ended = settled(ended, expect)?;
-        return Ok(Deleted { version: named(which), is_marker: ended.is_some_and(|version| version.is_delete_marker) });
-    }
     let is_marked = match expect {
         Expect::Anything => false,
         _ => store.version(bucket.id, name, which).await?.is_some_and(|version| version.is_delete_marker),
@@ -288,6 +276,17 @@ pub async fn delete(call: &Call<'_>, bucket: &Bucket, key: &str, which: Which, e
         _ if is_marked => return Err(S3Error::new(Code::PreconditionFailed).field("Condition", "If-Match")),
         expect => expect,
     };
+    if which != Which::Newest {
+        let ended = match bucket.lock {
+            None => store.delete(bucket.id, name, which, expect, now).await,
+            Some(_) => {
+                let by = call.challenge(bucket, key)?;
+                store.delete_judged(bucket.id, name, which, expect, now, move |labels| by.judge(labels)).await
+            }
+        };
+        let ended = settled(ended, expect)?;
+        return Ok(Deleted { version: named(which), is_marker: ended.is_some_and(|version| version.is_delete_marker) });
+    }
     match bucket.meta.versioning {
         Versioning::Never => {
             settled(store.delete(bucket.id, name, Which::Newest, expect, now).await, expect)?;

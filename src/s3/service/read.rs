@@ -66,7 +66,12 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
             continue;
         }
         let meta = Meta::parse(&got.properties).map_err(readable)?.or_crc(got.fields.crc);
-        let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
+        let tags = match got.tags().await {
+            // They went with the version.
+            Err(Failure::NoSuchObject(_)) => continue,
+            tags => tags?,
+        };
+        let labels = Labels::parse(&tags).map_err(readable)?;
         call.permit_object(&bucket, action, &request.key, (&meta, &labels))?;
         let cipher = match is_head {
             true => call.check_key(&bucket, &request.key, &meta, brought.as_ref()).map(|()| None)?,

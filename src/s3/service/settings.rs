@@ -27,6 +27,15 @@ use crate::store::failure::Failure;
 const DOCUMENT_MAX: usize = 64 << 10;
 
 impl BucketMeta {
+    /// Whether what forbids something can be read: where it could not, less would be forbidden.
+    pub fn has_readable_bounds(&self) -> bool {
+        let is_name = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| Ownership::from_name(name).is_some());
+        let has_names = self.document(Document::Ownership).is_none_or(is_name);
+        let is_block = |bytes: &[u8]| PublicAccessBlock::from_bytes(bytes).is_some();
+        let has_block = self.document(Document::PublicAccessBlock).is_none_or(is_block);
+        has_names && has_block
+    }
+
     /// Who owns what others put.
     pub fn ownership(&self) -> Ownership {
         let named = self.document(Document::Ownership).and_then(|name| std::str::from_utf8(name).ok());

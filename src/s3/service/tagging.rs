@@ -22,18 +22,24 @@ const DOCUMENT_MAX: usize = 64 << 10;
 /// What may be changed of a version, and what may not.
 pub async fn found(call: &Call<'_>, bucket: &Bucket, which: Which, action: Action) -> Result<(Version, Meta, Labels), S3Error> {
     let key = &*call.request.key;
-    match call.store().get(bucket.id, key.as_bytes(), which, 0..0).await {
-        Ok(got) => {
-            let meta = Meta::parse(&got.properties).map_err(readable)?.or_crc(got.fields.crc);
-            let labels = Labels::parse(&got.tags().await?).map_err(readable)?;
-            Ok((got.version, meta, labels))
-        }
-        Err(Failure::NoSuchObject(_)) => {
-            let marker = call.store().version(bucket.id, key.as_bytes(), which).await?;
-            call.permit_absent(bucket, action, key)?;
-            Err(super::read::absent(call.request, which, marker.as_ref()))
-        }
-        Err(failure) => Err(failure.into()),
+    loop {
+        return match call.store().get(bucket.id, key.as_bytes(), which, 0..0).await {
+            Ok(got) => {
+                let meta = Meta::parse(&got.properties).map_err(readable)?.or_crc(got.fields.crc);
+                let tags = match got.tags().await {
+                    // They went with the version.
+                    Err(Failure::NoSuchObject(_)) => continue,
+                    tags => tags?,
+                };
+                Ok((got.version, meta, Labels::parse(&tags).map_err(readable)?))
+            }
+            Err(Failure::NoSuchObject(_)) => {
+                let marker = call.store().version(bucket.id, key.as_bytes(), which).await?;
+                call.permit_absent(bucket, action, key)?;
+                Err(super::read::absent(call.request, which, marker.as_ref()))
+            }
+            Err(failure) => Err(failure.into()),
+        };
     }
 }
 
@@ -59,19 +65,27 @@ pub fn reading(which: Which) -> Action {
     if which == Which::Newest { Action::GetObjectTagging } else { Action::GetObjectVersionTagging }
 }
 
-/// Changes the labels of the request's object, of the version that was found: those it has then, whoever changed them meanwhile.
-pub async fn change<F>(call: &Call<'_>, bucket: &Bucket, found: &Version, change: F) -> Result<(), S3Error>
+/// Changes the labels of the request's object, of the version that was found: those it has then, whoever changed them meanwhile. Whether
+/// it is still that version: what may be done to one need not be allowed with another that has taken its place.
+pub async fn change<F>(call: &Call<'_>, bucket: &Bucket, found: &Version, change: F) -> Result<bool, S3Error>
 where
     F: FnOnce(&mut Labels) -> Result<(), Held> + Send + 'static,
 {
     let which = if found.is_null { Which::Null } else { Which::Sequence(found.sequence) };
-    let change = move |kept: &[u8]| {
+    let sequence = found.sequence;
+    let change = move |version: &Version, kept: &[u8]| {
+        if version.sequence != sequence {
+            return Err(Failure::Precondition("it was put anew".into()));
+        }
         let mut labels = Labels::kept(kept)?;
         change(&mut labels)?;
         Ok(labels.to_bytes())
     };
-    call.store().change_tags(bucket.id, call.request.key.as_bytes(), which, call.request.now_ms, change).await?;
-    Ok(())
+    match call.store().change_tags(bucket.id, call.request.key.as_bytes(), which, call.request.now_ms, change).await {
+        Ok(_) => Ok(true),
+        Err(Failure::Precondition(_)) => Ok(false),
+        Err(failure) => Err(failure.into()),
+    }
 }
 
 /// The tags that a document asks for, in order.
@@ -93,7 +107,7 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
         (_, Which::Newest) => Action::DeleteObjectTagging,
         (_, _) => Action::DeleteObjectVersionTagging,
     };
-    let (version, meta, labels) = found(call, &bucket, which, action).await?;
+    let (mut version, meta, labels) = found(call, &bucket, which, action).await?;
     let asked = match operation {
         Operation::PutObjectTagging => Some(asked(body).await),
         _ => None,
@@ -113,11 +127,19 @@ pub async fn object(call: &Call<'_>, operation: Operation, body: &mut Body<'_>) 
             Answer::xml(Tagging { tags }.to_xml())
         }
         _ => {
-            change(call, &bucket, &version, move |labels| {
-                labels.tags = requested;
-                Ok(())
-            })
-            .await?;
+            loop {
+                let tags = requested.clone();
+                let set = move |labels: &mut Labels| {
+                    labels.tags = tags;
+                    Ok(())
+                };
+                if change(call, &bucket, &version, set).await? {
+                    break;
+                }
+                let (meta, labels);
+                (version, meta, labels) = found(call, &bucket, which, action).await?;
+                call.permit_change(&bucket, action, (&meta, &labels), &requested)?;
+            }
             Answer::new(if is_put { 200 } else { 204 })
         }
     };

@@ -57,7 +57,7 @@ pub const NOBODYS: ([u8; 16], u16) = ([0; 16], u16::MAX);
 /// What `If-Match` and `If-None-Match` of a change ask for.
 ///
 /// # Errors
-/// `NotImplemented`: both.
+/// `NotImplemented`: both, or several ETags that are not to match.
 pub fn expect_of(if_match: Option<&str>, if_none_match: Option<&str>) -> Result<Expect, S3Error> {
     match (if_match, if_none_match) {
         (None, None) => Ok(Expect::Anything),
@@ -67,6 +67,9 @@ pub fn expect_of(if_match: Option<&str>, if_none_match: Option<&str>) -> Result<
         (Some(text), None) => {
             let (etag, parts) = parse_etag(text).unwrap_or(NOBODYS);
             Ok(Expect::Etag(etag, parts))
+        }
+        (None, Some(text)) if text.contains(',') => {
+            Err(S3Error::with(Code::NotImplemented, "If-None-Match of a change is * or one ETag: several are not implemented"))
         }
         (None, Some(text)) => {
             let (etag, parts) = parse_etag(text).unwrap_or(NOBODYS);

@@ -95,21 +95,33 @@ fn every_field_is_in_the_table_and_has_its_variable() {
     let mut named: Vec<String> = SETTINGS.iter().map(|setting| setting.name.to_owned()).collect();
     named.sort();
     assert_eq!(named, fields());
-    let (interface, port) = ("rdma.interface", "rdma.ib_port");
-    let without = |left: &str| SETTINGS.iter().map(|setting| setting.name).filter(|name| *name != left).collect::<Vec<_>>();
-    // An interface is soft:xdp's, and a port a device of the kernel's.
-    let mut of_kernel = variables(&without(interface));
+    let port = "rdma.ib_port";
+    let without = |left: &[&str]| SETTINGS.iter().map(|setting| setting.name).filter(|name| !left.contains(name)).collect::<Vec<_>>();
+    // An interface and a UDP port are soft:xdp's, and a port of InfiniBand's a device of the kernel's.
+    let mut of_kernel = variables(&without(&["rdma.interface", "rdma.udp_port"]));
     of_kernel.iter_mut().filter(|(name, _)| name == "BASIN_RDMA_DEVICE_NAME").for_each(|(_, value)| "mlx5_7".clone_into(value));
     assert_eq!(load(None, &of_kernel, &[]).unwrap().config.rdma.ib_port, Some(1));
-    let all = without(port);
+    let all = without(&[port, "rdma.gid_index"]);
     let loaded = load(None, &variables(&all), &[]).unwrap();
     assert!(loaded.strays.is_empty(), "{:?}", loaded.strays);
-    for (setting, origin) in SETTINGS.iter().zip(&loaded.origins).filter(|(setting, _)| setting.name != port) {
+    for (setting, origin) in SETTINGS.iter().zip(&loaded.origins).filter(|(setting, _)| all.contains(&setting.name)) {
         assert_eq!(*origin, Origin::Environment(setting.variable()));
         let (shown, usual) = (setting.shown(&loaded.config), setting.shown(&Config::default()));
         assert_ne!(shown, usual, "{} has another value", setting.name);
     }
     assert_eq!(SETTINGS.iter().find(|setting| setting.name == "http.unready_seconds").unwrap().variable(), "BASIN_HTTP_UNREADY_SECONDS");
+}
+
+/// What Kubernetes says of a service `basin-rdma` has the name of a setting.
+#[test]
+fn services_are_no_settings() {
+    let links = [("BASIN_RDMA_PORT", "tcp://10.0.0.1:9100"), ("BASIN_RDMA_UDP_PORT", "udp://10.0.0.1:4791")];
+    let links = links.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let loaded = load(None, &links, &[]).unwrap();
+    assert_eq!((loaded.config.rdma.port, loaded.config.rdma.udp_port), (9100, 0));
+    // Nothing else is passed over in silence.
+    let address = [("BASIN_HTTP_LISTEN".to_owned(), "tcp://0.0.0.0:9000".to_owned())];
+    assert!(load(None, &address, &[]).unwrap_err().to_string().contains("BASIN_HTTP_LISTEN"));
 }
 
 #[test]
@@ -133,7 +145,7 @@ fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn the_command_line_is_over_the_environment_and_that_over_the_file() {
-    let text = "region = \"here\"\n[http]\nlisten = \"127.0.0.1:1\"\nconnections = 11\n[store]\nsize = 7340032\n";
+    let text = "region = \"here\"\n[http]\nlisten = \"127.0.0.1:1\"\nconnections = 11\n[store]\nsize = 73400320\n";
     let (_place, path) = file("basin.toml", text);
     let environment = [("BASIN_HTTP_LISTEN", "127.0.0.1:2"), ("BASIN_HTTP_CONNECTIONS", "22"), ("BASIN_REGION", "")];
     let environment: Vec<_> = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -147,7 +159,7 @@ fn the_command_line_is_over_the_environment_and_that_over_the_file() {
     assert_eq!(*origin("store.cores"), Origin::Usual);
     let text = loaded.text();
     assert!(text.contains("http.listen = \"127.0.0.1:3\"") && text.contains("# command line --listen"), "{text}");
-    assert!(text.contains("store.size = \"7M\""), "{text}");
+    assert!(text.contains("store.size = \"70M\""), "{text}");
 }
 
 #[test]
@@ -179,8 +191,9 @@ fn toml_yaml_and_json_say_the_same() {
 
 #[test]
 fn what_is_told_can_be_read_again_and_has_no_secret() {
-    // A port is for devices of the kernel, an interface for soft:xdp.
-    let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).filter(|name| *name != "rdma.ib_port").collect();
+    // A port and an index are for devices of the kernel, an interface for soft:xdp.
+    let of_kernel = ["rdma.ib_port", "rdma.gid_index"];
+    let all: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).filter(|name| !of_kernel.contains(name)).collect();
     for names in [&[][..], &all] {
         let loaded = load(None, &variables(names), &[]).unwrap();
         let text = loaded.text();

@@ -173,7 +173,7 @@ impl ListAllMyBucketsResult {
         for bucket in &self.buckets {
             writer.within("Bucket", |writer| {
                 writer.text("Name", &bucket.name);
-                writer.time("CreationDate", bucket.created_ms);
+                writer.seconds("CreationDate", bucket.created_ms);
                 writer.text_if("BucketRegion", bucket.region.as_deref());
             });
         }

@@ -156,6 +156,10 @@ impl Filter {
         filter.add(element)?;
         if let Some(and) = element.get("And")? {
             and.only(&["Prefix", "Tag", "ObjectSizeGreaterThan", "ObjectSizeLessThan"])?;
+            if and.children().next().is_none() {
+                // Of all objects it would be.
+                return Err(malformed());
+            }
             filter.add(and)?;
         }
         Ok(filter)

@@ -142,7 +142,7 @@ impl Object {
 
     /// What stands behind the key, and of versions behind what says which it is.
     fn write_rest(&self, writer: &mut Writer) {
-        writer.time("LastModified", self.modified_ms);
+        writer.seconds("LastModified", self.modified_ms);
         writer.etag(&self.etag);
         write_kinds(writer, self.checksum_algorithm, self.checksum_kind);
         writer.number("Size", self.size);
@@ -360,7 +360,7 @@ impl Version {
         match self {
             Version::Object { object, .. } => object.write_rest(writer),
             Version::DeleteMarker { modified_ms, owner, .. } => {
-                writer.time("LastModified", *modified_ms);
+                writer.seconds("LastModified", *modified_ms);
                 if let Some(owner) = owner {
                     owner.write(writer, "Owner");
                 }

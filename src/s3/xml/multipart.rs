@@ -236,7 +236,7 @@ impl Part {
     fn write(&self, writer: &mut Writer) {
         writer.open("Part");
         writer.number("PartNumber", self.number.into());
-        writer.time("LastModified", self.modified_ms);
+        writer.seconds("LastModified", self.modified_ms);
         writer.etag(&self.etag);
         writer.number("Size", self.size);
         self.checksums.write(writer);
@@ -368,7 +368,7 @@ impl Upload {
             }
         }
         writer.text("StorageClass", &self.storage_class);
-        writer.time("Initiated", self.initiated_ms);
+        writer.seconds("Initiated", self.initiated_ms);
         write_kinds(writer, self.checksum_algorithm, self.checksum_kind);
         writer.close("Upload");
     }
@@ -477,7 +477,7 @@ impl CopyResult {
     }
 
     fn write(&self, mut writer: Writer) -> String {
-        writer.time("LastModified", self.modified_ms);
+        writer.seconds("LastModified", self.modified_ms);
         writer.etag(&self.etag);
         write_kinds(&mut writer, None, self.checksum_kind);
         self.checksums.write(&mut writer);

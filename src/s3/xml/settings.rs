@@ -351,6 +351,9 @@ impl ServerSideEncryptionConfiguration {
         if let Some(blocked) = rule.get("BlockedEncryptionTypes")? {
             blocked.only(&["EncryptionType"])?;
             read.blocked = blocked.children().map(Element::string).collect::<Result<_, _>>()?;
+            if read.blocked.iter().any(|kind| !matches!(&**kind, "NONE" | "SSE-C")) {
+                return Err(malformed());
+            }
         }
         if read.kms_key_id.is_some() && read.algorithm == Some(SseAlgorithm::Aes256) {
             let message = "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms or aws:kms:dsse";

@@ -58,7 +58,8 @@ fn etag() -> impl Strategy<Value = String> {
 
 /// Times from 1970 to 9999.
 fn time_ms() -> impl Strategy<Value = u64> {
-    0..253_402_300_800_000u64
+    // As S3 tells them.
+    (0..253_402_300_800u64).prop_map(|seconds| seconds * 1000)
 }
 
 fn owner() -> impl Strategy<Value = Owner> {

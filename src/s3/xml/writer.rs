@@ -138,6 +138,11 @@ impl Writer {
         self.close(name);
     }
 
+    /// The same as S3 tells when something was made or changed: in whole seconds, as `Last-Modified` has them.
+    pub fn seconds(&mut self, name: &str, time_ms: u64) {
+        self.time(name, time_ms / 1000 * 1000);
+    }
+
     /// The element of an ETag, which gets its quotes.
     pub fn etag(&mut self, etag: &str) {
         self.out.push_str("<ETag>&quot;");

@@ -398,7 +398,10 @@ impl Catalog {
     /// Lists whose content is not known yet, of what was told so far: where they are.
     pub fn unread_lists(&self) -> Vec<Written> {
         let parts = self.uploads.values().flat_map(|upload| upload.parts.values()).map(|part| &part.extents);
-        let named = self.spread.values().chain(parts).flat_map(|extents| extents.iter()).filter(|extent| extent.is_list());
+        let named = self.spread.values().chain(parts).flat_map(|extents| extents.iter());
+        // An upload of very many extents lists those of its parts that are lists.
+        let listed = self.extents.values().filter_map(|extent| extent.lists.as_deref()).flatten();
+        let named = named.chain(listed).filter(|extent| extent.is_list());
         let unread = named.filter_map(|extent| self.extents.get(&extent.id()).filter(|extent| extent.lists.is_none())?.at);
         let by_id: BTreeMap<u64, Written> = unread.map(|at| (at.sequence, at)).collect();
         by_id.into_values().collect()

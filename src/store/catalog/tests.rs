@@ -168,13 +168,13 @@ impl World {
         }
     }
 
-    /// Data of an object, at times with a list in between.
+    /// Data of an object, at times with a list in between, or with two.
     fn data(&mut self) -> Vec<ExtentRef> {
         let mut extents = Vec::new();
         for _ in 0..self.rng.below(3) {
             extents.push(self.extent(&[]));
         }
-        if extents.len() > 1 && self.rng.below(3) == 0 {
+        while !extents.is_empty() && self.rng.below(3) == 0 {
             let list = self.extent(&extents);
             for extent in &extents {
                 self.release(extent.id());

@@ -1,6 +1,6 @@
 //! Lists of an index: the names of a bucket with their newest version, or with all of them.
 //!
-//! A page costs by its lines, however much lies below a prefix.
+//! A page costs by its lines, however much lies below a prefix, and by the delete markers between them.
 
 use super::{Cursor, DELETE_MARKER, Index, Key, NULL, Version, name_of, rank};
 
@@ -88,10 +88,11 @@ pub enum VersionLine {
 }
 
 impl Index {
-    /// A page of a list: objects by their newest version, and prefixes. Delete markers are left out. Costs by the page, however much
-    /// lies below a prefix.
-    pub fn list(&self, query: &Query) -> Vec<Line> {
+    /// A page of a list: objects by their newest version, and prefixes below which there are some. Names that end with a delete marker are
+    /// left out: when there were `hidden_max` of them, the list ends before its page does, and goes on behind the name that is given.
+    pub fn list(&self, query: &Query, hidden_max: usize) -> (Vec<Line>, Option<Box<[u8]>>) {
         let Query { bucket, prefix, delimiter, after, limit } = *query;
+        let mut hidden = 0;
         let mut lines = Vec::new();
         let from = |name: &[u8], rank| self.seek(&Key { bucket, name, rank });
         let behind = |prefix: &[u8]| successor(prefix).map(|next| from(&next, 0));
@@ -109,43 +110,23 @@ impl Index {
             if record.bucket != bucket || !name.starts_with(prefix) {
                 break;
             }
-            let common = find(&name[prefix.len()..], delimiter).map(|end| &name[..prefix.len() + end]);
-            at = match common {
-                Some(common) => {
-                    // A prefix whose objects are all gone is not told.
-                    if self.has_object(bucket, common, cursor) {
-                        lines.push(Line::Prefix(common.into()));
-                    }
-                    behind(common)
+            let newest = &self.records[self.newest_from(cursor, bucket, name).expect("this one at least")];
+            if newest.flags & DELETE_MARKER != 0 {
+                hidden += 1;
+                if hidden == hidden_max {
+                    return (lines, Some(name.into()));
                 }
-                None => {
-                    let newest = &self.records[self.newest_from(cursor, bucket, name).expect("this one at least")];
-                    if newest.flags & DELETE_MARKER == 0 {
-                        lines.push(Line::Object(name.into(), newest.version()));
-                    }
-                    Some(self.next_name(cursor, bucket, name))
-                }
-            };
-        }
-        lines
-    }
-
-    /// Whether any name from `cursor` on that begins with `prefix` has an object.
-    fn has_object(&self, bucket: u32, prefix: &[u8], cursor: Cursor) -> bool {
-        let mut cursor = cursor;
-        while let Some(id) = self.order.get(cursor) {
-            let record = &self.records[id];
-            let name = name_of(&self.names, record);
-            if record.bucket != bucket || !name.starts_with(prefix) {
-                return false;
+                at = Some(self.next_name(cursor, bucket, name));
+            } else if let Some(end) = find(&name[prefix.len()..], delimiter) {
+                let common = &name[..prefix.len() + end];
+                lines.push(Line::Prefix(common.into()));
+                at = behind(common);
+            } else {
+                lines.push(Line::Object(name.into(), newest.version()));
+                at = Some(self.next_name(cursor, bucket, name));
             }
-            let newest = self.newest_from(cursor, bucket, name).expect("this one at least");
-            if self.records[newest].flags & DELETE_MARKER == 0 {
-                return true;
-            }
-            cursor = self.next_name(cursor, bucket, name);
         }
-        false
+        (lines, None)
     }
 
     /// Behind all versions of a name.
@@ -238,7 +219,7 @@ fn find(name: &[u8], delimiter: &[u8]) -> Option<usize> {
 }
 
 /// The first name behind all that begin with `prefix`; `None` when there can be none.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut next = prefix[..=last].to_vec();
     next[last] += 1;
@@ -254,10 +235,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// A list by looking at everything.
-    fn naive(model: &BTreeMap<(u32, Vec<u8>), u64>, query: &Query) -> Vec<(Vec<u8>, Option<u64>)> {
+    fn naive(model: &BTreeMap<(u32, Vec<u8>), (u64, bool)>, query: &Query) -> Vec<(Vec<u8>, Option<u64>)> {
         let mut lines: Vec<(Vec<u8>, Option<u64>)> = Vec::new();
-        for ((bucket, name), &sequence) in model {
-            if *bucket != query.bucket || !name.starts_with(query.prefix) {
+        for ((bucket, name), &(sequence, is_delete_marker)) in model {
+            if *bucket != query.bucket || !name.starts_with(query.prefix) || is_delete_marker {
                 continue;
             }
             let line = match find(&name[query.prefix.len()..], query.delimiter) {
@@ -318,24 +299,24 @@ mod tests {
     proptest! {
         #[test]
         fn as_a_map(
-            steps in prop::collection::vec((any::<bool>(), 1u32..3, "[ab/\u{ff}]{0,5}"), 1..300),
-            prefix in "[ab/]{0,2}", delimiter in "/?", after in "[ab/]{0,3}", how in 0..3, limit in 1usize..20,
+            steps in prop::collection::vec((0u8..5, 1u32..3, "[ab/\u{ff}]{0,5}"), 1..300),
+            prefix in "[ab/]{0,2}", delimiter in "/?", after in "[ab/]{0,3}", how in 0..3, limit in 1usize..20, hidden_max in 1usize..8,
         ) {
             let (mut index, mut model) = (Index::default(), BTreeMap::new());
-            for (sequence, (is_put, bucket, name)) in steps.into_iter().enumerate() {
+            let is = |(sequence, is_delete_marker)| Version { is_delete_marker, ..version(sequence, true) };
+            for (sequence, (step, bucket, name)) in steps.into_iter().enumerate() {
                 let (sequence, name) = (sequence as u64 + 1, name.into_bytes());
-                if is_put {
-                    let before = model.insert((bucket, name.clone()), sequence);
-                    let before = before.map(|sequence| version(sequence, true));
-                    prop_assert_eq!(index.put(bucket, &name, &version(sequence, true)), Put::Taken(before));
+                if step < 4 {
+                    let put = (sequence, step >= 2);
+                    let before = model.insert((bucket, name.clone()), put);
+                    prop_assert_eq!(index.put(bucket, &name, &is(put)), Put::Taken(before.map(is)));
                 } else {
-                    let gone = index.end(bucket, &name, true, 0, u64::MAX).map(|version| version.sequence);
-                    prop_assert_eq!(gone, model.remove(&(bucket, name)));
+                    let gone = index.end(bucket, &name, true, 0, u64::MAX);
+                    prop_assert_eq!(gone, model.remove(&(bucket, name)).map(is));
                 }
             }
-            prop_assert_eq!(index.len(), model.len() as u64);
-            for ((bucket, name), &sequence) in &model {
-                prop_assert_eq!(index.newest(*bucket, name), Some(version(sequence, true)));
+            for ((bucket, name), &newest) in &model {
+                prop_assert_eq!(index.newest(*bucket, name), Some(is(newest)));
             }
             let after = match how {
                 0 => After::Nothing,
@@ -343,7 +324,15 @@ mod tests {
                 _ => After::Prefix(after.as_bytes()),
             };
             let query = Query { bucket: 1, prefix: prefix.as_bytes(), delimiter: delimiter.as_bytes(), after, limit };
-            let lines: Vec<(Vec<u8>, Option<u64>)> = index.list(&query).into_iter().map(|line| match line {
+            let (mut lines, mut rest) = index.list(&query, hidden_max);
+            while let Some(name) = rest.take() {
+                let query = Query { after: After::Name(&name), limit: limit - lines.len(), ..query };
+                let (more, next) = index.list(&query, hidden_max);
+                prop_assert!(next.as_ref().is_none_or(|next| *next > name), "it goes on");
+                lines.extend(more);
+                rest = next;
+            }
+            let lines: Vec<(Vec<u8>, Option<u64>)> = lines.into_iter().map(|line| match line {
                 Line::Object(name, version) => (name.into(), Some(version.sequence)),
                 Line::Prefix(prefix) => (prefix.into(), None),
             }).collect();

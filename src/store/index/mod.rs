@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-pub use listing::{After, Behind, Line, Query, VersionLine, VersionQuery};
+pub use listing::{After, Behind, Line, Query, VersionLine, VersionQuery, successor};
 
 use super::names::Names;
 use super::pool::Pool;

@@ -25,14 +25,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::bytes::Owner;
 use self::opening::Opening;
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Lba, Result, Rng, limits};
+use crate::base::{Error, Result, Rng, limits};
 use crate::device::block::{Disk, Durability};
 use crate::device::{Ops, Signal};
 use crate::mem::{Ledger, Run, Slab};
 use crate::store::draft::{Data, Draft, Kind};
 use crate::store::failed::Failed;
-use crate::store::failure::no_memory;
+use crate::store::failure::{no_memory, no_operations};
 use crate::store::layout::{Ask, Layout, Spot};
+use crate::store::recover::lba;
 use crate::store::segments::{Purpose, Segments, Taken};
 use crate::wire::store::item::Class;
 use crate::wire::store::segment;
@@ -47,6 +48,8 @@ const COUNTER_BITS: u32 = 40;
 const COPIED_MAX: u32 = 64 << 10;
 /// Sequence numbers a core takes at once.
 const SEQUENCES: u64 = 4096;
+/// Sequence numbers of an epoch that are for what is under way when nothing more is taken on.
+const SEQUENCES_LEFT: u64 = 1 << 32;
 
 /// The sequence numbers of an epoch, which the cores take a block at a time: none is used twice in a store.
 pub struct Sequences(AtomicU64);
@@ -55,6 +58,12 @@ impl Sequences {
     /// All of `epoch`.
     pub fn new(epoch: u64) -> Sequences {
         Sequences(AtomicU64::new(epoch << COUNTER_BITS))
+    }
+
+    /// Whether there are no more of the epoch than what is under way may take: those behind it are the next one's.
+    fn are_used_up(&self) -> bool {
+        let of_epoch = self.0.load(Ordering::Relaxed) % (1 << COUNTER_BITS);
+        of_epoch >= (1 << COUNTER_BITS) - SEQUENCES_LEFT
     }
 
     fn block(&self) -> Range<u64> {
@@ -328,6 +337,10 @@ impl Log {
             return Err(
                 Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy(crate::store::failure::OPEN_ANEW)
             );
+        }
+        if inner.sequences.are_used_up() {
+            let what = format!("the store on {} has given all sequence numbers of one opening", inner.env.disk.info().path.display());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy(crate::store::failure::OPEN_ANEW));
         }
         let ticket = Ticket::new(&inner.env.ops);
         inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });
@@ -669,7 +682,7 @@ impl Inner {
             device: traffic.device + device,
             items: traffic.items + new,
             writes: traffic.writes + 1,
-            failed: traffic.failed + u64::from(outcome.is_err()),
+            failed: traffic.failed + u64::from(outcome.is_err() && batch.is_begun),
         });
         if batch.generation.is_some() {
             batch.opening.settle(outcome.clone());
@@ -723,9 +736,13 @@ impl Inner {
         let mut at = batch.address;
         let mut writes = Vec::with_capacity(1);
         let gathered = self.gathered(batch)?;
+        // To be refused for want of it would look like a fault of the device.
+        if !self.env.ops.room_for(gathered.len()).await {
+            return Err(no_operations(WRITING));
+        }
         batch.is_begun = true;
         for (gather, whose) in gathered {
-            let (lba, bytes) = (Lba(at / u64::from(self.block())), gather.len_bytes());
+            let (lba, bytes) = (lba(&self.env.disk, at), gather.len_bytes());
             at += u64::from(bytes);
             writes.push((self.env.disk.write_gather(lba, gather, self.durability()), lba, whose));
         }

@@ -1,7 +1,7 @@
 //! The log on a simulated disk: what is appended, what a power cut leaves, and a disk that is full or breaks.
 
 use super::*;
-use crate::base::Nanos;
+use crate::base::{Lba, Nanos};
 use crate::device::sim::disk::{Image, SimDiskConfig};
 use crate::reactor::Core;
 use crate::store::draft::Kind;
@@ -140,6 +140,24 @@ fn what_is_appended_is_there() {
         // Large data in whole blocks is never copied; a quarter of it is in other pieces.
         assert!(ledger.copied_bytes() < live / 4 * 3, "{} of {live} bytes copied", ledger.copied_bytes());
     }
+}
+
+/// The numbers behind those of an epoch are the next one's: what had them would be taken for another item then.
+#[test]
+fn no_epoch_gives_the_numbers_of_the_next() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let (env, sequences) = (world.log_env(), world.sequences());
+    let log = Log::new(env, &sequences, Rng::seeded(1));
+    drop(world.core.spawn(log.clone().writer()));
+    sequences.0.store((2 << COUNTER_BITS) - SEQUENCES_LEFT - SEQUENCES, Ordering::Relaxed);
+    let run = async move {
+        let last = log.append(Purpose::Put, draft(1), Vec::new()).await.unwrap().at.sequence;
+        let refused = log.append(Purpose::Put, draft(2), Vec::new()).await.expect_err("it is of the next epoch");
+        log.close();
+        (last, refused.to_string())
+    };
+    let (last, refused) = world.core.run(run).unwrap();
+    assert!(last < 2 << COUNTER_BITS && refused.contains("all sequence numbers"), "{last:#x}: {refused}");
 }
 
 #[test]

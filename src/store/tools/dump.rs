@@ -161,6 +161,7 @@ fn about_segment(segment: u32, address: u64, is: SegmentIs) -> Value {
             json!({"is": "segment", "segment": segment, "address": address, "state": state, "generation": generation, "epoch": epoch})
         }
         SegmentIs::Nothing => json!({"is": "segment", "segment": segment, "address": address, "state": "no header"}),
+        SegmentIs::Rotten => json!({"is": "segment", "segment": segment, "address": address, "state": "header not as written"}),
         SegmentIs::Unreadable => json!({"is": "segment", "segment": segment, "address": address, "state": "unreadable"}),
     }
 }

@@ -102,7 +102,14 @@ fn report(path: String, store: &Store, mut checked: Checked) -> Report {
         checked.damaged.push("the checkpoint is not whole; the log was read instead, which takes longer".into());
     }
     if store.census.is_header_lost {
-        checked.damaged.push("the first block, without which the store is not written to: its opening for that says what to do".into());
+        checked.damaged.push("the first block, without which the store is not written to: basin serve says what to do".into());
+    }
+    if store.census.rotten > 0 {
+        let rotten = store.census.rotten;
+        checked.damaged.push(format!(
+            "the headers of {rotten} segments are not as they were written: objects may be missing or older than they were, and deleted \
+             ones back; what is in them is written over once the store is served: copy the device before"
+        ));
     }
     for segment in engine.segments().unreadable() {
         let byte = superblock.segment_at(segment);
@@ -137,6 +144,11 @@ impl Report {
         }
         let list: String = damaged.iter().map(|line| format!("\n  {line}")).collect();
         let what = format!("{path}: damaged in {} places, {} objects have lost bytes ({read}{rest}):{list}", damaged.len(), objects.len());
-        Err(Error::new(ErrorKind::Failed, what).remedy("put the objects again from another copy, or delete them"))
+        Err(Error::new(ErrorKind::Failed, what).remedy(if objects.is_empty() {
+            "no object's bytes: a server writes its checkpoint anew when it is ended, an upload is aborted, a bucket is made anew by an \
+             administrator"
+        } else {
+            "put the objects again from another copy, or delete them"
+        }))
     }
 }

@@ -90,7 +90,6 @@ struct Field {
 struct PartHead {
     name: Option<String>,
     file_name: Option<String>,
-    content_type: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,11 +281,6 @@ impl Form {
     pub fn file_name(&self) -> Option<&str> {
         self.part.file_name.as_deref()
     }
-
-    /// The Content-Type in the file's own part.
-    pub fn file_content_type(&self) -> Option<&str> {
-        self.part.content_type.as_deref()
-    }
 }
 
 impl PartHead {
@@ -303,8 +297,6 @@ impl PartHead {
             }
             self.name = parameter(parameters, "name")?.map(Cow::into_owned);
             self.file_name = parameter(parameters, "filename")?.map(Cow::into_owned);
-        } else if name.eq_ignore_ascii_case("content-type") {
-            self.content_type = Some(value.trim().into());
         }
         Ok(())
     }
@@ -419,7 +411,7 @@ mod tests {
         let used = form.fields(text.as_bytes()).unwrap();
         assert_eq!((&text[used..], form.part()), ("rest", Part::File));
         assert_eq!((form.text("Key"), form.text("none")), (Some("v"), None));
-        assert_eq!((form.file_name(), form.file_content_type()), (Some("C:\\dir\\a\"b;c.txt"), Some("text/plain")));
+        assert_eq!(form.file_name(), Some("C:\\dir\\a\"b;c.txt"));
     }
 
     #[test]

@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn what_comes_a_moment_behind_the_end_is_read() {
         let mut lines = Vec::new();
-        let late = "(sleep 0.4; echo late) & echo first";
+        let late = "(sleep 0.1; echo late) & echo first";
         let ended = run_lines(&mut sh(late), Duration::from_secs(10), |line| lines.push(line.to_owned()));
         assert!(ended.expect("it starts").success());
         assert_eq!(lines, ["first", "late"]);
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn the_line_begun_when_time_ran_out_is_read() {
         let mut lines = Vec::new();
-        let ended = run_lines(&mut sh("echo whole; printf begun; sleep 30"), Duration::from_secs(1), |line| lines.push(line.to_owned()));
+        let ended = run_lines(&mut sh("echo whole; printf begun; sleep 30"), Duration::from_secs(5), |line| lines.push(line.to_owned()));
         assert!(matches!(ended, Ok(Ended::TimedOut)));
         assert_eq!(lines, ["whole", "begun"]);
     }

@@ -69,7 +69,11 @@ fn present(name: &str) -> bool {
 
 fn apt(arguments: &[&str], limit: Duration, say: &mut impl FnMut(&str)) -> Result<(), String> {
     let mut command = Command::new("apt-get");
-    command.arg("-q").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    // Another program may be at it, and a mirror away for a moment.
+    command
+        .args(["-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive");
     quietly(&mut command, limit, say)
 }
 

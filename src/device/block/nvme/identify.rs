@@ -41,7 +41,8 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
     let mut is_empty = false;
     if let (Some(block), false) = (&claim, config.read_only) {
         let size = fs::read_to_string(namespace.sys.as_deref().unwrap_or(Path::new("")).join("size")).unwrap_or_default();
-        let size = size.trim().parse::<u64>().unwrap_or(0) * 512;
+        let unknown = || Error::new(ErrorKind::Unavailable, format!("the kernel does not say how large {} is", path.display()));
+        let size = size.trim().parse::<u64>().map_err(|_| unknown())? * 512;
         let content = guard::inspect(block, path, size, sys.as_ref())?;
         guard::allow(&content, config, forced)?;
         is_empty = content == guard::Content::Empty;
@@ -125,11 +126,15 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
     Ok(Disk::assemble(info, ops, limits, Backend::Nvme(Rc::new(RefCell::new(queue)))))
 }
 
-/// Opens the block device exclusively, after looking that nobody uses it.
+/// Opens the block device, to write exclusively and after looking that nobody uses it, and locks it against those who use the namespace
+/// by it.
 fn claim(config: &DiskConfig, namespace: &NamespacePath, forced: bool) -> Result<Option<File>> {
     let path = &config.path;
     if config.read_only {
-        return Ok(None);
+        // Who may read by passthrough alone is not to be kept from it.
+        let block = namespace.block.as_deref().and_then(|block| File::open(block).ok());
+        block.iter().try_for_each(|block| lock::lock(block, path, true, config.lock_wait))?;
+        return Ok(block);
     }
     let Some(block) = &namespace.block else {
         // Without a block device nobody mounts it, and nothing tells what it carries.
@@ -145,7 +150,11 @@ fn claim(config: &DiskConfig, namespace: &NamespacePath, forced: bool) -> Result
         other => Some(other),
     });
     match opened {
-        Some(opened) => opened.map(Some).map_err(|error| setup::explain_open(block, &error)),
+        Some(opened) => {
+            let opened = opened.map_err(|error| setup::explain_open(block, &error))?;
+            lock::lock(&opened, path, false, config.lock_wait)?;
+            Ok(Some(opened))
+        }
         None => {
             let what = format!("{} is claimed by the kernel or another process", block.display());
             Err(Error::new(ErrorKind::Busy, what).remedy("see lsblk and fuser: it may be mounted elsewhere or open exclusively"))

@@ -80,6 +80,11 @@ impl Soft {
     pub fn accept(&mut self, id: u32, index: u32, data: &[u8]) -> Result<()> {
         let Some(request) = self.management.requests.get(&id) else { unreachable!("a request is there until it is answered") };
         let Request { qpn, psn, responder_resources, initiator_depth, mtu, from, .. } = **request;
+        if !self.management.cm.is_asked(id) {
+            self.management.requests.remove(&id);
+            let what = format!("{} asked for a connection and has not waited for the answer", from.ip());
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("take requests sooner; it asks again if it still wants one"));
+        }
         let local = self.endpoint(index);
         self.connect_managed(index, &endpoint(from.ip(), qpn.0, psn.get(), responder_resources, mtu))?;
         self.management.requests.remove(&id);

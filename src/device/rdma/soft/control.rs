@@ -180,7 +180,12 @@ impl Soft {
         let slot = self.slot(index);
         let connection =
             Connection { dest_qp: Qpn(remote.qpn), mtu, recv_psn, send_psn, max_dest_reads: READS, max_reads: remote.reads.min(READS) };
-        slot.engine.connect(&connection, &slot.config)?;
+        let connected = slot.engine.connect(&connection, &slot.config);
+        if connected.is_err() {
+            self.leave(&peer);
+            return connected;
+        }
+        let slot = self.slot(index);
         slot.to = (slot.config.transport == Transport::Ud).then_some(ud::Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
         (slot.peer, slot.dest) = (peer, Qpn(remote.qpn));
         self.list(index);
@@ -200,10 +205,11 @@ impl Soft {
             return Err(Error::new(ErrorKind::Usage, what).remedy("connect a queue pair of transport UD first"));
         }
         let (peer, _) = self.path_to(index, remote)?;
-        let addresses = &mut self.slot(index).addresses;
-        if addresses.len() >= ADDRESSES_MAX {
+        if self.slot(index).addresses.len() >= ADDRESSES_MAX {
+            self.leave(&peer);
             return Err(Error::new(ErrorKind::Unavailable, format!("more than {ADDRESSES_MAX} addresses of one queue pair")));
         }
+        let addresses = &mut self.slot(index).addresses;
         let at = match addresses.iter().position(|known| *known == peer) {
             Some(known) => {
                 self.leave(&peer);

@@ -19,7 +19,7 @@ use super::wire::{Arrival, Carrier, Change, Family, Peer, Sleep, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
-use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Refusals, Strays};
+use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Refusals, Strays, next_number};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
 use crate::proto::rc::{self, RecvWr, Refusal, SendWr, Sge, Sges};
@@ -73,6 +73,7 @@ pub(super) struct Slot {
 
 /// The soft HCA of a core.
 pub struct Soft {
+    pub(in crate::device::rdma) number: usize,
     pub(super) ops: Ops,
     pub(super) region: Region,
     pub(super) rng: Rng,
@@ -113,6 +114,7 @@ pub struct Soft {
 impl Soft {
     pub(super) fn assemble(ops: Ops, region: Region, mut rng: Rng, wires: Wires, tag: Tag, caps: Caps) -> Soft {
         Soft {
+            number: next_number(),
             event_signal: Rc::new(Signal::new(&ops)),
             management: Management::new(&mut rng),
             own: Ledger::new(),
@@ -540,7 +542,7 @@ impl Soft {
 
     fn next_time(&self) -> Option<Nanos> {
         let wire = self.wires.deadline().unwrap_or(Nanos::MAX);
-        let next = self.next_deadline.min(wire).min(self.management.cm.next_timeout());
+        let next = self.next_deadline.min(wire).min(self.management.next_timeout());
         (next < Nanos::MAX).then_some(next)
     }
 }
@@ -621,6 +623,10 @@ impl Slot {
                 let waits = matches!(self.way(next), Peer::Nobody | Peer::Expected(_));
                 // After a failure of its own it has nothing to say.
                 let silent = matches!(self.engine.fault(), Some(rc::Fault::Requester(_) | rc::Fault::Asked));
+                if waits && !silent {
+                    // Nor is it waited for without end.
+                    self.engine.stalled(now);
+                }
                 if waits || silent {
                     return Sent { packets, stopped: Stopped::Nothing };
                 }

@@ -16,12 +16,22 @@ use crate::wire::roce::UDP_PORT;
 
 /// Ways to peers that are kept.
 const PATHS_MAX: usize = 64;
+/// Datagrams whose way is looked for at a time. Whoever is not answered asks again.
+const HELD_MAX: usize = 16;
+/// How long it is looked for.
+const HELD: Nanos = Nanos::from_secs(1);
+/// How often, for all of them together: each look takes the kernel some time.
+const LOOK: Nanos = Nanos::from_millis(2);
 
 /// The manager of an HCA's connections.
 pub struct Management {
     pub cm: Cm,
     psn: Psn,
     paths: VecDeque<(IpAddr, Peer)>,
+    /// What waits for its way, and until when.
+    held: VecDeque<(IpAddr, [u8; LEN], Nanos)>,
+    /// When a way that was not known may be looked for again.
+    look_at: Nanos,
     listeners: BTreeMap<u16, Watch<(u32, Box<Request>)>>,
     /// Requests that were given out and are not answered yet.
     pub requests: BTreeMap<u32, Box<Request>>,
@@ -53,6 +63,8 @@ impl Management {
             cm: Cm::default(),
             psn: Psn::new(rng.u32()),
             paths: VecDeque::new(),
+            held: VecDeque::new(),
+            look_at: Nanos::ZERO,
             listeners: BTreeMap::new(),
             requests: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -124,7 +136,13 @@ impl Management {
     #[inline]
     pub fn poll(&mut self, now: Nanos, wires: &mut Wires, ledger: &Ledger) -> bool {
         // As a rule there is no connection but those that were made, and an HCA polls all the time.
-        self.cm.is_at_work() && self.work(now, wires, ledger)
+        (self.cm.is_at_work() || !self.held.is_empty()) && self.work(now, wires, ledger)
+    }
+
+    /// When there is something to do without anybody's asking.
+    #[inline]
+    pub fn next_timeout(&self) -> Nanos {
+        self.cm.next_timeout().min(if self.held.is_empty() { Nanos::MAX } else { self.look_at })
     }
 
     fn work(&mut self, now: Nanos, wires: &mut Wires, ledger: &Ledger) -> bool {
@@ -133,18 +151,41 @@ impl Management {
             self.deal();
         }
         let mut sent = false;
-        while let Some((to, mad)) = self.cm.poll_transmit() {
-            let Some(peer) = self.path(wires, to) else { continue };
-            if !wires.room(&peer) {
-                // It is sent again, as if it had been lost on the way.
-                continue;
+        for _ in 0..self.held.len() {
+            if now < self.look_at {
+                break;
             }
-            // SAFETY: the one span is `mad`, which lives until the call has copied it.
-            unsafe { wires.send(&peer, &packet(self.psn, &mad), ledger) };
-            self.psn = self.psn.advance(1);
-            sent = true;
+            let Some((to, mad, until)) = self.held.pop_front() else { break };
+            match self.path(now, wires, to) {
+                Some(peer) => sent |= self.send(wires, &peer, &mad, ledger),
+                None if now < until => self.held.push_back((to, mad, until)),
+                None => {}
+            }
+        }
+        while let Some((to, mad)) = self.cm.poll_transmit() {
+            match self.path(now, wires, to) {
+                Some(peer) => sent |= self.send(wires, &peer, &mad, ledger),
+                None => {
+                    // The oldest is the least likely to have anybody there.
+                    if self.held.len() == HELD_MAX {
+                        self.held.pop_front();
+                    }
+                    self.held.push_back((to, mad, now.saturating_add(HELD)));
+                }
+            }
         }
         sent
+    }
+
+    fn send(&mut self, wires: &mut Wires, peer: &Peer, mad: &[u8; LEN], ledger: &Ledger) -> bool {
+        if !wires.room(peer) {
+            // It is sent again, as if it had been lost on the way.
+            return false;
+        }
+        // SAFETY: the one span is `mad`, which lives until the call has copied it.
+        unsafe { wires.send(peer, &packet(self.psn, mad), ledger) };
+        self.psn = self.psn.advance(1);
+        true
     }
 
     /// Gives events to those who wait for them.
@@ -156,19 +197,28 @@ impl Management {
                     None => self.cm.reject(id, reason::INVALID_SERVICE_ID),
                 },
                 Event::Agreed(id, _) | Event::Established(id) | Event::Refused(id, _) | Event::Silent(id) | Event::Ended(id) => {
-                    if let Some(watch) = self.connections.get_mut(&id) {
-                        watch.push(event);
+                    match self.connections.get_mut(&id) {
+                        Some(watch) => watch.push(event),
+                        // Nobody has taken the request yet, and nobody needs to.
+                        None => self.listeners.values_mut().for_each(|watch| watch.came.retain(|(request, _)| *request != id)),
                     }
                 }
             }
         }
     }
 
-    fn path(&mut self, wires: &mut Wires, to: IpAddr) -> Option<Peer> {
+    /// The way to a peer, if it is known now. Whoever has sent something need not be there, and a core does not wait for him.
+    fn path(&mut self, now: Nanos, wires: &mut Wires, to: IpAddr) -> Option<Peer> {
         if let Some((_, peer)) = self.paths.iter().find(|(known, _)| *known == to) {
             return Some(*peer);
         }
-        let peer = wires.path_to(SocketAddr::new(to, UDP_PORT)).ok()?;
+        if now < self.look_at {
+            return None;
+        }
+        let Ok(Some(peer)) = wires.path_at_once(SocketAddr::new(to, UDP_PORT)) else {
+            self.look_at = now.saturating_add(LOOK);
+            return None;
+        };
         if self.paths.len() == PATHS_MAX {
             self.paths.pop_front();
         }

@@ -107,6 +107,7 @@ impl Verbs {
             self.force_error(index);
             return Err(error);
         }
+        slot.may_read = attr.max_rd_atomic > 0;
         slot.state = QpState::Connected;
         slot.to = (transport == Transport::Ud).then_some(Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
         Ok(())

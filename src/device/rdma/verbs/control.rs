@@ -36,6 +36,8 @@ impl Verbs {
         let device = Device::open(named, env.address, env.verbs.gid_index)?;
         let pd = Pd::new(&device.context)?;
         let has_windows = device.attr.device_cap_flags & WINDOWS != 0 && device.attr.max_mw > 0 && !env.verbs.without_windows;
+        // The kernel registers no DMA buffer for windows to be bound to: there each grant is a registration of its own.
+        let has_windows = has_windows && !env.verbs.dma_buf;
         let most = env.verbs.mr_bytes_max.unwrap_or(u64::MAX).min(device.attr.max_mr_size);
         let memory = match env.verbs.dma_buf {
             false => Memory::register(&pd, &env.region, most, Rights::local(has_windows))?,
@@ -67,6 +69,7 @@ impl Verbs {
         features.set(Features::ATOMICS, operations.contains(Operations::ATOMIC));
         // A memory region is not the peer's to close.
         features.set(Features::INVALIDATE, has_windows && operations.contains(Operations::SEND_INVALIDATE));
+        features.set(Features::WINDOWS, has_windows);
         features.set(Features::SHARED_RECEIVES, device.attr.max_srq > 0 && device.attr.max_srq_wr > 0);
         let caps = Caps {
             name: format!("verbs:{}", device.name),

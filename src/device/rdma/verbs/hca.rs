@@ -21,7 +21,7 @@ use super::ways::{Headers, Ways};
 use crate::base::{Nanos, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
-use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Refusals, Transport};
+use crate::device::rdma::{Caps, HcaEvent, QpFault, QpState, Refusals, Transport, next_number};
 use crate::device::{OpId, Ops, Progress, Queue, Signal, WcStatus};
 use crate::proto::rc::SendOp;
 use crate::proto::ud::Destination;
@@ -33,6 +33,7 @@ const REAP_BUDGET: usize = 128;
 
 /// A verbs device as one core uses it. Fields are dropped in this order: what is made of something before it.
 pub struct Verbs {
+    pub(in crate::device::rdma) number: usize,
     pub(super) ops: Ops,
     pub(super) rng: Rng,
     pub(super) caps: Rc<Caps>,
@@ -103,6 +104,7 @@ impl Verbs {
         device: Device,
     ) -> Verbs {
         Verbs {
+            number: next_number(),
             event_signal: Rc::new(Signal::new(&ops)),
             ops,
             rng,
@@ -202,6 +204,9 @@ impl Verbs {
             return Posted::Never(WcStatus::LocalLength);
         }
         let reads = is_atomic || matches!(op, SendOp::Read(_));
+        if reads && !self.slot(index).may_read {
+            return Posted::Never(WcStatus::LocalQpOperation);
+        }
         self.collect(index, id, verb, pieces, bytes, reads)
     }
 

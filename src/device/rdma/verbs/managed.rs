@@ -411,6 +411,7 @@ impl Verbs {
             return Err(error);
         }
         slot.psn = Psn::new(sending.sq_psn);
+        slot.may_read = attr.max_rd_atomic > 0;
         slot.state = QpState::Connected;
         Ok(())
     }

@@ -81,6 +81,8 @@ pub struct Slot {
     pub shared: Option<u32>,
     /// Bytes of a message it takes inline.
     pub inline_bytes: u32,
+    /// The peer answers READs and atomics. What it does not answer a device may wait for without end.
+    pub may_read: bool,
     /// Requests to post at the next poll, and those of them in [`Slot::sent`]'s tail.
     pub sends: SendBatch,
     pub recvs: RecvBatch,
@@ -124,6 +126,7 @@ impl Slot {
             ways: Vec::new(),
             shared: None,
             inline_bytes,
+            may_read: false,
             sends: SendBatch::new(sends),
             recvs: RecvBatch::new(recvs),
             sent: VecDeque::with_capacity(sends),

@@ -312,6 +312,9 @@ fn all_but() {
         ("main", Action::DeleteObject, Some("a"), true),
         ("third", Action::GetObject, Some("a"), false),
         ("", Action::GetObject, Some("a"), false),
+        // An account is not its users.
+        ("alt-reader", Action::GetObject, Some("a"), false),
+        ("reader", Action::GetObject, Some("a"), false),
     ] {
         assert_eq!(asked.may(name, action, key), expected, "{name} {action:?} {key:?}");
     }

@@ -190,6 +190,7 @@ fn public_grants_that_are_ignored() {
     let mut acl = Canned::PublicReadWrite.acl(Of::Bucket, main, main);
     acl.grants.push(Grant::group(Group::AuthenticatedUsers, Permission::FullControl));
     acl.grants.push(Grant::user(user(&users, "third").id(), Permission::Read));
+    acl.grants.push(Grant::user(CanonicalId::ANONYMOUS, Permission::FullControl));
     let block = PublicAccessBlock { ignore_public_acls: true, ..PublicAccessBlock::default() };
     let bucket = Bucket { block, ..bucket(&acl, None) };
     for (name, reads) in [("", false), ("alt", false), ("third", true), ("main", true)] {

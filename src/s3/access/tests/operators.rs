@@ -1,14 +1,14 @@
 //! Every operator of conditions, with its suffix and its prefixes.
 
 use super::super::condition::Condition;
-use super::super::key::Scope;
+use super::super::key::{Scope, Work};
 use super::*;
 
 /// Whether a condition holds: an operator, a key, values.
 fn holds(context: &Context<'_>, operator: &str, key: &str, values: &[&str]) -> bool {
     let values: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
     let condition = Condition::parse(operator, key, &values, true).unwrap();
-    condition.holds(&Scope { requester: Requester::Anonymous, account: Some("111122223333"), context })
+    condition.holds(&Scope { work: &Work::default(), requester: Requester::Anonymous, account: Some("111122223333"), context })
 }
 
 /// 2023-07-01T12:00:00Z
@@ -194,6 +194,9 @@ fn networks() {
         ("192.0.2.1/32", "192.0.2.0", false),
         ("128.0.0.0/1", "127.255.255.255", false),
         ("128.0.0.0/1", "255.255.255.255", true),
+        ("::ffff:192.0.2.0/120", "192.0.2.7", true),
+        ("::ffff:192.0.2.0/120", "192.0.3.7", false),
+        ("::ffff:192.0.2.7", "192.0.2.7", true),
     ] {
         let context = Context { source_ip: ip(from), ..Context::default() };
         assert_eq!(holds(&context, "IpAddress", "aws:SourceIp", &[network]), expected, "{network} {from}");
@@ -218,7 +221,7 @@ fn of_users() {
         ("", "aws:PrincipalArn", None),
         ("", "aws:PrincipalAccount", None),
     ] {
-        let scope = Scope { requester: user(&users, name), account: None, context: &Context::default() };
+        let scope = Scope { work: &Work::default(), requester: user(&users, name), account: None, context: &Context::default() };
         let condition = |operator: &str, value: &str| Condition::parse(operator, key, &[value.to_owned()], true).unwrap().holds(&scope);
         assert!(condition("Null", if value.is_none() { "true" } else { "false" }), "{name} {key}");
         assert_eq!(condition("StringEquals", value.unwrap_or("x")), value.is_some(), "{name} {key}");

@@ -77,8 +77,8 @@ pub struct MachineOptions {
     /// Record every write and flush of the NVMe disks, in dm-log-writes format, in files nvme0n1.log … beside the console.
     #[arg(long)]
     crash_log: bool,
-    /// Count the instructions each processor executes in user space, by a plugin of QEMU's, in /run/lab/counts (docs/LAB.md). By software
-    /// emulation.
+    /// Count the instructions each processor executes, of user space and of the kernel, by a plugin of QEMU's, in /run/lab/counts
+    /// (docs/LAB.md). By software emulation.
     #[arg(long)]
     count_instructions: bool,
     /// Seconds from the start of the machine to its end.

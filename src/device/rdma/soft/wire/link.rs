@@ -394,10 +394,18 @@ impl Links {
         listener.answer(&self.sockets);
         // One a look. The next one keeps the descriptor readable.
         let Some((peer, parts)) = listener.greet(&self.sockets) else { return };
-        let unclaimed = self.links.iter().filter(|link| link.users == 0).count();
-        // A stranger who knows the socket's name from /proc/net/unix can connect; it can use up no more than this.
-        let full = unclaimed >= UNCLAIMED_MAX || self.links.len() >= LINKS_MAX;
-        if full || self.links.iter().any(|link| link.peer == peer && link.state == State::Up) {
+        if self.links.iter().any(|link| link.peer == peer && link.state == State::Up) {
+            return;
+        }
+        // A stranger who knows the socket's name from /proc/net/unix can connect; it can use up no more than this. What a queue pair waits
+        // for is taken by that at once: those that are left are nobody's, and the first of them goes.
+        let unclaimed = |link: &(usize, &Link)| link.1.users == 0;
+        if self.links.iter().enumerate().filter(unclaimed).count() >= UNCLAIMED_MAX
+            && let Some((oldest, _)) = self.links.iter().enumerate().filter(unclaimed).min_by_key(|(_, link)| link.id)
+        {
+            self.remove(oldest);
+        }
+        if self.links.len() >= LINKS_MAX {
             return;
         }
         if let Ok(link) = self.add(peer, parts) {

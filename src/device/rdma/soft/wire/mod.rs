@@ -158,6 +158,14 @@ impl Datagrams {
         each!(self, wire => wire.path_to(peer))
     }
 
+    fn path_at_once(&mut self, peer: SocketAddr) -> Result<Option<Encapsulation>> {
+        match self {
+            #[cfg(feature = "xdp")]
+            Datagrams::Xdp(xdp) => xdp.path_at_once(peer),
+            other => other.path_to(peer).map(Some),
+        }
+    }
+
     #[inline]
     fn room(&mut self) -> bool {
         each!(self, wire => wire.room())
@@ -275,6 +283,14 @@ impl Wires {
         match &mut self.datagrams {
             Some(datagrams) => datagrams.path_to(peer).map(Peer::Remote),
             None => Ok(Peer::Nobody),
+        }
+    }
+
+    /// The same, if it is known now; if not, it is looked for.
+    pub fn path_at_once(&mut self, peer: SocketAddr) -> Result<Option<Peer>> {
+        match &mut self.datagrams {
+            Some(datagrams) => Ok(datagrams.path_at_once(peer)?.map(Peer::Remote)),
+            None => Ok(Some(Peer::Nobody)),
         }
     }
 

@@ -139,10 +139,26 @@ impl Xdp {
 
     /// Asks the kernel for the route and the neighbour; waits for an answer from the link.
     pub fn path_to(&mut self, peer: SocketAddr) -> Result<Encapsulation> {
-        if peer.is_ipv4() != self.address.is_ipv4() {
-            return Err(Error::new(ErrorKind::Usage, format!("soft:xdp: from {} to {peer}: different address families", self.address)));
-        }
+        self.check_family(peer)?;
         let path = neighbours::resolve(self.outward().port().interface().link(), peer.ip(), PATIENCE)?;
+        Ok(self.encapsulation(peer, &path))
+    }
+
+    /// The same, if the kernel knows the neighbour now; if not, it asks the link.
+    pub fn path_at_once(&mut self, peer: SocketAddr) -> Result<Option<Encapsulation>> {
+        self.check_family(peer)?;
+        let path = neighbours::at_once(self.outward().port().interface().link(), peer.ip())?;
+        Ok(path.map(|path| self.encapsulation(peer, &path)))
+    }
+
+    fn check_family(&self, peer: SocketAddr) -> Result<()> {
+        if peer.is_ipv4() == self.address.is_ipv4() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Usage, format!("soft:xdp: from {} to {peer}: different address families", self.address)))
+    }
+
+    fn encapsulation(&self, peer: SocketAddr, path: &neighbours::Path) -> Encapsulation {
         let mut src = self.address;
         if peer.port() == roce::UDP_PORT {
             // A constant for each pair of addresses, so that a flow stays in order.
@@ -150,7 +166,7 @@ impl Xdp {
         }
         let (src_mac, dst_mac) = (Mac(path.source_mac), Mac(path.destination_mac));
         let Xdp { vlan, traffic_class, .. } = *self;
-        Ok(Encapsulation { src_mac, dst_mac, vlan, traffic_class, ..frame::path_between(src, peer) })
+        Encapsulation { src_mac, dst_mac, vlan, traffic_class, ..frame::path_between(src, peer) }
     }
 
     /// Whether a frame can be built now: the port has taken the last one, and there is a chunk.
