@@ -11,12 +11,12 @@ use super::checkpoint::is_due;
 use super::draft::Draft;
 use super::engine::{Engine, ended};
 use super::failure::{Failure, Outcome};
+use super::heads::Heads;
 use super::log::{Appended, Log, Written};
 use super::read::{Found, at_of};
-use super::recover::{lba, read, write_header};
-use super::scan::Scan;
+use super::recover::{lba, write_header};
 use super::segments::{Segments, Usage};
-use crate::base::{Nanos, limits};
+use crate::base::Nanos;
 use crate::device::block::DiskInfo;
 use crate::wire::store::segment::{self, Header, Kind};
 
@@ -37,11 +37,6 @@ const REST_MAX: Nanos = Nanos::from_secs(10);
 
 /// What is needed of the segments that are emptied side by side takes this part of one at most; that of a single one may be more.
 const SIDE_BY_SIDE_PART: u64 = 2;
-/// The shortest piece of a segment that is looked for items: where they are long, little but their heads is read.
-const WINDOW_MIN: u32 = 16 << 10;
-/// Of an item with so much more behind what was read the rest is not read. Of shorter ones many reads would take longer than one.
-const SKIPPED_MIN: u64 = 128 << 10;
-
 /// What compaction did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
@@ -150,7 +145,11 @@ impl Engine {
                 // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
                 // next opening; the next segment that is taken brings us here again.
                 let engine = self.clone();
-                let task = inner.core.go_on(async move { drop(engine.checkpoint().await) });
+                let task = inner.core.go_on(async move {
+                    if engine.checkpoint().await.is_ok() {
+                        drop(engine.sweep_if_due().await);
+                    }
+                });
                 *inner.checkpointing.borrow_mut() = Some(task);
             }
             let mut round = Round::default();
@@ -326,14 +325,11 @@ impl Engine {
     /// Copies what is needed of a segment, of this core's shards.
     async fn empty(&self, segment: u32) -> Outcome<()> {
         let env = &self.inner.env;
-        let base = env.superblock.segment_at(segment);
-        let (end, block) = (base + u64::from(env.superblock.segment_bytes), u64::from(env.superblock.block_bytes));
-        let (mut at, mut window_bytes) = (base + u64::from(segment::BYTES), WINDOW_MIN);
+        let mut heads = Heads::new(env, segment);
         let mut copies = std::collections::VecDeque::new();
-        while at < end && !env.segments.is_empty(segment) {
-            let from = at / block * block;
-            let window = read(&env.disk, &env.slab, from, (end - from).min(window_bytes.into()) as u32).await?;
-            let mut scan = Scan::new(&window.as_slice()[(at - from) as usize..], at, env.segments.salt(at), end);
+        while !heads.are_over() && !env.segments.is_empty(segment) {
+            let window = heads.read(env).await?;
+            let mut scan = heads.scan(&window);
             for (address, head) in scan.by_ref() {
                 let Some(draft) = Draft::of(&head.item).filter(|_| self.inner.catalog.borrow().is_at(&head.item, address)) else {
                     continue;
@@ -345,11 +341,8 @@ impl Engine {
                 let at = at_of(&head, address);
                 copies.push_back(self.start((), async move { engine.copy(at, draft).await }));
             }
-            let seen = from + u64::from(window.len());
-            at = if seen >= end { end } else { scan.next_address() };
-            // Behind a long item only the head of the next one is of interest; a head that is not whole needs a longer piece.
-            let is_skipped = at >= seen + SKIPPED_MIN;
-            window_bytes = if is_skipped { WINDOW_MIN } else { (2 * window_bytes).min(limits::IO_MAX_BYTES) };
+            let next = scan.next_address();
+            heads.go_on(&window, next);
         }
         for copy in copies {
             ended(copy).await?;

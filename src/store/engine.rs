@@ -21,6 +21,7 @@ use super::log::{Appended, Log, LogEnv, Traffic, Written};
 use super::read::{Found, Read, Reader};
 use super::recover::core_of;
 use super::segments::{Purpose, Segments};
+use super::sweep::Swept;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Rng};
 use crate::mem::{Run, Slab};
@@ -179,6 +180,8 @@ pub(super) struct Inner {
     pub checkpoint_segments: RefCell<Vec<u32>>,
     /// One checkpoint at a time.
     pub checkpoints: Locks,
+    /// What the last look for tombstones that may go came to.
+    pub swept: Cell<Swept>,
 }
 
 /// What a core knows of the store when its engine is made.
@@ -272,6 +275,7 @@ impl Engine {
             superblock,
             checkpoint_segments: RefCell::new(checkpoint_segments),
             checkpoints: Locks::new(core.ops()),
+            swept: Cell::default(),
         };
         let engine = Engine { inner: Rc::new(inner) };
         let of_log = Rc::downgrade(&engine.inner);

@@ -18,12 +18,14 @@ use super::index::{After, Behind, Line, Query, VersionLine, VersionQuery};
 use super::open::{Place, Store};
 use super::recover::Options;
 use super::rename::Rename;
+use super::superblocks::{read_superblock, write_superblock};
 use super::testing::{CACHE_CHUNKS, World, disk_config};
 use crate::base::{Nanos, Rng};
 use crate::device::sim::disk::{Image, SimDiskConfig};
 use crate::mem::{Ledger, Slab};
 use crate::reactor::Core;
 use crate::wire::store::SEGMENTS_AT;
+use crate::wire::store::superblock::Superblock;
 
 const LIVES: u64 = 4;
 const CLIENTS: u64 = 6;
@@ -245,7 +247,11 @@ impl Client {
                 self.store.engine().compact_this(segment).await;
                 return Ok(());
             }
-            38 => return self.store.checkpoint().await,
+            38 => {
+                self.store.checkpoint().await?;
+                // Of core 0, which this store is.
+                return self.store.engine().sweep().await;
+            }
             step => step / 4,
         };
         match step {
@@ -587,6 +593,12 @@ async fn live(world: Rc<World>, history: Rc<History>, seed: u64, life: u64) -> (
     let place = Place { core: core.clone(), slab: slab.clone(), ledger: Ledger::new() };
     let cores = 1 + (seed + life) as usize % (disk.info().blocks() * u64::from(disk.info().block_bytes) / (12 << 20)) as usize;
     let options = Options { cores, is_read_only: false };
+    if life > 0 && rng.below(3) == 0 {
+        // A checkpoint saves time and nothing else: without one all of the log is read, with all that was ended.
+        let superblock = read_superblock(&disk, &slab).await.expect("there is a store");
+        let without = Superblock { number: superblock.number + 1, checkpoint: None, ..superblock };
+        write_superblock(&disk, &slab, &without).await.expect("the disk works");
+    }
     let stores = Store::open_on_one_thread(&place, &disk, options, rng.fork()).await.expect("a store opens after any power cut");
     // In every other history what is read is kept, as far as there is room.
     if seed & 2 == 0 {

@@ -18,6 +18,7 @@
 //! | [`tools`] | what `basin store` does |
 //! | [`checkpoint`] | what holds, written down, so that an opening need not read the whole log |
 //! | [`compact`] | room made of what is not needed any more |
+//! | `sweep` | tombstones that have nothing left to end |
 //! | [`open`] | opening and closing |
 //! | `locks` | one change of a name at a time |
 //! | [`failure`] | why an operation was not done |
@@ -30,6 +31,7 @@
 //! | [`read`](mod@read) | reading items |
 //! | [`draft`] | an item before it is written |
 //! | [`scan`] | items in what was read of a segment |
+//! | `heads` | the heads of a segment, and little else of it |
 //! | [`index`] | object versions by name |
 //! | [`layout`] | where the items of one write lie |
 //! | `names` | the bytes of names |
@@ -56,6 +58,7 @@ mod faults;
 pub mod format;
 pub mod get;
 pub mod handle;
+mod heads;
 #[cfg(test)]
 mod history;
 pub mod index;
@@ -76,6 +79,7 @@ pub mod scan;
 pub mod segments;
 mod superblocks;
 pub mod survey;
+mod sweep;
 pub mod tags;
 #[cfg(test)]
 pub(crate) mod testing;

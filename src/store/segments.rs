@@ -405,6 +405,15 @@ impl Segments {
         in_log.count() as u32
     }
 
+    /// Segments of the log that were taken in front of generation `horizon`; `None` where some of those are not full, or cannot be read.
+    pub fn full_below(&self, horizon: u64) -> Option<Vec<u32>> {
+        let table = self.table();
+        let below = table.slots.iter().enumerate().filter(|(_, slot)| slot.generation < horizon);
+        let in_use = below.filter(|(_, slot)| !matches!(slot.used, Use::Free | Use::Lost));
+        let full = |slot: &Slot| matches!(slot.used, Use::Full | Use::Leaving | Use::Kept);
+        in_use.map(|(segment, slot)| full(slot).then_some(segment as u32)).collect()
+    }
+
     /// Segments whose header has rotted.
     pub fn lost(&self) -> Vec<u32> {
         self.those(Use::Lost)

@@ -38,6 +38,8 @@ pub struct Sample {
     pub versions: u64,
     /// Bytes of memory of their index.
     pub index_bytes: u64,
+    /// Tombstones that may have something left to end.
+    pub tombstones: u64,
 }
 
 impl Engine {
@@ -58,6 +60,7 @@ impl Engine {
             damaged_reads: inner.damaged_reads.get(),
             versions: catalog.index().len(),
             index_bytes: catalog.index().bytes() as u64,
+            tombstones: catalog.tombstones() as u64,
         }
     }
 }

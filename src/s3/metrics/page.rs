@@ -80,6 +80,7 @@ families! {
     BUCKETS Gauge "basin_store_buckets" "Buckets.";
     VERSIONS Gauge "basin_store_versions" "Versions of objects, delete markers too.";
     INDEX Gauge "basin_store_index_bytes" "Bytes of memory of the index.";
+    TOMBSTONES Gauge "basin_store_tombstones" "Deletions that may have something left to end on the device.";
     WRITES Counter "basin_store_log_writes_total"
         "Writes of the log, by when they are answered: flush, once the device says that they are stable.";
     FAILED_WRITES Counter "basin_store_log_write_errors_total" "Writes of the log that the device failed.";
@@ -249,6 +250,7 @@ fn of_store(page: &mut Page, store: &Store, samples: &[Sample]) {
     page.one(&BUCKETS, store.bucket_count() as u64);
     page.one(&VERSIONS, sum(samples, |sample| sample.versions));
     page.one(&INDEX, sum(samples, |sample| sample.index_bytes));
+    page.one(&TOMBSTONES, sum(samples, |sample| sample.tombstones));
     let durability = match store.superblock().durability {
         Durability::Flush => "flush",
         Durability::DeviceCache => "device-cache",

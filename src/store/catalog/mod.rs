@@ -7,12 +7,14 @@
 //! of that upload, whether the object holds or not.
 
 mod entries;
+mod marks;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub use entries::Page;
 use hashbrown::HashMap;
+pub use marks::{Kept, Marks, mark_of};
 
 use crate::store::index::{Index, Put, Version};
 use crate::store::log::Written;

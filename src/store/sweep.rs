@@ -1,0 +1,245 @@
+//! Tombstones that have nothing left to end.
+//!
+//! A tombstone stays until every segment is free that was in use when it began to hold. Where one of those is full of what nobody deletes,
+//! that would be for good, and a store in which much is put and deleted beside it would fill up with tombstones, in memory too. So now and
+//! then the heads of all those segments are read, and tombstones of which none names anything go.
+//!
+//! It is done behind a checkpoint: what was begun in front of its horizon has been told by then, and it lists nothing that was ended in front
+//! of it. Core 0 reads; each core lists its tombstones, and forgets those that may go.
+
+use super::catalog::{Gone, Kept, Marks, mark_of};
+use super::engine::Engine;
+use super::failure::Outcome;
+use super::heads::Heads;
+use super::recover::core_of;
+use crate::wire::store::item::{Class, Item, What};
+
+/// With fewer tombstones than this nothing is read.
+const TOMBSTONES_MIN: u64 = 1 << 16;
+/// Of each core so many at most are looked for at once.
+const MARKS_MAX: usize = 4 << 20;
+/// So much may be read for a tombstone that has come since the last time.
+const READ_FOR_EACH: u64 = 64 << 10;
+/// Tombstones that a core looks at before others have their turn.
+const STEP: usize = 4096;
+
+/// What the last sweep came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Swept {
+    /// Tombstones that stayed.
+    left: u64,
+    /// Bytes that were read.
+    bytes: u64,
+}
+
+impl Swept {
+    /// With so many tombstones the next one is due: as many again as stayed, and as many as what is read for them is worth.
+    fn next_at(self) -> u64 {
+        self.left + self.left.max(TOMBSTONES_MIN).max(self.bytes / READ_FOR_EACH)
+    }
+}
+
+impl Engine {
+    /// Does away with the tombstones that have nothing left to end, if there are many. Of core 0.
+    ///
+    /// # Errors
+    /// The device's, no memory, or a core has ended: all of them stay.
+    pub(super) async fn sweep_if_due(&self) -> Outcome<()> {
+        let counts = self.all(async |engine: Engine| Ok(engine.tombstones())).await?;
+        let due = self.inner.swept.get().next_at();
+        if counts.into_iter().sum::<u64>() >= due { self.sweep().await } else { Ok(()) }
+    }
+
+    /// The same, however many there are.
+    pub(super) async fn sweep(&self) -> Outcome<()> {
+        let Some(checkpoint) = self.inner.superblock.get().checkpoint else { return Ok(()) };
+        let horizon = checkpoint.horizon;
+        let Some(segments) = self.segments().full_below(horizon) else { return Ok(()) };
+        let mut marks = self.all(async move |engine: Engine| Ok(engine.marks(horizon).await)).await?;
+        let mut swept = Swept::default();
+        for segment in segments {
+            swept.bytes += self.look_for(segment, &mut marks).await?;
+            if self.inner.is_closing.get() {
+                return Ok(());
+            }
+        }
+        for (core, marks) in marks.into_iter().enumerate() {
+            swept.left += self.at(core, async move |engine: Engine| Ok(engine.forget_tombstones(horizon, &marks).await)).await?;
+        }
+        self.inner.swept.set(swept);
+        Ok(())
+    }
+
+    /// How many tombstones this core has.
+    pub(super) fn tombstones(&self) -> u64 {
+        self.inner.catalog.borrow().tombstones() as u64
+    }
+
+    /// This core's tombstones that began to hold in front of `horizon`.
+    async fn marks(&self, horizon: u64) -> Marks {
+        let (mut marks, mut at) = (Marks::default(), 0);
+        // Those that expire meanwhile move others up, which are passed by: they stay until another time.
+        while marks.len() < MARKS_MAX && self.inner.catalog.borrow().mark(horizon, at..at + STEP, &mut marks) {
+            at += STEP;
+            self.inner.core.yield_now().await;
+        }
+        marks
+    }
+
+    /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read.
+    async fn look_for(&self, segment: u32, marks: &mut [Marks]) -> Outcome<u64> {
+        let env = &self.inner.env;
+        let mut heads = Heads::new(env, segment);
+        while !heads.are_over() && !self.inner.is_closing.get() {
+            let window = heads.read(env).await?;
+            let mut scan = heads.scan(&window);
+            for (_, head) in scan.by_ref() {
+                let Some(mark) = ended_by(&head.item) else { continue };
+                let marks = &mut marks[core_of(head.item.shard, self.inner.crew.cores())];
+                if marks.get(&mark).is_some_and(|&sequence| sequence >= head.item.sequence) {
+                    marks.remove(&mark);
+                }
+            }
+            let next = scan.next_address();
+            heads.go_on(&window, next);
+            self.inner.core.yield_now().await;
+        }
+        Ok(heads.bytes())
+    }
+
+    /// Forgets the tombstones that `marks` are of, unless they were renewed; how many are left.
+    async fn forget_tombstones(&self, horizon: u64, marks: &Marks) -> u64 {
+        let (mut kept, mut gone) = (Kept::default(), Gone::new());
+        loop {
+            let is_over = self.inner.catalog.borrow_mut().forget_marked(horizon, marks, STEP, &mut kept, &mut gone);
+            self.forget(&std::mem::take(&mut gone));
+            if is_over {
+                break;
+            }
+            self.inner.core.yield_now().await;
+        }
+        self.inner.catalog.borrow_mut().keep(kept);
+        self.tombstones()
+    }
+}
+
+/// The mark of the tombstones that end an item.
+fn ended_by(item: &Item) -> Option<u64> {
+    let class = match item.what {
+        What::Object(_) => Class::Object,
+        What::Part(_) | What::Upload => Class::Upload,
+        What::Bucket => Class::Bucket,
+        What::Extent | What::Tombstone(_) | What::Checkpoint(_) | What::Tags => return None,
+    };
+    Some(mark_of(class, item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rng;
+    use crate::device::sim::disk::Image;
+    use crate::mem::Ledger;
+    use crate::store::engine::{Attributes, Expect, Which};
+    use crate::store::open::{Place, Store};
+    use crate::store::recover::Options;
+    use crate::store::superblocks::{read_superblock, write_superblock};
+    use crate::store::testing::World;
+    use crate::wire::store::superblock::Superblock;
+
+    async fn put(engine: &Engine, bucket: u32, name: &[u8], bytes: u32) {
+        let mut put = engine.put(bucket, name).unwrap();
+        for _ in 0..bytes / 100_000 {
+            put.write(engine.slab().run(100_000).unwrap()).await.unwrap();
+        }
+        put.finish(Attributes::default()).await.unwrap();
+    }
+
+    async fn delete(engine: &Engine, bucket: u32, name: &[u8]) {
+        engine.delete(bucket, name, Which::Newest, Expect::Anything, 1).await.unwrap();
+    }
+
+    /// Beside what stays there are objects that come and go: their tombstones do not stay for it. Those that have something left to end do,
+    /// which an opening shows that reads the whole log.
+    #[test]
+    fn what_comes_and_goes_leaves_nothing_beside_what_stays() {
+        const PASSING: u32 = 9000;
+        for cores in [1, 3] {
+            let Some(world) = World::new(512, Image::default(), 1) else { return };
+            let core = world.core.clone();
+            let run = async move {
+                let stores = world.stores(cores).await;
+                // All names are of one core, which need not be the one that reads.
+                let owner = stores[cores - 1].engine().clone();
+                let bucket = owner.create_bucket(b"bucket", b"", 1).await.unwrap();
+                let (of_owner, leader) = (cores - 1, stores[0].engine().clone());
+                let names = (0..).map(|number: u32| format!("name {number}").into_bytes());
+                let mut names = names.filter(move |name| core_of(crate::wire::store::shard(bucket, name), cores) == of_owner);
+                let mut next = || names.next().unwrap();
+                // A segment that is not worth emptying, with an object and a part that have ended.
+                let (stays, ended, part) = (next(), next(), next());
+                put(&owner, bucket, &stays, 1_500_000).await;
+                put(&owner, bucket, &ended, 0).await;
+                let address = owner.version(bucket, &ended, Which::Newest).unwrap().address;
+                let full = owner.inner.superblock.get().segment_of(address);
+                let generation = owner.segments().generation(full);
+                let upload = owner.begin_upload(bucket, &part, b"", 1).await.unwrap();
+                let mut begun = stores[cores - 1].put_part(bucket, &part, upload, 1).unwrap();
+                begun.write(owner.slab().run(100).unwrap()).await.unwrap();
+                begun.finish(Attributes::default()).await.unwrap();
+                owner.inner.log.roll();
+                delete(&owner, bucket, &ended).await;
+                owner.abort_upload(bucket, &part, upload, 1).await.unwrap();
+                for _ in 0..PASSING {
+                    let name = next();
+                    put(&owner, bucket, &name, 0).await;
+                    delete(&owner, bucket, &name).await;
+                }
+                leader.checkpoint().await.unwrap();
+                leader.sweep().await.unwrap();
+                assert!(owner.tombstones() >= u64::from(PASSING), "what has ended lies there still");
+                for segment in (0..leader.segments().count()).filter(|&segment| segment != full) {
+                    leader.compact_this(segment).await;
+                }
+                assert!(owner.tombstones() >= u64::from(PASSING), "the one that stays is older than all of them");
+                leader.checkpoint().await.unwrap();
+                leader.sweep().await.unwrap();
+                assert_eq!(owner.tombstones(), 2, "of what lies in the segment that stays");
+                let needed = leader.segments().usage().live;
+                assert!(needed < 2 << 20, "{needed} bytes are needed");
+                assert_eq!(leader.segments().generation(full), generation, "it was left as it is");
+                // Renewed, they are there as before; and what expires does so in order.
+                put(&owner, bucket, &ended, 0).await;
+                delete(&owner, bucket, &ended).await;
+                assert_eq!(owner.tombstones(), 2);
+                stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
+                stores[0].clone().close().await.unwrap();
+                stores.iter().for_each(|store| store.engine().inner.crew.clear());
+                drop((stores, owner, leader));
+
+                let superblock = read_superblock(&world.disk, &world.slab).await.unwrap();
+                let without = Superblock { number: superblock.number + 1, checkpoint: None, ..superblock };
+                write_superblock(&world.disk, &world.slab, &without).await.unwrap();
+                let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
+                let options = Options { cores, is_read_only: true };
+                let stores = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(3)).await.unwrap();
+                let owner = stores[cores - 1].engine();
+                assert_eq!(owner.inner.catalog.borrow().index().len(), 1, "what was deleted stays so");
+                assert!(owner.version(bucket, &stays, Which::Newest).is_some());
+                assert!(stores[0].uploads(bucket, b"", 0, 9).await.unwrap().is_empty(), "what was aborted stays so");
+                stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
+                stores[0].clone().close().await.unwrap();
+                stores.iter().for_each(|store| store.engine().inner.crew.clear());
+            };
+            core.run(run).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_next_one_is_due_when_what_it_reads_is_worth_it() {
+        let due = |left, bytes| Swept { left, bytes }.next_at();
+        assert_eq!(due(0, 0), TOMBSTONES_MIN);
+        assert_eq!(due(TOMBSTONES_MIN * 3, 0), TOMBSTONES_MIN * 6);
+        assert_eq!(due(10, 1 << 40), 10 + (1 << 24));
+    }
+}
