@@ -285,10 +285,11 @@ impl Client {
                     self.inner.was_answered.set(true);
                     unsent_since = None;
                     self.inner.stats.borrow_mut().by_http += 1;
-                    if !is_passing(&reply) || (call.is_once && reply.status != 503) {
+                    let may_be_done = matches!(reply.status, 500 | 502 | 504);
+                    if !is_passing(&reply) || call.is_once && may_be_done {
                         return judged(call, || pool.host().to_owned(), reply).map_err(|failure| failure.repeated(is_repeated));
                     }
-                    is_repeated |= reply.status != 503;
+                    is_repeated |= may_be_done;
                     let asked = reply.field("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
                     wait = wait.max(Nanos::from_secs(asked.min(RETRY_AFTER_MOST)));
                     Failure::answered(&call.shown(), pool.host(), reply.said(), &reply.document)
@@ -377,9 +378,9 @@ impl Client {
         let crc = if let Load::Runs(_, crc) = load { crc.get() } else { None };
         let (session, method) = (session.clone(), call.method);
         let wire = session.route();
-        // A task of its own: who asks may go, and a device still has the memory.
+        // A task of its own: who asks may go, and a device still has the memory. As many as who asks has requests.
         let asking =
-            self.inner.core.spawn(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, crc, into }).await });
+            self.inner.core.go_on(async move { session.try_ask(Ask { method, target: &target, fields: &fields, body, crc, into }).await });
         let asked = asking.await.map_err(|panicked| Unanswered::sent(Error::new(ErrorKind::Failed, panicked.to_string())))?;
         let mut give_back = |(sent, sent_crc): (Vec<Run>, Option<u64>), into: Vec<Run>| match load {
             Load::Runs(runs, crc) => {

@@ -86,7 +86,7 @@ impl Download {
             let range = self.asked..(self.asked + PIECE).min(size);
             self.asked = range.end;
             let (client, bucket, key, etag) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.head.etag.clone());
-            self.under_way.push_back(self.client.inner.core.spawn(async move {
+            self.under_way.push_back(self.client.inner.core.go_on(async move {
                 let mut runs = vec![client.lease(|slab| slab.run((range.end - range.start) as u32)).await?];
                 let got = client.get_range(&bucket, &key, Some(range), Some(&etag), &mut runs).await?;
                 Ok((Buffer { span: runs.pop().map(Span::of_run) }, got))

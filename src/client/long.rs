@@ -129,7 +129,7 @@ impl Ranges<'_> {
         self.next.start = range.end;
         let (client, etag) = (self.client.clone(), self.etag.to_owned());
         let (bucket, key) = (self.place.0.to_owned(), self.place.1.to_owned());
-        self.under_way.push_back(self.client.inner.core.spawn(async move {
+        self.under_way.push_back(self.client.inner.core.go_on(async move {
             let done = client.get_range(&bucket, &key, Some(range), Some(&etag), &mut some).await;
             (done, some)
         }));

@@ -125,6 +125,37 @@ pub struct CopyOptions {
     pub if_none_match: bool,
 }
 
+/// What is to be there after a request of which nobody says whether it was done.
+pub(super) struct Wanted<'a> {
+    bytes: u64,
+    crc: u64,
+    /// What nobody asked for is as it may be.
+    content_type: Option<&'a str>,
+    metadata: &'a [(String, String)],
+    encryption: Option<&'a Encryption>,
+}
+
+impl Wanted<'_> {
+    fn is(&self, head: &Head) -> bool {
+        let sorted = |all: &[(String, String)]| {
+            let mut all: Vec<_> = all.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+            all.sort_unstable();
+            all
+        };
+        let is_encrypted = match (self.encryption, &head.encryption) {
+            (None, _) | (Some(Encryption::Server), Some(Encryption::Server)) => true,
+            (Some(Encryption::Named(None)), Some(Encryption::Named(_))) => true,
+            // Some servers tell it with where it is.
+            (Some(Encryption::Named(Some(one))), Some(Encryption::Named(Some(told)))) => told.rsplit('/').next() == Some(one) || told == one,
+            _ => false,
+        };
+        (self.bytes, Some(self.crc)) == (head.size, head.crc)
+            && self.content_type.is_none_or(|wanted| wanted == head.content_type)
+            && sorted(self.metadata) == sorted(&head.metadata)
+            && is_encrypted
+    }
+}
+
 /// The longest object that the server is asked by RDMA to copy.
 const COPIED_BY_RDMA_MAX: u64 = 16 << 20;
 /// What stands in front of the names of metadata.
@@ -134,6 +165,12 @@ impl PutOptions {
     /// Whether a second time would not be as good as the first.
     pub(super) fn has_condition(&self) -> bool {
         self.if_none_match || self.if_match.is_some()
+    }
+
+    /// What is there once so many bytes with this checksum were put.
+    pub(super) fn wanted(&self, bytes: u64, crc: u64) -> Wanted<'_> {
+        let PutOptions { content_type, metadata, encryption, .. } = self;
+        Wanted { bytes, crc, content_type: content_type.as_deref(), metadata, encryption: encryption.as_ref() }
     }
 
     pub(super) fn describe(&self, call: &mut Call<'_>) {
@@ -248,22 +285,19 @@ impl Client {
             if !call.is_once || runs.len() != count || !(failure.is_unknown() || is_second && failure.is_precondition()) {
                 return Err(failure);
             }
-            if let Some(put) = self.was_put(bucket, key, bytes, known(&crc, runs)).await? {
-                return Ok(put);
+            match self.was_put((bucket, key), &options.wanted(bytes, known(&crc, runs))).await {
+                Ok(Some(put)) => return Ok(put),
+                Ok(None) if !is_second => is_second = true,
+                // What could not be looked for may be there.
+                _ => return Err(failure),
             }
-            if is_second {
-                return Err(failure);
-            }
-            is_second = true;
         }
     }
 
-    /// What is there, if it is of these bytes.
-    pub(super) async fn was_put(&self, bucket: &str, key: &str, bytes: u64, crc: u64) -> Result<Option<Put>, Failure> {
+    /// What is there, if it is what was to be put: the same bytes were there before, perhaps, but not as they were to be.
+    pub(super) async fn was_put(&self, (bucket, key): (&str, &str), wanted: &Wanted<'_>) -> Result<Option<Put>, Failure> {
         match self.head(bucket, key).await {
-            Ok(head) if head.size == bytes && head.crc == Some(crc) => {
-                Ok(Some(Put { etag: head.etag, check: Check::Verified, way: head.way }))
-            }
+            Ok(head) if wanted.is(&head) => Ok(Some(Put { etag: head.etag, check: Check::Verified, way: head.way })),
             Ok(_) => Ok(None),
             Err(failure) if failure.is_not_found() => Ok(None),
             Err(failure) => Err(failure),
@@ -334,15 +368,15 @@ impl Client {
             if !(failure.is_unknown() || is_second && failure.is_precondition()) {
                 return Err(failure);
             }
-            if let Some(crc) = head.crc
-                && let Some(put) = self.was_put(to.0, to.1, head.size, crc).await?
-            {
-                return Ok(put);
+            let Some(crc) = head.crc else { return Err(failure) };
+            let (content_type, encryption) = (Some(&*head.content_type), options.encryption.as_ref());
+            let wanted = Wanted { bytes: head.size, crc, content_type, metadata: &head.metadata, encryption };
+            match self.was_put(to, &wanted).await {
+                Ok(Some(put)) => return Ok(put),
+                Ok(None) if !is_second => is_second = true,
+                // What could not be looked for may be there.
+                _ => return Err(failure),
             }
-            if is_second {
-                return Err(failure);
-            }
-            is_second = true;
         };
         // Servers of others send the head of the answer before the copy is done.
         if ErrorDocument::parse(&reply.document).is_ok() {

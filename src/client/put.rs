@@ -76,9 +76,10 @@ impl Client {
         let memory = self.inner.options.memory_bytes;
         // The parts under way, the one that is filled, and as much again for everybody else; with little memory, smaller parts.
         let most = (memory / 2 / (AT_ONCE as u64 + 1)) / u64::from(RUN_BYTES) * u64::from(RUN_BYTES);
+        let least = part;
         let part = if part == PART { part.min(most.max(5 << 20)) } else { part };
-        if part > most.max(5 << 20) {
-            let what = format!("PUT s3://{bucket}/{key}: parts of {part} bytes, and the client has {memory} bytes of memory");
+        if part > most.max(5 << 20) || part.saturating_mul(PARTS_MAX) < size_hint.unwrap_or(0) {
+            let what = format!("PUT s3://{bucket}/{key}: parts of {least} bytes, and the client has {memory} bytes of memory");
             return Err(Error::new(ErrorKind::Usage, what).remedy("give the client more: Options::memory_bytes, or --memory").into());
         }
         let mut upload = self.upload_in((part / u64::from(RUN_BYTES)) as usize, bucket, key, options);
@@ -244,6 +245,7 @@ impl Upload {
         self.options.conditions(&mut call);
         call.is_once = true;
         call.query = format!("uploadId={}", encode_query(id.as_bytes()));
+        let mut is_second = false;
         for _ in 0..self.client.inner.options.tries {
             let failure = match self.client.call(&call, Load::Document(document.as_bytes())).await {
                 Ok(reply) => match CompleteMultipartUploadResult::parse(&reply.document) {
@@ -264,19 +266,34 @@ impl Upload {
                 },
                 Err(failure) => failure,
             };
-            // Nobody said whether it was done; and one that was done is no upload any more.
-            if !failure.is_unknown() && failure.code() != Some("NoSuchUpload") {
-                return Err(failure);
+            // Nobody said whether it was done: one that was is no upload any more, and may be why a condition does not hold the next time.
+            let is_over = match failure.is_unknown() {
+                true => match self.is_under_way(&id).await {
+                    Ok(is_under_way) => !is_under_way,
+                    Err(_) => return Err(failure),
+                },
+                false if failure.code() == Some("NoSuchUpload") || is_second && failure.is_precondition() => true,
+                false => return Err(failure),
+            };
+            if is_over {
+                let put = self.client.was_put((&self.bucket, &self.key), &self.options.wanted(self.bytes, self.crc)).await;
+                return put.ok().flatten().ok_or(failure);
             }
-            if let Some(put) = self.client.was_put(&self.bucket, &self.key, self.bytes, self.crc).await? {
-                return Ok(put);
-            }
-            if !failure.is_unknown() {
-                return Err(failure);
-            }
+            is_second = true;
         }
         let what = format!("{}: nobody says whether it was done", call.shown());
         Err(Failure::lost(&what, &Error::new(ErrorKind::Failed, "no answer").remedy("look whether it is there, and put it again")))
+    }
+
+    /// Whether an upload is neither completed nor aborted.
+    async fn is_under_way(&self, id: &str) -> Result<bool, Failure> {
+        let mut call = Call::new(Method::Get, &self.bucket, &self.key);
+        call.query = format!("max-parts=1&uploadId={}", encode_query(id.as_bytes()));
+        match self.client.call(&call, Load::None).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is_not_found() => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// The last run ends where its bytes do.
@@ -317,7 +334,7 @@ impl Upload {
         let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);
         let (mut granted, is_wanted_back) = (self.granted.take(), self.back.is_some());
         granted.iter_mut().for_each(Granted::leave);
-        self.under_way.push_back(self.client.inner.core.spawn(async move {
+        self.under_way.push_back(self.client.inner.core.go_on(async move {
             let mut call = Call::new(Method::Put, &bucket, &key);
             call.query = format!("partNumber={number}&uploadId={}", encode_query(id.as_bytes()));
             let part = client.call(&call, Load::Runs(&mut runs, &Cell::new(Some(crc)))).await.map(|reply| {

@@ -34,6 +34,11 @@ pub fn is_told(name: &str) -> bool {
     TOLD.iter().any(|told| told.eq_ignore_ascii_case(name)) || strip_prefix_ignoring_case(name, USER).is_some()
 }
 
+/// Whether what is said there is a list, which clients may send a line for each of.
+pub fn is_list(name: &str) -> bool {
+    name.eq_ignore_ascii_case("x-amz-object-attributes") || strip_prefix_ignoring_case(name, "x-amz-grant-").is_some()
+}
+
 /// Whether a request is answered by what it says there, so that it has to be text.
 pub fn is_heeded(name: &str) -> bool {
     let begins = |front: &str| strip_prefix_ignoring_case(name, front).is_some();

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::access::key::Headers;
 use super::error::{Code, S3Error};
 use super::metrics::counters::Kind;
-use super::octets::is_heeded;
+use super::octets::{is_heeded, is_list};
+use super::time;
 use crate::wire::http::head::Head;
 use crate::wire::http::uri;
 
@@ -123,7 +124,7 @@ impl Request {
         for (name, value) in self.head.headers().filter(|(name, _)| is_heeded(name)) {
             let what = match std::str::from_utf8(value) {
                 Err(_) => "This field of the header has to be text, in UTF-8.",
-                Ok(_) if heeded.iter().any(|(other, said)| other.eq_ignore_ascii_case(name) && *said != value) => {
+                Ok(_) if !is_list(name) && heeded.iter().any(|(other, said)| other.eq_ignore_ascii_case(name) && *said != value) => {
                     "This field of the header is there twice, and says two things."
                 }
                 Ok(_) => {
@@ -190,6 +191,16 @@ impl Request {
     pub fn text(&self, name: &str) -> Option<&str> {
         let in_query = || self.fields_in_query().find(|(one, _)| one.eq_ignore_ascii_case(name)).map(|(_, value)| value);
         self.head.text(name).or_else(in_query)
+    }
+
+    /// The date that a field says, in milliseconds since 1970 (UTC), where it is one.
+    pub fn date(&self, name: &str) -> Option<u64> {
+        self.text(name).and_then(|text| time::parse_http(text, self.now_ms))
+    }
+
+    /// The same, unless it is yet to come: S3 passes over what would have to have changed by then.
+    pub fn past_date(&self, name: &str) -> Option<u64> {
+        self.date(name).filter(|&ms| ms <= self.now_ms)
     }
 
     /// What the query says of a number, at most `most`; `usual` where it does not.

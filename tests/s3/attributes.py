@@ -2,6 +2,7 @@
 
 from harness import PART, check, pattern, refused, same, sha256
 from multipart import uploaded
+from protocol import head, raw
 
 EVERYTHING = ["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"]
 
@@ -29,6 +30,17 @@ def test_only_what_is_asked_for(t):
     same({key for key in answer if key not in ("ResponseMetadata", "LastModified")}, {"ObjectSize"}, "attributes")
 
 
+def test_asked_line_by_line(t):
+    """Some clients send a line for each attribute; no attribute at all is refused as that."""
+    name = t.bucket(ACL="public-read-write")
+    t.main.put_object(Bucket=name, Key="k", Body=b"bar", ACL="public-read")
+    lines = {"X-Amz-Object-Attributes": "ETag", "x-amz-object-attributes": "ObjectSize"}
+    answer = raw(t, head(t, "GET", f"/{name}/k?attributes", lines))
+    check(answer[0] == 200 and b"<ETag>" in answer[2] and b"<ObjectSize>3<" in answer[2], f"{answer}")
+    refusal = asked(t, name)
+    same((refusal.status, refusal.code(), "missing or empty" in refusal.text("Message")), (400, "InvalidRequest", True), "without one")
+
+
 def test_checksum(t):
     """The checksum and its type."""
     name = t.bucket()
@@ -52,6 +64,8 @@ def test_parts(t):
     same(page.text("ChecksumSHA256"), sha256(bodies[1]), "checksum of the part")
     last = asked(t, name, "ObjectParts", x_amz_max_parts="10", x_amz_part_number_marker="2").expect(200)
     same((last.text("PartNumber"), last.text("IsTruncated")), ("3", "false"), "last page")
+    none = asked(t, name, "ObjectParts", x_amz_max_parts="0").expect(200)
+    same((none.text("IsTruncated"), none.text("PartNumber")), ("false", None), "a page of none")
     asked(t, name, "ObjectParts", x_amz_max_parts="x").expect(400, "InvalidArgument")
 
 

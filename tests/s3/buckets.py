@@ -85,6 +85,14 @@ def test_delete_with_open_upload(t):
     same(status_of(t.main.delete_bucket(Bucket=name)), 204, "status")
 
 
+def test_empty_tags(t):
+    """A set of no tags is none."""
+    name = t.bucket()
+    t.main.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    t.main.put_bucket_tagging(Bucket=name, Tagging={"TagSet": []})
+    refused(404, "NoSuchTagSet", t.main.get_bucket_tagging, Bucket=name)
+
+
 def test_made_again_is_new(t):
     """A bucket of the name of a removed one has nothing of it."""
     name = t.bucket(ACL="public-read")

@@ -3,6 +3,7 @@
 import concurrent.futures
 import datetime
 import email.utils
+import time
 
 from harness import check, etag, header_of, md5, refused, same, status_of
 
@@ -57,8 +58,11 @@ def test_get_by_date(t):
     modified = get(t, name, "k", "HEAD").headers["last-modified"]
     later = email.utils.format_datetime(email.utils.parsedate_to_datetime(modified) + datetime.timedelta(seconds=1), usegmt=True)
     get(t, name, "k", if_modified_since=OLD).expect(200)
+    time.sleep(1)
     for date in (modified, later):
         same(get(t, name, "k", if_modified_since=date).expect(304).headers.get("etag"), etag(b"k"), "ETag of 304")
+    # Nothing has changed since what is yet to come: it is passed over.
+    get(t, name, "k", if_modified_since=FAR).expect(200)
     get(t, name, "k", if_unmodified_since=OLD).expect(412, "PreconditionFailed")
     for date in (modified, later, FAR):
         get(t, name, "k", if_unmodified_since=date).expect(200)
@@ -187,7 +191,9 @@ def test_copy_by_date(t):
     source = {"Bucket": name, "CopySource": f"{name}/k", "Key": "to"}
     t.main.copy_object(**source, CopySourceIfModifiedSince=OLD)
     t.main.copy_object(**source, CopySourceIfUnmodifiedSince=FAR)
-    refused(412, "PreconditionFailed", t.main.copy_object, **source, CopySourceIfModifiedSince=FAR)
+    modified = t.main.head_object(Bucket=name, Key="k")["LastModified"]
+    refused(412, "PreconditionFailed", t.main.copy_object, **source, CopySourceIfModifiedSince=modified)
+    t.main.copy_object(**source, CopySourceIfModifiedSince=FAR)
     refused(412, "PreconditionFailed", t.main.copy_object, **source, CopySourceIfUnmodifiedSince=OLD)
     t.main.copy_object(**source, CopySourceIfMatch=etag(b"k"), CopySourceIfUnmodifiedSince=OLD)
     refused(412, "PreconditionFailed", t.main.copy_object, **source, CopySourceIfNoneMatch=etag(b"k"), CopySourceIfModifiedSince=OLD)

@@ -24,6 +24,16 @@ def test_same_and_other_bucket(t):
         same(answer["CopyObjectResult"]["LastModified"].replace(microsecond=0), got["LastModified"], "LastModified")
 
 
+def test_plus_in_the_source(t):
+    """A plus in the name of a source is a space, as forms have it; a plus is written %2B."""
+    name = t.bucket()
+    t.put(name, "a b", b"space")
+    t.put(name, "a+b", b"plus")
+    for source, body in (("a+b", b"space"), ("a%20b", b"space"), ("a%2Bb", b"plus")):
+        t.request("PUT", f"/{name}/to", headers={"x-amz-copy-source": f"/{name}/{source}"}, user=t.main_user).expect(200)
+        same(t.body(name, "to"), body, source)
+
+
 def test_sizes(t):
     """Nothing, a little, and what is many chunks."""
     name = t.bucket()

@@ -150,12 +150,20 @@ def test_next_marker_needs_a_delimiter(t):
 
 
 def test_marker_inside_a_common_prefix(t):
-    """A marker inside a common prefix still shows the prefix for what is behind the marker."""
-    name = t.filled("a/1", "a/2", "b")
+    """A marker inside a common prefix stands for all of it; what V2 begins behind does not."""
+    name = t.filled("a/1", "a/2", "b", "b/c/1", "b/c/2", "b/d")
     page = t.main.list_objects(Bucket=name, Delimiter="/", Marker="a/1")
-    same((keys_of(page), prefixes_of(page)), (["b"], ["a/"]), "behind a/1")
+    same((keys_of(page), prefixes_of(page)), (["b"], ["b/"]), "behind a/1")
+    page = t.main.list_objects(Bucket=name, Prefix="b/", Delimiter="/", Marker="b/c/1")
+    same((keys_of(page), prefixes_of(page)), (["b/d"], []), "behind b/c/1")
+    page = t.main.list_objects(Bucket=name, Prefix="b/", Delimiter="/", Marker="a/1")
+    same((keys_of(page), prefixes_of(page)), (["b/d"], ["b/c/"]), "behind what is in front of the prefix")
+    page = t.main.list_objects(Bucket=name, Marker="a/1")
+    same(keys_of(page), ["a/2", "b", "b/c/1", "b/c/2", "b/d"], "behind a/1, without a delimiter")
+    page = t.main.list_object_versions(Bucket=name, Delimiter="/", KeyMarker="a/1")
+    same(([one["Key"] for one in page["Versions"]], prefixes_of(page)), (["b"], ["b/"]), "versions behind a/1")
     page = t.main.list_objects_v2(Bucket=name, Delimiter="/", StartAfter="a/1")
-    same((keys_of(page), prefixes_of(page)), (["b"], ["a/"]), "start after a/1")
+    same((keys_of(page), prefixes_of(page)), (["b"], ["a/", "b/"]), "start after a/1")
 
 
 def test_many_under_a_prefix(t):

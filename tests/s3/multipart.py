@@ -394,11 +394,13 @@ def test_list_uploads_in_pages_by_delimiter(t):
 
 
 def test_list_uploads_behind_a_key_of_a_prefix(t):
-    """A common prefix is told where uploads of it are behind the marker; a page of no parts is not cut off."""
+    """A marker inside a common prefix stands for all of it; a page of no parts is not cut off."""
     name = t.bucket()
     uploads = [start(t, name, key) for key in ("a/1", "a/2", "b")]
     page = t.main.list_multipart_uploads(Bucket=name, Delimiter="/", KeyMarker="a/1")
-    same(([one["Prefix"] for one in page.get("CommonPrefixes", [])], [one["Key"] for one in page["Uploads"]]), (["a/"], ["b"]), "lines")
+    same(([one["Prefix"] for one in page.get("CommonPrefixes", [])], [one["Key"] for one in page["Uploads"]]), ([], ["b"]), "lines")
+    page = t.main.list_multipart_uploads(Bucket=name, Delimiter="/", UploadIdMarker=uploads[0])
+    same((page["UploadIdMarker"], [one["Prefix"] for one in page["CommonPrefixes"]]), ("", ["a/"]), "without a key")
     page = t.main.list_multipart_uploads(Bucket=name, Delimiter="/", KeyMarker="a/")
     same(([one["Prefix"] for one in page.get("CommonPrefixes", [])], [one["Key"] for one in page["Uploads"]]), ([], ["b"]), "behind it")
     part(t, name, uploads[0], 1, b"x", "a/1")
@@ -460,6 +462,8 @@ def test_get_part_of_plain_object(t):
     name = t.filled("k")
     got = t.main.get_object(Bucket=name, Key="k", PartNumber=1)
     same((got["Body"].read(), got["ETag"]), (b"k", etag(b"k")), "body, ETag")
+    whole = t.main.head_object(Bucket=name, Key="k", PartNumber=1, ChecksumMode="ENABLED")
+    same(whole["ChecksumType"], "FULL_OBJECT", "checksum")
     answer = t.request("GET", f"/{name}/k", {"partNumber": "2"}, user=t.main_user)
     check((answer.status, answer.code()) in ((400, "InvalidPart"), (416, "InvalidPartNumber")), f"part 2: {answer.status}")
 

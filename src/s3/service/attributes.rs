@@ -30,7 +30,11 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
             asked.extend(value.split(',').map(str::trim).filter(|name| !name.is_empty()));
         }
     }
-    if asked.is_empty() || asked.iter().any(|name| !NAMES.contains(name)) {
+    if asked.is_empty() {
+        let what = "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty";
+        return Err(S3Error::with(Code::InvalidRequest, what));
+    }
+    if asked.iter().any(|name| !NAMES.contains(name)) {
         let what = "Invalid attribute name specified.";
         return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-object-attributes"));
     }
@@ -63,7 +67,8 @@ pub async fn get(call: &Call<'_>) -> Result<Answer, S3Error> {
                 part_number_marker: marker,
                 next_part_number_marker: last.max(marker),
                 max_parts: most,
-                is_truncated: last < all,
+                // A page of none is the last one, or who goes through them would never end.
+                is_truncated: last < all && most > 0,
                 parts: (marker + 1..=last).map(part).collect(),
             }),
         }

@@ -25,7 +25,6 @@ use crate::s3::gather::Gather;
 use crate::s3::labels::Labels;
 use crate::s3::lock::Lock;
 use crate::s3::meta::{Checksum, Meta};
-use crate::s3::time;
 use crate::s3::xml::multipart::CopyResult;
 use crate::store::engine::{Attributes, Which};
 use crate::store::failure::Failure;
@@ -60,7 +59,8 @@ impl Source {
             Some((path, version)) => (path, Some(version)),
             None => (text, None),
         };
-        let decoded = uri::decode_path(path).map_err(|_| invalid())?;
+        // A plus is a space here, as in a query.
+        let decoded = uri::decode_query(path).map_err(|_| invalid())?;
         let (bucket, key) = decoded.strip_prefix('/').unwrap_or(&decoded).split_once('/').ok_or_else(invalid)?;
         if bucket.is_empty() || key.is_empty() {
             return Err(invalid());
@@ -121,12 +121,11 @@ async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
 fn judge(call: &Call<'_>, version: &Version) -> Result<(), S3Error> {
     let request = call.request;
     let failed = |condition: &'static str| Err(S3Error::new(Code::PreconditionFailed).field("Condition", condition));
-    let since = |name| request.text(name).and_then(|text| time::parse_http(text, request.now_ms)).map(|ms| ms / 1000);
     let second = version.time_ms / 1000;
     match request.text("x-amz-copy-source-if-match") {
         Some(etags) if !names(etags, version) => return failed("x-amz-copy-source-If-Match"),
         Some(_) => {}
-        None if since("x-amz-copy-source-if-unmodified-since").is_some_and(|since| second > since) => {
+        None if request.date("x-amz-copy-source-if-unmodified-since").is_some_and(|since| second > since / 1000) => {
             return failed("x-amz-copy-source-If-Unmodified-Since");
         }
         None => {}
@@ -134,7 +133,7 @@ fn judge(call: &Call<'_>, version: &Version) -> Result<(), S3Error> {
     match request.text("x-amz-copy-source-if-none-match") {
         Some(etags) if names(etags, version) => failed("x-amz-copy-source-If-None-Match"),
         Some(_) => Ok(()),
-        None if since("x-amz-copy-source-if-modified-since").is_some_and(|since| second <= since) => {
+        None if request.past_date("x-amz-copy-source-if-modified-since").is_some_and(|since| second <= since / 1000) => {
             failed("x-amz-copy-source-If-Modified-Since")
         }
         None => Ok(()),

@@ -115,7 +115,12 @@ pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
         Some([b'p', prefix @ ..]) => After::Prefix(prefix),
         Some([b'n', name @ ..]) => After::Name(name),
         Some(_) => return Err(invalid()),
-        None => after_marker(marker, &asked),
+        None if marker.is_empty() => After::Nothing,
+        // A marker in a common prefix stands for all that begins with it; what V2 begins behind only where it is the prefix itself.
+        None => match common_prefix(marker, &asked).filter(|prefix| !is_v2 || *prefix == marker) {
+            Some(prefix) => After::Prefix(prefix.as_bytes()),
+            None => After::Name(marker.as_bytes()),
+        },
     };
     let query = Query {
         bucket: bucket.id,
@@ -154,21 +159,10 @@ pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
     Ok(Answer::xml(document))
 }
 
-/// Where a page begins behind a marker: one that is a common prefix stands for all that begins with it.
-fn after_marker<'a>(marker: &'a str, asked: &Asked) -> After<'a> {
-    if marker.is_empty() {
-        return After::Nothing;
-    }
-    match is_common_prefix(marker, asked) {
-        true => After::Prefix(marker.as_bytes()),
-        false => After::Name(marker.as_bytes()),
-    }
-}
-
-fn is_common_prefix(marker: &str, asked: &Asked) -> bool {
-    let rest = marker.strip_prefix(asked.prefix);
-    !asked.delimiter.is_empty()
-        && rest.and_then(|rest| rest.find(asked.delimiter).map(|at| at + asked.delimiter.len() == rest.len())).unwrap_or(false)
+/// The common prefix that a name is told by, where it is not told itself.
+fn common_prefix<'a>(name: &'a str, asked: &Asked) -> Option<&'a str> {
+    let rest = name.strip_prefix(asked.prefix).filter(|_| !asked.delimiter.is_empty())?;
+    rest.find(asked.delimiter).map(|at| &name[..asked.prefix.len() + at + asked.delimiter.len()])
 }
 
 /// Who owns an object: the bucket's owner, unless others have put objects there.
@@ -199,11 +193,11 @@ pub async fn versions(call: &Call<'_>) -> Result<Answer, S3Error> {
     if key_marker.is_empty() && !version_marker.is_empty() {
         return Err(S3Error::with(Code::InvalidArgument, "A version-id marker cannot be specified without a key marker."));
     }
-    let behind = match (key_marker, version_marker) {
-        ("", _) => Behind::Nothing,
-        (key, "") if is_common_prefix(key, &asked) => Behind::Prefix(key.as_bytes()),
-        (key, "") => Behind::Name(key.as_bytes()),
-        (key, version) => match which_of(Some(version))? {
+    let behind = match (key_marker, version_marker, common_prefix(key_marker, &asked)) {
+        ("", ..) => Behind::Nothing,
+        (.., Some(prefix)) => Behind::Prefix(prefix.as_bytes()),
+        (key, "", None) => Behind::Name(key.as_bytes()),
+        (key, version, None) => match which_of(Some(version))? {
             Which::Sequence(sequence) => Behind::Version(key.as_bytes(), sequence),
             // The null version has a place of its own among the others.
             _ => match call.store().version(bucket.id, key.as_bytes(), Which::Null).await? {
@@ -271,15 +265,11 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
             return Err(error.field("ArgumentValue", id_marker));
         }
     };
-    let rolled = |key: &str| match (asked.delimiter, key.strip_prefix(asked.prefix)) {
-        ("", _) | (_, None) => None,
-        (delimiter, Some(rest)) => rest.find(delimiter).map(|at| key[..asked.prefix.len() + at + delimiter.len()].to_owned()),
-    };
     // Behind all uploads of the key without an identifier, and behind all of a common prefix.
-    let mut behind = match key_marker >= asked.prefix && !key_marker.is_empty() {
-        true if rolled(key_marker).is_some_and(|prefix| prefix == key_marker) => successor(key_marker.as_bytes()).map(|next| (next, 0)),
-        true => Some((key_marker.as_bytes().to_vec(), if id_marker.is_empty() { u64::MAX } else { id })),
-        false => Some((asked.prefix.as_bytes().to_vec(), 0)),
+    let mut behind = match (key_marker >= asked.prefix && !key_marker.is_empty(), common_prefix(key_marker, &asked)) {
+        (true, Some(prefix)) => successor(prefix.as_bytes()).map(|next| (next, 0)),
+        (true, None) => Some((key_marker.as_bytes().to_vec(), if id_marker.is_empty() { u64::MAX } else { id })),
+        (false, _) => Some((asked.prefix.as_bytes().to_vec(), 0)),
     };
     let mut found: Vec<Upload> = Vec::new();
     let mut prefixes: Vec<String> = Vec::new();
@@ -298,12 +288,12 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
                 is_truncated = asked.most > 0;
                 break 'pages;
             }
-            match rolled(&key) {
+            match common_prefix(&key, &asked) {
                 Some(prefix) => {
                     // However many there are below it, the next line is behind them.
                     behind = successor(prefix.as_bytes()).map(|next| (next, 0));
-                    last = Some((prefix.clone(), String::new()));
-                    prefixes.push(prefix);
+                    last = Some((prefix.to_owned(), String::new()));
+                    prefixes.push(prefix.to_owned());
                     continue 'pages;
                 }
                 None => {
@@ -324,7 +314,8 @@ pub async fn uploads(call: &Call<'_>) -> Result<Answer, S3Error> {
     let listed = ListMultipartUploadsResult {
         bucket: bucket.name.to_string(),
         key_marker: key_marker.into(),
-        upload_id_marker: id_marker.into(),
+        // Without a key it says nothing.
+        upload_id_marker: if key_marker.is_empty() { String::new() } else { id_marker.into() },
         next_key_marker: Some(next_key_marker),
         next_upload_id_marker: Some(next_upload_id_marker),
         prefix: asked.prefix.into(),

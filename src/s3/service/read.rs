@@ -9,6 +9,7 @@ use super::{Bucket, Call, lock, readable, tagging};
 use crate::s3::access::Action;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::bucket::{BucketMeta, Versioning};
+use crate::s3::checksum::Kind;
 use crate::s3::encryption::asked::OWN;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::labels::Labels;
@@ -107,7 +108,7 @@ pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Erro
             answer = answer.header("x-amz-mp-parts-count", version.parts.to_string());
             answer = part_checksum(answer, request, &meta, *number);
         }
-        if range.is_none() {
+        if range.is_none() || part.is_some() && version.parts == 0 {
             answer = whole_checksum(answer, request, &version, &meta);
         }
         for (parameter, field) in OVERRIDES {
@@ -180,18 +181,17 @@ pub fn absent(request: &Request, which: Which, marker: Option<&Version>) -> S3Er
 /// What the conditions of a request come to (RFC 9110, section 13.2.2): an answer without a body where the client has what is there.
 fn judge(request: &Request, bucket: &BucketMeta, version: &Version) -> Result<Option<Answer>, S3Error> {
     let failed = |condition: &'static str| Err(S3Error::new(Code::PreconditionFailed).field("Condition", condition));
-    let since = |name| request.text(name).and_then(|text| time::parse_http(text, request.now_ms)).map(|ms| ms / 1000);
     let second = version.time_ms / 1000;
     if let Some(etags) = request.text("if-match") {
         if !names(etags, version) {
             return failed("If-Match");
         }
-    } else if since("if-unmodified-since").is_some_and(|since| second > since) {
+    } else if request.date("if-unmodified-since").is_some_and(|since| second > since / 1000) {
         return failed("If-Unmodified-Since");
     }
     let is_known = match request.text("if-none-match") {
         Some(etags) => names(etags, version),
-        None => since("if-modified-since").is_some_and(|since| second <= since),
+        None => request.past_date("if-modified-since").is_some_and(|since| second <= since / 1000),
     };
     if !is_known {
         return Ok(None);
@@ -259,8 +259,9 @@ fn whole_checksum(answer: Answer, request: &Request, version: &Version, meta: &M
     }
 }
 
+/// Of a part of an object whose checksum is of all of it S3 tells none, which would be taken for that one.
 fn part_checksum(answer: Answer, request: &Request, meta: &Meta, number: u16) -> Answer {
-    match meta.part_checksum(number).filter(|_| wants_checksum(request)) {
+    match meta.part_checksum(number).filter(|checksum| wants_checksum(request) && checksum.kind != Kind::FullObject) {
         Some(checksum) => answer.header(checksum.algorithm.header(), checksum.shown(0)).header("x-amz-checksum-type", checksum.kind.name()),
         None => answer,
     }

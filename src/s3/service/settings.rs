@@ -112,7 +112,8 @@ pub async fn perform(call: &Call<'_>, operation: Operation, body: &mut Body<'_>)
             let document = body.document(DOCUMENT_MAX).await?;
             let mut tagging = Tagging::parse(&document, BUCKET_TAGS_MAX)?;
             tagging.tags.sort_by(|one, other| one.key.cmp(&other.key));
-            keep(call, Document::Tagging, Some(tagging.to_xml().as_bytes()), 204).await
+            let document = (!tagging.tags.is_empty()).then(|| tagging.to_xml());
+            keep(call, Document::Tagging, document.as_ref().map(|document| document.as_bytes()), 204).await
         }
         Op::PutBucketOwnershipControls => {
             let OwnershipControls(rule) = OwnershipControls::parse(&body.document(DOCUMENT_MAX).await?)?;
