@@ -175,6 +175,11 @@ impl Listing {
         });
         let prefixes = result.page.common_prefixes.into_iter().map(Entry::Prefix);
         let mut page: Vec<Entry> = objects.chain(prefixes).collect();
+        if page.iter().any(|entry| !entry.name().starts_with(&self.prefix)) {
+            // Somebody who copies or removes what is listed would touch what he has not named.
+            let what = format!("{}: a list of other objects than were asked for", call.shown());
+            return Err(Error::new(ErrorKind::Protocol, what).remedy("check that the endpoint is a server of S3").into());
+        }
         page.sort_by(|one, other| one.name().cmp(other.name()));
         self.page = page.into();
         self.is_last = !result.page.is_truncated;

@@ -146,7 +146,9 @@ impl Wanted<'_> {
             (None, _) | (Some(Encryption::Server), Some(Encryption::Server)) => true,
             (Some(Encryption::Named(None)), Some(Encryption::Named(_))) => true,
             // Some servers tell it with where it is.
-            (Some(Encryption::Named(Some(one))), Some(Encryption::Named(Some(told)))) => told.rsplit('/').next() == Some(one) || told == one,
+            (Some(Encryption::Named(Some(one))), Some(Encryption::Named(Some(told)))) => {
+                told.rsplit('/').next() == Some(one) || told == one
+            }
             _ => false,
         };
         (self.bytes, Some(self.crc)) == (head.size, head.crc)
@@ -417,5 +419,45 @@ mod tests {
         for text in ["", "bytes 0-9", "bytes 5-4/10", "bytes 0-10/10", "bytes */10", "bytes 0-18446744073709551615/3"] {
             assert_eq!(parse_content_range(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_same_bytes_are_not_what_was_asked_for_if_they_are_told_otherwise() {
+        let pairs = |all: &[(&str, &str)]| all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>();
+        let there = Head {
+            size: 3,
+            etag: "\"a\"".into(),
+            modified: String::new(),
+            content_type: "text/plain".into(),
+            metadata: pairs(&[("one", "1"), ("two", "2")]),
+            version: None,
+            encryption: Some(Encryption::Named(Some("arn:aws:kms:x:1:key/blue".into()))),
+            crc: Some(7),
+            sum: None,
+            way: Way::Http,
+        };
+        let put = |content_type: Option<&str>, metadata: &[(&str, &str)], encryption| PutOptions {
+            content_type: content_type.map(str::to_owned),
+            metadata: pairs(metadata),
+            encryption,
+            ..PutOptions::default()
+        };
+        let both = [("Two", "2"), ("one", "1")];
+        for (asked, bytes, crc, is_it) in [
+            (put(None, &both, None), 3, 7, true),
+            (put(None, &both, None), 4, 7, false),
+            (put(None, &both, None), 3, 8, false),
+            (put(Some("text/plain"), &both, None), 3, 7, true),
+            (put(Some("text/html"), &both, None), 3, 7, false),
+            (put(None, &both[..1], None), 3, 7, false),
+            (put(None, &both, Some(Encryption::Named(None))), 3, 7, true),
+            (put(None, &both, Some(Encryption::Named(Some("blue".into())))), 3, 7, true),
+            (put(None, &both, Some(Encryption::Named(Some("red".into())))), 3, 7, false),
+            (put(None, &both, Some(Encryption::Server)), 3, 7, false),
+        ] {
+            assert_eq!(asked.wanted(bytes, crc).is(&there), is_it, "{asked:?}");
+        }
+        let plain = Head { encryption: None, ..there };
+        assert!(!put(None, &both, Some(Encryption::Server)).wanted(3, 7).is(&plain), "a copy that was to be encrypted was not made");
     }
 }

@@ -120,7 +120,7 @@ impl Writer<'_> {
         let env = &self.engine.inner.env;
         self.open = None;
         let salt = self.engine.inner.rng.borrow_mut().u64();
-        let Taken { segment, generation } = self.engine.inner.log.take(Purpose::Delete, salt).await?;
+        let Taken { segment, generation } = self.engine.inner.log.take(Purpose::Checkpoint, salt).await?;
         env.segments.close_as_checkpoint(segment);
         self.taken.push(segment);
         if self.pieces == 0 {
@@ -171,6 +171,8 @@ impl Engine {
         let horizon = inner.env.segments.newest_generation() + 1;
         // What is in front of the horizon, and not yet told, is told by then.
         self.all(async move |engine: Engine| engine.turn().await).await?;
+        // Nor is what failed in front of it, which nobody will look for: without this checkpoint it could come back one day.
+        self.all(async move |engine: Engine| Ok(engine.inner.log.settle_failed().await?)).await?;
         let mut writer = Writer { engine: self, open: None, taken: Vec::new(), id: 0, pieces: 0 };
         let put = match self.write_entries(&mut writer).await {
             Ok(()) => self.put_in_force(Checkpoint { id: writer.id, pieces: writer.pieces, horizon }).await,

@@ -10,13 +10,13 @@ use super::catalog::Gone;
 use super::checkpoint::is_due;
 use super::draft::Draft;
 use super::engine::{Engine, ended};
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, is_short_of_memory};
 use super::heads::Heads;
 use super::log::{Appended, Log, Written};
 use super::read::{Found, at_of};
 use super::recover::{lba, write_header};
 use super::segments::{Segments, Usage};
-use crate::base::Nanos;
+use crate::base::{Error, Nanos};
 use crate::device::block::DiskInfo;
 use crate::wire::store::segment::{self, Header, Kind};
 
@@ -65,7 +65,7 @@ const IN_VAIN: u32 = LEAST_PART;
 
 /// A store in which there was no room to be made.
 #[derive(Clone, Copy)]
-struct Full {
+pub(super) struct Full {
     live: u64,
     free: u64,
     filled: u64,
@@ -141,12 +141,16 @@ impl Engine {
                 None => inner.log.wants_room().await,
             }
             let is_at_it = inner.checkpointing.borrow().as_ref().is_some_and(|task| !task.is_done());
-            if !is_at_it && !inner.is_closing.get() && is_due(&inner.env.segments, &inner.superblock.get()) {
+            let may_fit = inner.no_checkpoint.get().is_none_or(|full| full.is_over(&inner.env.segments));
+            if !is_at_it && !inner.is_closing.get() && may_fit && is_due(&inner.env.segments, &inner.superblock.get()) {
                 // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
                 // next opening; the next segment that is taken brings us here again.
                 let engine = self.clone();
                 let task = inner.core.go_on(async move {
-                    if engine.checkpoint().await.is_ok() {
+                    let written = engine.checkpoint().await;
+                    let is_full = written.as_ref().is_err_and(Failure::lacks_room);
+                    engine.inner.no_checkpoint.set(is_full.then(|| Full::new(engine.segments())));
+                    if written.is_ok() {
                         drop(engine.sweep_if_due().await);
                     }
                 });
@@ -287,15 +291,20 @@ impl Engine {
         let emptied = match self.empty_everywhere(segment).await {
             Ok(()) if !segments.is_empty(segment) => Ok(Try::Kept),
             Ok(()) => self.free(segment).await.map(|()| Try::Emptied),
-            // There was no segment for a copy, or no memory.
-            Err(failure) if failure.lacks_room() => Ok(Try::Kept),
+            // There was no segment for a copy, or no memory, which is no fault of the device: but who waits for room is told of it.
+            Err(failure) if failure.lacks_room() => {
+                if let Failure::Failed(error) = failure
+                    && is_short_of_memory(&error)
+                {
+                    self.tell_why(error);
+                }
+                Ok(Try::Kept)
+            }
             Err(failure) => Err(failure),
         };
         // What the device said is told when somebody reads what is there, or waits for room.
         if let Err(Failure::Failed(error)) = &emptied {
-            let error = error.clone();
-            self.inner.log.room_failed(error.clone());
-            self.tell_others(move |engine| engine.inner.log.room_failed(error));
+            self.tell_why(error.clone());
         }
         let done = emptied.unwrap_or(Try::Failed);
         let mut compacted = self.inner.compacted.get();
@@ -307,6 +316,12 @@ impl Engine {
         }
         self.inner.compacted.set(compacted);
         done
+    }
+
+    /// Why there is no room to be made, until there is.
+    fn tell_why(&self, error: Error) {
+        self.inner.log.room_failed(error.clone());
+        self.tell_others(move |engine| engine.inner.log.room_failed(error));
     }
 
     /// What compaction did so far, on this core.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::buckets::{Buckets, Entered, LOCK};
 use super::cache::Cache;
-use super::catalog::{Bucket, Catalog, Gone};
-use super::compact::{Compacted, may_discard};
+use super::catalog::{Bucket, Catalog, Gone, UploadKey};
+use super::compact::{Compacted, Full, may_discard};
 use super::crew::Crew;
 use super::draft::{Data, Draft, Kind};
 use super::failure::{Failure, OPEN_ANEW, Outcome, shown};
@@ -180,6 +180,10 @@ pub(super) struct Inner {
     pub checkpoint_segments: RefCell<Vec<u32>>,
     /// One checkpoint at a time.
     pub checkpoints: Locks,
+    /// Uploads that were completed, and whose end could not be written.
+    pub owed: RefCell<Vec<UploadKey>>,
+    /// How it was when there was no room for a checkpoint.
+    pub no_checkpoint: Cell<Option<Full>>,
     /// What the last look for tombstones that may go came to.
     pub swept: Cell<Swept>,
 }
@@ -275,6 +279,8 @@ impl Engine {
             superblock,
             checkpoint_segments: RefCell::new(checkpoint_segments),
             checkpoints: Locks::new(core.ops()),
+            owed: RefCell::default(),
+            no_checkpoint: Cell::default(),
             swept: Cell::default(),
         };
         let engine = Engine { inner: Rc::new(inner) };
@@ -339,6 +345,8 @@ impl Engine {
 
     /// Ends the log, once all that is under way is written.
     pub(super) async fn end_log(&self) {
+        // A device that fails that, too, is looked at again by the next opening.
+        let _ = self.inner.log.settle_failed().await;
         self.inner.log.close();
         let writers = self.inner.writers.take();
         for writer in writers {
@@ -517,6 +525,7 @@ impl Engine {
             self.settle().await?;
         }
         let _entered = self.judge(bucket, &name, Which::Newest, attributes.expect)?;
+        self.pay(bucket, &name).await?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, fields.has_opaque_etag);
         let fields = Fields { etag, has_opaque_etag, tag_bytes: attributes.tags.len() as u16, listed: attributes.listed, ..fields };
         let draft = Draft {
@@ -578,6 +587,7 @@ impl Engine {
     /// Ends a version that is there, under the lock of its name, and gives what it was.
     pub(super) async fn end_version(&self, bucket: u32, name: Box<[u8]>, version: Version, time_ms: u64) -> Outcome<Option<Version>> {
         let number = if version.is_null { 0 } else { version.sequence };
+        self.pay(bucket, &name).await?;
         self.end(Class::Object, bucket, name, number, time_ms).await?;
         Ok(Some(version))
     }

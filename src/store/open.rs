@@ -19,7 +19,6 @@ use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::block::{Disk, DiskParcel};
 use crate::mem::{Ledger, Slab};
 use crate::reactor::{Core, Mailboxes, Task};
-use crate::wire::store::item::Class;
 use crate::wire::store::superblock::{State, Superblock};
 
 /// How often a core looks whether the others are done with a store that is being closed.
@@ -227,9 +226,15 @@ impl Store {
         if engine.inner.is_read_only {
             return;
         }
-        for (bucket, name, upload) in completed {
+        // Before an object goes that stands for one, too.
+        *engine.inner.owed.borrow_mut() = completed.clone();
+        for (bucket, name, _) in completed {
             let task = engine.clone();
-            if let Err(failure) = engine.change(async move { task.end(Class::Upload, bucket, name, upload, 0).await }).await {
+            let paid = engine.change(async move {
+                let _lock = task.lock(bucket, &name).await;
+                task.pay(bucket, &name).await
+            });
+            if let Err(failure) = paid.await {
                 return tracing::warn!("ends of uploads that were completed are not written yet: {failure}");
             }
         }

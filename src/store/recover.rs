@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use super::catalog::{Catalog, Gone, Settled};
 use super::failed::Failed;
+use super::failure::no_memory;
 use super::log::{Sequences, Written};
 use super::read::at_of;
 use super::segments::{Found, Reserve, Segments};
@@ -167,7 +168,7 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     let mut settled = Vec::new();
     for catalog in &mut catalogs {
         let unread = reader.read_lists(catalog).await?;
-        if !unreadable.is_empty() {
+        if !unreadable.is_empty() || !unread.is_empty() {
             // What names them may be what cannot be read, this time.
             catalog.keep_unheld();
         }
@@ -289,7 +290,7 @@ async fn scan(reader: &Reader, header: &Header, telling: &RefCell<Telling>) -> R
 
 /// Writes the header of a segment, stable when this returns.
 pub async fn write_header(disk: &Disk, slab: &Slab, superblock: &Superblock, header: &Header) -> Result<()> {
-    let mut run = slab.run(segment::BYTES)?;
+    let mut run = slab.run(segment::BYTES).map_err(|exhausted| no_memory("writing to the store", exhausted))?;
     header.emit(&superblock.id, run.as_mut_slice());
     let lba = lba(disk, superblock.segment_at(header.segment));
     let written = disk.write(lba, run, Durability::Now).await;
@@ -303,7 +304,8 @@ pub(super) fn lba(disk: &Disk, address: u64) -> Lba {
 /// `bytes` from byte `address` of the device on, both whole blocks.
 pub async fn read(disk: &Disk, slab: &Slab, address: u64, bytes: u32) -> Result<Run> {
     let lba = lba(disk, address);
-    disk.read(lba, slab.run(bytes)?).await.map_err(|failed| disk.explain("reading the store:", lba, failed))
+    let run = slab.run(bytes).map_err(|exhausted| no_memory("reading the store", exhausted))?;
+    disk.read(lba, run).await.map_err(|failed| disk.explain("reading the store:", lba, failed))
 }
 
 /// Does `work` for each of `what`, `most` at once. The results are in no order.

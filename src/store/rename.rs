@@ -68,6 +68,8 @@ impl Engine {
             (first, if one == other { None } else { Some(self.inner.locks.lock(one.max(other)).await) })
         };
         let _entered = (self.judge(bucket, &from, Which::Newest, expect_from)?, self.judge(bucket, &to, Which::Newest, expect_to)?);
+        self.pay(bucket, &from).await?;
+        self.pay(bucket, &to).await?;
         let mut get = self.get(bucket, &from, Which::Newest, 0..u64::MAX).await?;
         let (version, tags, number) = (get.version, get.tags().await?, number_of(&get.version));
         let to_shard = shard(bucket, &to);
@@ -158,6 +160,7 @@ impl Engine {
             (None, put.finish_locked(attributes, (fields.part, fields.has_opaque_etag)).await)
         });
         let renamed = finished.wait().await?;
+        self.pay(bucket, &from).await?;
         self.end(Class::Object, bucket, from, number_of(&version), time_ms).await?;
         Ok(renamed)
     }

@@ -11,7 +11,9 @@ use crate::wire::store::{SEGMENTS_AT, UNIT};
 pub enum Purpose {
     /// New data.
     Put,
-    /// Tombstones and checkpoints.
+    /// Checkpoints, which save time and nothing else.
+    Checkpoint,
+    /// Tombstones.
     Delete,
     /// What compaction moves, which frees more than it takes.
     Compact,
@@ -19,9 +21,9 @@ pub enum Purpose {
 
 impl Purpose {
     /// How many there are.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 4;
     /// All, those who take the least of what is kept first.
-    pub const ALL: [Purpose; Purpose::COUNT] = [Purpose::Put, Purpose::Delete, Purpose::Compact];
+    pub const ALL: [Purpose; Purpose::COUNT] = [Purpose::Put, Purpose::Checkpoint, Purpose::Delete, Purpose::Compact];
 }
 
 /// Segments that stay free for others.
@@ -29,7 +31,7 @@ impl Purpose {
 pub struct Reserve {
     /// That puts leave, beside the two below: the user's.
     pub put: u32,
-    /// For tombstones and checkpoints.
+    /// For tombstones, and one of them for a checkpoint.
     pub delete: u32,
     /// For compaction.
     pub compact: u32,
@@ -47,6 +49,8 @@ impl Reserve {
     pub fn below(self, purpose: Purpose) -> u32 {
         match purpose {
             Purpose::Put => self.put + self.delete + self.compact,
+            // One that finds no room is done without; a delete that finds none is refused.
+            Purpose::Checkpoint => self.compact + self.delete.saturating_sub(1),
             Purpose::Delete => self.compact,
             Purpose::Compact => 0,
         }
@@ -441,13 +445,13 @@ mod tests {
 
     #[test]
     fn space_is_kept_for_those_who_free_some() {
-        let segments = Segments::new(6, SEGMENT, RESERVE, 40, &[]);
         let mut taken = 0;
-        for (purpose, most) in [(Purpose::Put, 2), (Purpose::Delete, 3), (Purpose::Compact, 1)] {
+        let segments = Segments::new(7, SEGMENT, Reserve { delete: 2, ..RESERVE }, 40, &[]);
+        for (purpose, most) in [(Purpose::Put, 2), (Purpose::Checkpoint, 3), (Purpose::Delete, 1), (Purpose::Compact, 1)] {
             let count = std::iter::from_fn(|| segments.take(purpose, 9)).inspect(|_| taken += 1).count();
             assert_eq!(count, most, "{purpose:?}");
         }
-        assert_eq!((taken, segments.newest_generation(), segments.oldest_generation()), (6, 46, 41));
+        assert_eq!((taken, segments.newest_generation(), segments.oldest_generation()), (7, 47, 41));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The superblocks of a store, which are looked for first, and what is wrong with a disk that has none that will do.
 
+use super::failure::no_memory;
 use super::recover::{lba, read};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -115,7 +116,7 @@ pub(super) fn headless(disk: &Disk) -> Error {
 
 /// Writes a superblock, stable when this returns.
 pub async fn write_superblock(disk: &Disk, slab: &Slab, superblock: &Superblock) -> Result<()> {
-    let mut run = slab.run(superblock::BYTES)?;
+    let mut run = slab.run(superblock::BYTES).map_err(|exhausted| no_memory("writing to the store", exhausted))?;
     superblock.emit(run.as_mut_slice());
     let lba = lba(disk, Superblock::address(superblock.number));
     let written = disk.write(lba, run, Durability::Now).await;

@@ -178,8 +178,22 @@ impl Engine {
         held.end(&committed);
         let (version, _) = committed?;
         // The object's item may go one day, and must not be what the upload's end hangs on.
-        self.end(Class::Upload, bucket, name, id, time_ms).await?;
-        Ok(version)
+        let ended = self.end(Class::Upload, bucket, name.clone(), id, time_ms).await;
+        if ended.is_err() {
+            self.inner.owed.borrow_mut().push((bucket, name, id));
+        }
+        ended.map(|()| version)
+    }
+
+    /// Writes the ends of uploads of a name that could not be written when they were completed, under the lock of the name: what has stood
+    /// for them since is about to go.
+    pub(super) async fn pay(&self, bucket: u32, name: &[u8]) -> Outcome<()> {
+        loop {
+            let is_of_name = |(of, other, _): &&UploadKey| *of == bucket && **other == *name;
+            let Some(key) = self.inner.owed.borrow().iter().find(is_of_name).cloned() else { return Ok(()) };
+            self.end(Class::Upload, bucket, key.1.clone(), key.2, 0).await?;
+            self.inner.owed.borrow_mut().retain(|one| *one != key);
+        }
     }
 
     /// The object that upload `id` has become, if it is the newest.

@@ -166,6 +166,8 @@ fn what_is_wrong_is_said_with_its_object_and_its_remedy() {
         (&["cp", "s3://there/one", "."], 2, "one is a directory"),
         (&["ls", "--endpoint", "ftp://x"], 2, "'ftp://x' is no endpoint"),
         (&["ls", "--rdma", "off", "--credentials", "file"], 2, "file: there are no access_key and secret_key in it"),
+        (&["stat", "s3://there/one", "--credentials", "nofile"], 2, "nofile"),
+        (&["cp", "-r", "-", "s3://there/x"], 2, "several objects from standard input"),
         (&["ls", "--ca", "one.pem"], 2, "--ca one.pem with endpoints of which none is https://"),
         (&["ls", "--access-key", "NOBODY"], 1, "to mend it: check the access key"),
         (&["ls", "--secret-key", "wrong"], 1, "to mend it: check the secret"),

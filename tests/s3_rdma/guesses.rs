@@ -221,6 +221,11 @@ const COOKIE: (&str, &str) = ("x-amz-rdma-cookie", "0badcafe");
 impl Prepared {
     /// A PUT of so many bytes.
     pub async fn new(ground: &Ground, front: &mut Http, target: &str, bytes: u32) -> Prepared {
+        Prepared::try_new(ground, front, target, bytes).await.expect("it is prepared")
+    }
+
+    /// The same, or the status with which it was refused.
+    pub async fn try_new(ground: &Ground, front: &mut Http, target: &str, bytes: u32) -> Result<Prepared, u16> {
         let qp = ground.hca.create_qp(&QpConfig::default()).unwrap();
         let local = qp.local();
         let (token, psn, size) = (token_of(&local).encode(), format!("{:06x}", local.psn), bytes.to_string());
@@ -235,11 +240,26 @@ impl Prepared {
         ];
         let ask = HttpAsk { method: "POST", path: "/.hipobj-rc/prepare", query: "", fields: &fields, body: b"" };
         let (answer, _) = front.ask(&signer("main"), ask).await.unwrap();
-        assert_eq!(answer.status(), 200);
+        if answer.status() != 200 {
+            return Err(answer.status());
+        }
         let far = Endpoint::parse(answer.text(REPLY).unwrap().strip_prefix("200:").unwrap()).unwrap();
         qp.connect(&of_token(&far, parse_psn(answer.text(PSN).unwrap()).unwrap())).unwrap();
         let window = Window { qpn: far.qpn, psn: Psn::new(local.psn), rkey: Rkey(far.memory.rkey), address: far.memory.address };
-        Prepared { qp, window, session: answer.text(SESSION).unwrap().to_owned() }
+        Ok(Prepared { qp, window, session: answer.text(SESSION).unwrap().to_owned() })
+    }
+
+    /// Takes it back.
+    pub async fn cancel(&self, front: &mut Http) -> u16 {
+        let told = [PROTOCOL, COOKIE, (SESSION, self.session.as_str())];
+        http(front, "POST", "/.hipobj-rc/cancel", &told, b"").await.0
+    }
+
+    /// Says that it is ready, and writes nothing.
+    pub async fn wait(&self, front: &mut Http) -> u16 {
+        let qpn = format!("{:x}", self.qp.local().qpn);
+        let told = [PROTOCOL, COOKIE, (SESSION, self.session.as_str()), ("x-amz-rdma-qpn", &qpn)];
+        http(front, "POST", "/.hipobj-rc/ready", &told, b"").await.0
     }
 
     /// Puts into the window, and says so.

@@ -40,6 +40,7 @@ use basin::s3::rdma::connect::{CONNECT, DISCONNECT, ENDPOINT, NATIVE, PSN, REPLY
 use basin::wire::s3::frame::Method;
 use basin::wire::s3::token::{Endpoint, parse_psn};
 
+use guesses::Prepared;
 use server::{Server, free_address};
 
 const TERMS: Terms = Terms { receive: 8192, depth: 16 };
@@ -604,9 +605,41 @@ fn objects_go_by_hipobj() {
         // rxe has the port there.
         return;
     }
-    let server = Server::start_at(1, "256M", "soft:udp", &[("BASIN_RDMA_ADDRESS", "127.0.0.1"), ("BASIN_RDMA_UDP_PORT", "4791")]);
+    let metrics = free_address();
+    let told = metrics.to_string();
+    let variables = [("BASIN_RDMA_ADDRESS", "127.0.0.1"), ("BASIN_RDMA_UDP_PORT", "4791"), ("BASIN_METRICS_LISTEN", &told)];
+    let server = Server::start_at(1, "256M", "soft:udp", &variables);
     let address = server.address;
-    client_at("soft:udp", Some("127.0.0.2:4791".parse().unwrap()), async move |ground| hipobj(&ground, address).await);
+    client_at("soft:udp", Some("127.0.0.2:4791".parse().unwrap()), async move |ground| {
+        hipobj(&ground, address).await;
+        hipobj_bounds(&ground, address, metrics).await;
+    });
+}
+
+/// What was taken back leaves nothing, and what is under way counts until it has ended.
+async fn hipobj_bounds(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    const OF_KEY: usize = 16;
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    let tasks = || metric(metrics, "basin_core_tasks{core=\"0\"}");
+    let before = tasks();
+    for _ in 0..64 {
+        let prepared = Prepared::new(ground, &mut front, "/hipobj/taken-back", 4096).await;
+        assert_eq!(prepared.cancel(&mut front).await, 204);
+    }
+    assert!(tasks() < before + 32, "{} tasks, and {before} before", tasks());
+    let mut waiting = Vec::new();
+    for _ in 0..OF_KEY {
+        let prepared = Prepared::new(ground, &mut front, "/hipobj/waits", 4096).await;
+        let mut own = Http::connect(&ground.core, address).await.unwrap();
+        waiting.push(ground.core.spawn(async move { prepared.wait(&mut own).await }));
+    }
+    // Each READY was sent by the time of the last of several of these.
+    for _ in 0..8 {
+        ground.core.sleep(basin::base::Nanos::from_millis(50)).await;
+        let one_more = Prepared::try_new(ground, &mut front, "/hipobj/waits", 4096).await;
+        assert_eq!(one_more.err(), Some(503), "all that the key may have are under way");
+    }
+    waiting.iter().for_each(basin::reactor::Task::abort);
 }
 
 async fn hipobj(ground: &Ground, address: SocketAddr) {

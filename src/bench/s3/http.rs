@@ -38,10 +38,15 @@ impl Client {
         let load = self.load.clone();
         let fields: Vec<(&str, &str)> = load.options.etag.iter().map(|etag| ("x-basin-etag", etag.as_str())).collect();
         let head = load.head("PUT", &format!("/{}", load.options.bucket), &fields, Some(0));
-        match self.exchange(&head, &[], None).await {
-            Err(error) if !error.to_string().contains("409") => Err(error),
-            _ => Ok(()),
-        }
+        let core = load.core.clone();
+        let making = async {
+            let (answer, length) = self.answer_to(&head, &[]).await?;
+            match answer.status() {
+                200 | 409 => self.receive(length, None).await,
+                status => Err(self.refused(status, length).await),
+            }
+        };
+        core.timeout(PATIENCE, making).await.map_err(Error::from)?
     }
 
     /// Puts an object.

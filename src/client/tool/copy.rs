@@ -213,7 +213,7 @@ async fn all(
                             end.replace(Some(failure));
                             return;
                         }
-                        Err(failure) => tally.failed(&failure),
+                        Err(failure) => progress.aside(|| tally.failed(&failure)),
                     }
                 }
             })

@@ -42,6 +42,8 @@ pub type Print = fn(String) -> Result<bool>;
 const STOPPED: &str = "Stopped";
 /// That of one whose output nobody reads any more.
 const UNREAD: &str = "Unread";
+/// The code of a client that was not made.
+const UNREADY: &str = "Unready";
 /// The code of a failure because there is an object or a file of that name already.
 const THERE: &str = "There";
 
@@ -183,14 +185,14 @@ impl Task {
 /// # Errors
 /// What [`exit_code`] tells apart.
 pub fn run(task: Task, print: Print) -> Result<(), Failure> {
-    let options = task.reach().options()?;
+    let options = task.reach().options().map_err(unready)?;
     let core = Core::new(CoreConfig::default())?;
     if task.has_halves() {
         core.catch_signals()?;
     }
     let of_task = core.clone();
     let done = core.run(async move {
-        let client = unless_stopped(&of_task, Client::connect(&of_task, options)).await??;
+        let client = unless_stopped(&of_task, Client::connect(&of_task, options)).await?.map_err(unready)?;
         match task {
             Task::Cp(task) => copy::copy(&client, &task, print).await,
             Task::Ls(task) => show::list(&client, &task, print).await,
@@ -226,6 +228,15 @@ fn usage(what: String, remedy: &str) -> Failure {
     Error::new(ErrorKind::Usage, what).remedy(remedy).into()
 }
 
+/// That there is no client: a file that is not there is one of settings, and nothing that was asked for.
+fn unready(error: impl Into<Failure>) -> Failure {
+    let failure = error.into();
+    match failure.error().errno() {
+        Some(libc::ENOENT) => Failure::coded(UNREADY, failure.error().clone()),
+        _ => failure,
+    }
+}
+
 /// That `--no-clobber` keeps something as it is.
 fn there_already(what: &dyn Display) -> Failure {
     Failure::coded(
@@ -259,6 +270,8 @@ pub fn exit_code(failure: &Failure) -> u8 {
         130
     } else if failure.code() == Some(UNREAD) {
         141
+    } else if failure.code() == Some(UNREADY) {
+        2
     } else if failure.is_not_found() || failure.error().errno() == Some(libc::ENOENT) {
         3
     } else if failure.error().kind() == ErrorKind::Usage {

@@ -48,6 +48,11 @@ impl Progress {
         self.bar.dec_length(bytes);
     }
 
+    /// Does what writes to the terminal, beside the bar.
+    pub fn aside(&self, write: impl FnOnce()) {
+        self.bar.suspend(write);
+    }
+
     /// So many bytes more.
     pub fn add(&self, bytes: u64) {
         self.done.update(|done| done + bytes);

@@ -74,6 +74,7 @@ impl Tally {
 pub(super) async fn plan(client: &Client, from: Place, to: Place, tally: &Tally) -> Result<VecDeque<Planned>, Failure> {
     match (from, to) {
         (Place::File(from), Place::S3(to)) => Ok(plan_up(&from, &to, tally)?),
+        (Place::Stream, _) => Err(usage("several objects from standard input".into(), "without --recursive it is one object")),
         (Place::S3(_), Place::Stream) => Err(usage("several objects to standard output".into(), "basin cat, one by one")),
         (Place::S3(from), to) => plan_from(client, &from, &to, tally).await,
         _ => Err(usage("basin cp --recursive: neither is s3://bucket".into(), "copy a directory to s3://bucket/prefix, or back")),

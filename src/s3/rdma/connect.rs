@@ -65,15 +65,15 @@ impl Terms {
             return Err(S3Error::with(Code::NotImplemented, "The native mode of RDMA is spoken in version 1 only."));
         }
         let invalid = || S3Error::with(Code::InvalidArgument, format!("{NATIVE} is 1;receive=BYTES;depth=REQUESTS."));
-        let (mut receive, mut depth) = (None, None);
+        let (mut receive, mut depth): (Option<u32>, Option<u32>) = (None, None);
         for field in fields {
-            let (name, value) = field.split_once('=').ok_or_else(invalid)?;
-            let value: u32 = value.parse().map_err(|_| invalid())?;
-            match name {
-                "receive" => receive = Some(value),
-                "depth" => depth = Some(value),
-                _ => {}
-            }
+            let (name, value) = field.split_once('=').unwrap_or((field, ""));
+            let term = match name {
+                "receive" => &mut receive,
+                "depth" => &mut depth,
+                _ => continue,
+            };
+            *term = Some(value.parse().map_err(|_| invalid())?);
         }
         match (receive, depth) {
             (Some(receive @ RECEIVE_MIN..=RECEIVE_MAX), Some(depth @ 1..=DEPTH_MAX)) => Ok(Terms { receive, depth }),
@@ -264,6 +264,8 @@ mod tests {
     fn terms_are_read() {
         assert_eq!(Terms::parse("1;receive=8192;depth=64").unwrap(), Terms { receive: 8192, depth: 64 });
         assert_eq!(Terms::parse("1; depth=1; receive=1024; core=0;cores=2").unwrap(), Terms { receive: 1024, depth: 1 });
+        let later = "1;receive=8192;depth=64;wire=new;later;core=";
+        assert_eq!(Terms::parse(later).unwrap(), Terms { receive: 8192, depth: 64 }, "what is not known is left out");
         for (text, code) in [
             ("2;receive=8192;depth=64", Code::NotImplemented),
             ("", Code::NotImplemented),

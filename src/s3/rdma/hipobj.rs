@@ -15,6 +15,7 @@ use super::transfer::Push;
 use crate::base::Nanos;
 use crate::device::rdma::{Access, Features};
 use crate::mem::{Run, Window};
+use crate::reactor::Task;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere};
 use crate::s3::encryption::reading::Reading;
@@ -108,8 +109,10 @@ struct Prepared {
     qpn: u32,
     size: u64,
     what: What,
-    /// One of those that may be prepared.
-    _share: (Share, OfKey),
+    /// One of those that may be there, until it has ended.
+    share: (Share, OfKey),
+    /// What ends it where nobody says that he is ready; `None` once it has come.
+    expiry: Option<Task<()>>,
 }
 
 enum What {
@@ -249,23 +252,24 @@ async fn prepare(
         What::Put(window, _) => Memory { address: window.address(), bytes: size, rkey: window.rkey() },
         What::Get(_) => Memory { address: 0, bytes: 0, rkey: 0 },
     };
-    let prepared = Prepared { used, access_key, cookie, qpn: token.qpn.0, size, what, _share: (share, of_key) };
-    transfers.prepared.borrow_mut().insert(session.id, prepared);
+    let mut prepared = Prepared { used, access_key, cookie, qpn: token.qpn.0, size, what, share: (share, of_key), expiry: None };
     let (late, of, id) = (rdma.clone(), transfers.clone(), session.id);
     let expiry = async move {
         late.core().sleep(PREPARED).await;
         let over = of.prepared.borrow_mut().remove(&id);
         if let Some(prepared) = over {
-            prepared.end(&late).await;
+            // Not the task that this is.
+            Prepared { expiry: None, ..prepared }.end(&late).await;
         }
     };
-    if rdma.core().try_spawn(expiry).is_err() {
-        let refused = transfers.prepared.borrow_mut().remove(&id);
-        if let Some(prepared) = refused {
+    match rdma.core().try_spawn(expiry) {
+        Ok(expiry) => prepared.expiry = Some(expiry),
+        Err(_) => {
             prepared.end(rdma).await;
+            return Err(Bare(503));
         }
-        return Err(Bare(503));
     }
+    transfers.prepared.borrow_mut().insert(id, prepared);
     let reply = Endpoint { memory, ..token_of(&local) };
     let mut answer = Answer::new(200)
         .header(SESSION, id.encode())
@@ -310,6 +314,7 @@ async fn open_window(rdma: &Rdma, used: &Use, size: u32) -> Result<Window, Bare>
 impl Prepared {
     /// Ends the queue pair, and takes the window back.
     async fn end(self, rdma: &Rdma) {
+        self.expiry.iter().for_each(Task::abort);
         rdma.close(self.used.session().id);
         if let What::Put(window, _) = self.what {
             drop(rdma.hca().revoke(window).await);
@@ -335,7 +340,8 @@ async fn ready(rdma: &Rdma, transfers: &Transfers, service: &Service, request: &
         }
     }
     let taken = transfers.prepared.borrow_mut().remove(&id);
-    let Prepared { used, access_key, cookie, size, what, .. } = taken.ok_or(Bare(409))?;
+    let Prepared { used, access_key, cookie, size, what, share, expiry, .. } = taken.ok_or(Bare(409))?;
+    expiry.iter().for_each(Task::abort);
     let moved = match what {
         What::Get(mut get) => {
             let (address, rkey) = memory.unwrap_or_default();
@@ -351,6 +357,8 @@ async fn ready(rdma: &Rdma, transfers: &Transfers, service: &Service, request: &
         },
     };
     rdma.close(id);
+    // The window, or what was read, is not there any more.
+    drop(share);
     let etag = moved?;
     let mut answer = Answer::new(200).header(COOKIE, format!("{cookie:08x}")).header(TRANSFERRED, size.to_string());
     if let Some(etag) = etag {

@@ -41,6 +41,7 @@ pub mod open;
 pub mod outbox;
 mod places;
 pub mod refused;
+mod reply;
 pub mod session;
 mod strays;
 pub mod token;

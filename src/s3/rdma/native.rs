@@ -20,8 +20,9 @@ use super::connect::Terms;
 use super::fields::{Label, labelled, lines, put_fields, put_label};
 use super::known::{Candidate, Kept};
 use super::open::Open;
+use super::reply::{Reply, ReplyBody, broken, told_apart, told_of, too_long};
 use super::session::{Rdma, Session, Share, Unanswered, Use};
-use super::transfer::{MEMORY_LOOK, Pull, Push, Writes, lease};
+use super::transfer::{MEMORY_LOOK, Pull, Push, lease};
 use crate::base::Nanos;
 use crate::base::clock::unix_now_ns;
 use crate::device::Op;
@@ -30,13 +31,13 @@ use crate::mem::{Ledger, Run, Shared};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::{Body, Elsewhere, Told};
 use crate::s3::encryption::reading::Reading;
-use crate::s3::error::{Code, HOST_ID, S3Error};
+use crate::s3::error::{Code, S3Error};
 use crate::s3::http::account::{self, Account, Outgoing};
 use crate::s3::http::connection::{Busy, Shared as Front};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::request::{Arrival, Request};
 use crate::s3::route::Operation;
-use crate::s3::service::{Sender, Service, TOO_LONG, told};
+use crate::s3::service::{Sender, Service, told};
 use crate::store::handle::Get;
 use crate::store::recover::core_of;
 use crate::wire::http::head::Head;
@@ -421,32 +422,6 @@ struct Exchange {
     _share: Option<Share>,
 }
 
-/// What a client is told, before it is bytes.
-struct Reply<'a> {
-    status: u16,
-    /// Lines of HTTP.
-    fields: Vec<u8>,
-    bytes: u64,
-    crc: u64,
-    body: ReplyBody<'a>,
-}
-
-impl Reply<'_> {
-    /// Bytes of a body that it has.
-    fn sent(&self) -> u64 {
-        if matches!(self.body, ReplyBody::None) { 0 } else { self.bytes }
-    }
-}
-
-enum ReplyBody<'a> {
-    None,
-    /// In the window, once these WRITEs are done.
-    Window(Writes<'a>),
-    /// In the message, from these pieces.
-    Pieces(Vec<Shared>),
-    Document(Vec<u8>),
-}
-
 impl Exchange {
     async fn run(self, message: Shared, at: usize) {
         let (request, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
@@ -776,25 +751,4 @@ impl Exchange {
         }
         self.answers.send(&answer).await
     }
-}
-
-/// What does not fit, and what would be needed.
-fn too_long(bytes: u64) -> Reply<'static> {
-    Reply { status: TOO_LONG, fields: Vec::new(), bytes, crc: 0, body: ReplyBody::None }
-}
-
-/// An error of a request that cannot be read.
-fn told_apart(error: &S3Error) -> Answer {
-    told_of(error, "", "")
-}
-
-/// An error of a request for what is at this path, which has this number.
-fn told_of(error: &S3Error, path: &str, id: &str) -> Answer {
-    let document = error.to_xml(path, id, HOST_ID);
-    Answer::new(error.code.status()).header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
-}
-
-/// What a client put years ago may be no field any more, and what was foreseen to fit may not.
-fn broken() -> Reply<'static> {
-    Reply { status: 500, fields: Vec::new(), bytes: 0, crc: 0, body: ReplyBody::None }
 }

@@ -70,8 +70,9 @@ impl Rdma {
                     damaged,
                     "packets over RDMA were refused: somebody may be guessing queue pairs or keys of memory"
                 );
-                told = now;
             }
+            // What was few in a period is not added up over days.
+            told = now;
             let left_out = self.lines().renew();
             if left_out > 0 {
                 tracing::warn!(left_out, "more sessions of RDMA ended or failed to begin than there are lines for");

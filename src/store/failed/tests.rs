@@ -199,6 +199,41 @@ fn a_put_that_failed_may_be_there_until_something_later_is_answered() {
     );
 }
 
+/// What a checkpoint covers nobody looks for: what failed in front of it is not there, with the checkpoint or without.
+#[test]
+fn what_failed_in_front_of_a_checkpoint_does_not_come_back_without_it() {
+    for is_closed in [false, true] {
+        let first: &'static dyn Fn(Use) -> Living = match is_closed {
+            false => life!(|used| {
+                used.fail(used.put(b"name", 1, false)).await;
+                used.engine().checkpoint().await.unwrap();
+            }),
+            true => life!(|used| {
+                used.fail(used.put(b"name", 1, false)).await;
+                used.engine().inner.leaving.set(true);
+                used.stores[0].clone().close().await.unwrap();
+            }),
+        };
+        lives(
+            1,
+            1_000_000,
+            8,
+            [
+                first,
+                life!(|used| {
+                    assert!(used.stores[0].superblock().checkpoint.is_some());
+                    assert_eq!(used.number(b"name").await, None);
+                    used.lose_checkpoint().await;
+                }),
+                life!(|used| {
+                    assert!(used.stores[0].census.is_checkpoint_lost);
+                    assert_eq!(used.number(b"name").await, None, "it was not there in the life before");
+                }),
+            ],
+        );
+    }
+}
+
 #[test]
 fn a_version_whose_put_failed_is_not_behind_those_that_were_put_later() {
     lives(
@@ -291,6 +326,43 @@ fn a_completion_that_failed_is_there_with_its_bytes_or_its_upload_goes_on() {
             ],
         );
     }
+    // There, while the end of its upload failed; and then replaced, when nothing of it is left.
+    let was_there: &'static std::cell::Cell<u32> = Box::leak(Box::default());
+    for seed in 0..16 {
+        lives(
+            1,
+            0,
+            seed,
+            [
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        let id = used.engine().begin_upload(used.bucket, b"name", b"", 1).await.unwrap();
+                        let etag = put_part(&used, id).await;
+                        used.engine().inner.log.roll();
+                        let sim = used.world.disk.sim().expect("it is simulated");
+                        sim.borrow_mut().fail_writes(300_000);
+                        let outcome = complete(&used, id, etag).await;
+                        sim.borrow_mut().fail_writes(0);
+                        let Some(version) = used.engine().version(used.bucket, b"name", Which::Newest).filter(|_| outcome.is_err()) else {
+                            return;
+                        };
+                        was_there.set(was_there.get() + 1);
+                        used.engine().inner.log.roll();
+                        used.put(b"name", 3, false).await.unwrap();
+                        used.engine().inner.log.roll();
+                        used.engine().compact_this(used.stores[0].superblock().segment_of(version.address)).await;
+                        assert_eq!(used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap().len(), 0);
+                    })
+                })),
+                life!(|used| {
+                    if used.number(b"name").await == Some(3) {
+                        assert_eq!(used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap().len(), 0, "it was completed");
+                    }
+                }),
+            ],
+        );
+    }
+    assert!(was_there.get() > 0, "there was no such case");
     // Aborted afterwards.
     lives(
         1,

@@ -31,7 +31,7 @@ use crate::device::{Ops, Signal};
 use crate::mem::{Ledger, Run, Slab};
 use crate::store::draft::{Data, Draft, Kind};
 use crate::store::failed::Failed;
-use crate::store::failure::{no_memory, no_operations};
+use crate::store::failure::{is_short_of_memory, no_memory, no_operations};
 use crate::store::layout::{Ask, Layout, Spot};
 use crate::store::recover::lba;
 use crate::store::segments::{Purpose, Segments, Taken};
@@ -382,6 +382,10 @@ impl Log {
             } else if let Some(batch) = inner.next_batch() {
                 inner.carry_out(batch).await;
                 continue;
+            }
+            if inner.is_final.get() {
+                // What has come since finds no room either, and would wait without end.
+                self.give_up();
             }
             if inner.is_closed.get() && inner.pending.borrow().iter().all(VecDeque::is_empty) {
                 return;
@@ -775,6 +779,10 @@ fn full(env: &LogEnv, why: Option<&Error>) -> Error {
     let usage = env.segments.usage();
     let what = format!("{} is full: {} of {} bytes are needed", env.disk.info().path.display(), usage.live, usage.capacity);
     match why {
+        Some(why) if is_short_of_memory(why) => {
+            let what = format!("{what}, and there was no memory to make room: {why:#}");
+            Error::new(ErrorKind::Busy, what)
+        }
         None => Error::new(ErrorKind::Unavailable, what).remedy("delete objects, or format a larger store"),
         // With its remedy.
         Some(why) => Error::new(ErrorKind::Unavailable, format!("{what}, and the device does not let room be made for more: {why:#}")),
