@@ -3,9 +3,6 @@
 //! A tombstone stays until every segment is free that was in use when it began to hold. Where one of those is full of what nobody deletes,
 //! that would be for good, and a store in which much is put and deleted beside it would fill up with tombstones, in memory too. So now and
 //! then the heads of all those segments are read, and tombstones of which none names anything go.
-//!
-//! It is done behind a checkpoint: what was begun in front of its horizon has been told by then, and it lists nothing that was ended in front
-//! of it. Core 0 reads; each core lists its tombstones, and forgets those that may go.
 
 use super::catalog::{Gone, Kept, Marks, mark_of};
 use super::engine::Engine;
