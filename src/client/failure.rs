@@ -76,6 +76,11 @@ impl Failure {
         self.status == Some(404)
     }
 
+    /// Whether who asked may not.
+    pub(super) fn is_denied(&self) -> bool {
+        self.status == Some(403)
+    }
+
     /// Whether a condition did not hold.
     pub fn is_precondition(&self) -> bool {
         matches!(self.status, Some(412))

@@ -135,7 +135,22 @@ pub(super) struct Wanted<'a> {
     encryption: Option<&'a Encryption>,
 }
 
+/// What is there.
+pub(super) enum There {
+    /// What was wanted.
+    Wanted(Put),
+    /// Nothing, or other bytes.
+    Other,
+    /// The same bytes, which are told otherwise than they were to be: as they were before, perhaps, or as another server tells them. Or
+    /// nobody may look.
+    Unknown,
+}
+
 impl Wanted<'_> {
+    fn has_bytes_of(&self, head: &Head) -> bool {
+        (self.bytes, Some(self.crc)) == (head.size, head.crc)
+    }
+
     fn is(&self, head: &Head) -> bool {
         let sorted = |all: &[(String, String)]| {
             let mut all: Vec<_> = all.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
@@ -151,7 +166,7 @@ impl Wanted<'_> {
             }
             _ => false,
         };
-        (self.bytes, Some(self.crc)) == (head.size, head.crc)
+        self.has_bytes_of(head)
             && self.content_type.is_none_or(|wanted| wanted == head.content_type)
             && sorted(self.metadata) == sorted(&head.metadata)
             && is_encrypted
@@ -276,7 +291,7 @@ impl Client {
         let mut call = Call::new(Method::Put, bucket, key);
         options.describe(&mut call);
         options.conditions(&mut call);
-        let mut is_second = false;
+        let mut lost = None;
         loop {
             let failure = match self.call(&call, Load::Runs(runs, &crc)).await {
                 Ok(reply) => return stored(&call, &reply, known(&crc, runs)),
@@ -284,25 +299,26 @@ impl Client {
             };
             // Nobody said whether it was done the first time; then the condition may not hold because of ourselves. What did not come back
             // is not sent again.
-            if !call.is_once || runs.len() != count || !(failure.is_unknown() || is_second && failure.is_precondition()) {
+            if !call.is_once || runs.len() != count || !(failure.is_unknown() || lost.is_some() && failure.is_precondition()) {
                 return Err(failure);
             }
-            match self.was_put((bucket, key), &options.wanted(bytes, known(&crc, runs))).await {
-                Ok(Some(put)) => return Ok(put),
-                Ok(None) if !is_second => is_second = true,
-                // What could not be looked for may be there.
-                _ => return Err(failure),
+            match (self.was_put((bucket, key), &options.wanted(bytes, known(&crc, runs))).await, lost.take()) {
+                (There::Wanted(put), _) => return Ok(put),
+                (There::Other, None) => lost = Some(failure),
+                (There::Other, Some(_)) => return Err(failure),
+                // Not a condition that did not hold, perhaps, but our own doing.
+                (There::Unknown, first) => return Err(first.unwrap_or(failure)),
             }
         }
     }
 
-    /// What is there, if it is what was to be put: the same bytes were there before, perhaps, but not as they were to be.
-    pub(super) async fn was_put(&self, (bucket, key): (&str, &str), wanted: &Wanted<'_>) -> Result<Option<Put>, Failure> {
+    /// What is there after a request of which nobody says whether it was done.
+    pub(super) async fn was_put(&self, (bucket, key): (&str, &str), wanted: &Wanted<'_>) -> There {
         match self.head(bucket, key).await {
-            Ok(head) if wanted.is(&head) => Ok(Some(Put { etag: head.etag, check: Check::Verified, way: head.way })),
-            Ok(_) => Ok(None),
-            Err(failure) if failure.is_not_found() => Ok(None),
-            Err(failure) => Err(failure),
+            Ok(head) if !wanted.has_bytes_of(&head) => There::Other,
+            Ok(head) if wanted.is(&head) => There::Wanted(Put { etag: head.etag, check: Check::Verified, way: head.way }),
+            Err(failure) if failure.is_not_found() => There::Other,
+            _ => There::Unknown,
         }
     }
 
@@ -360,24 +376,24 @@ impl Client {
         call.server_moves = head.size;
         call.is_long = head.size > COPIED_BY_RDMA_MAX;
         call.is_once = true;
-        let mut is_second = false;
+        let mut lost = None;
         let reply = loop {
             let failure = match self.call(&call, Load::None).await {
                 Ok(reply) => break reply,
                 Err(failure) => failure,
             };
             // Nobody said whether it was done the first time; then there may be one because of ourselves.
-            if !(failure.is_unknown() || is_second && failure.is_precondition()) {
+            if !(failure.is_unknown() || lost.is_some() && failure.is_precondition()) {
                 return Err(failure);
             }
             let Some(crc) = head.crc else { return Err(failure) };
             let (content_type, encryption) = (Some(&*head.content_type), options.encryption.as_ref());
             let wanted = Wanted { bytes: head.size, crc, content_type, metadata: &head.metadata, encryption };
-            match self.was_put(to, &wanted).await {
-                Ok(Some(put)) => return Ok(put),
-                Ok(None) if !is_second => is_second = true,
-                // What could not be looked for may be there.
-                _ => return Err(failure),
+            match (self.was_put(to, &wanted).await, lost.take()) {
+                (There::Wanted(put), _) => return Ok(put),
+                (There::Other, None) => lost = Some(failure),
+                (There::Other, Some(_)) => return Err(failure),
+                (There::Unknown, first) => return Err(first.unwrap_or(failure)),
             }
         };
         // Servers of others send the head of the answer before the copy is done.

@@ -10,7 +10,7 @@ use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 use super::budget::Granted;
 use super::call::{CRC64NVME, Call, Load, shown_crc};
-use super::object::{Put, PutOptions};
+use super::object::{Put, PutOptions, There};
 use super::{Check, Client, Failure, RUN_BYTES, Way};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos};
@@ -245,7 +245,7 @@ impl Upload {
         self.options.conditions(&mut call);
         call.is_once = true;
         call.query = format!("uploadId={}", encode_query(id.as_bytes()));
-        let mut is_second = false;
+        let mut lost = None;
         for _ in 0..self.client.inner.options.tries {
             let failure = match self.client.call(&call, Load::Document(document.as_bytes())).await {
                 Ok(reply) => match CompleteMultipartUploadResult::parse(&reply.document) {
@@ -270,16 +270,20 @@ impl Upload {
             let is_over = match failure.is_unknown() {
                 true => match self.is_under_way(&id).await {
                     Ok(is_under_way) => !is_under_way,
+                    // Who may not list parts may look at the object.
+                    Err(denied) if denied.is_denied() => true,
                     Err(_) => return Err(failure),
                 },
-                false if failure.code() == Some("NoSuchUpload") || is_second && failure.is_precondition() => true,
+                false if failure.code() == Some("NoSuchUpload") || lost.is_some() && failure.is_precondition() => true,
                 false => return Err(failure),
             };
+            let lost = lost.get_or_insert(failure);
             if is_over {
-                let put = self.client.was_put((&self.bucket, &self.key), &self.options.wanted(self.bytes, self.crc)).await;
-                return put.ok().flatten().ok_or(failure);
+                return match self.client.was_put((&self.bucket, &self.key), &self.options.wanted(self.bytes, self.crc)).await {
+                    There::Wanted(put) => Ok(put),
+                    _ => Err(lost.clone()),
+                };
             }
-            is_second = true;
         }
         let what = format!("{}: nobody says whether it was done", call.shown());
         Err(Failure::lost(&what, &Error::new(ErrorKind::Failed, "no answer").remedy("look whether it is there, and put it again")))

@@ -49,7 +49,7 @@ pub(super) fn named(path: &Path) -> Result<Target> {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if path.starts_with("/dev") {
+            if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
                 return Err(wrong(format!("there is no device {}", path.display())));
             }
             if !parent.is_dir() {

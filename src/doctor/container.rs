@@ -41,7 +41,7 @@ fn memory() -> Check {
     let name = "memory";
     match room::memory_limit() {
         None => Check::ok(Area::Limits, name, "no limit"),
-        Some(bytes) if bytes >= 512 << 20 => Check::ok(Area::Limits, name, format!("at most {}", human_bytes(bytes))),
+        Some(bytes) if bytes >= 1 << 30 => Check::ok(Area::Limits, name, format!("at most {}", human_bytes(bytes))),
         Some(bytes) => {
             let cause = "a region of plain pages and the process together may not fit, and would be killed";
             let remedy = "give the container more memory (docker run --memory 1g; MemoryMax=1G), or take less memory (--region, --memory)";

@@ -246,7 +246,10 @@ impl Executor {
         drop(table);
         match poll {
             // What is unwound through is the future, never polled again.
-            Err(panic) => self.bury(future, joint, &message(panic.as_ref())),
+            Err(panic) => {
+                self.panics.set(self.panics.get() + 1);
+                self.bury(future, joint, &message(panic.as_ref()));
+            }
             Ok(_) => self.bury(future, joint, ABORTED),
         }
     }

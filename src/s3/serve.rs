@@ -74,7 +74,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         tracing::warn!("HTTPS is not served: https.certificate and https.key are of no use without https.listen");
     }
     let keys = match &config.encryption.keys {
-        Some(path) => Keys::load(path)?,
+        Some(path) => Keys::load(path).map_err(|error| error.with_kind(ErrorKind::Usage))?,
         None => Keys::own(&kept_at(&device, "keys"))?,
     };
     let keys = Arc::new(keys.allowing_plain(config.encryption.customer_keys_without_tls));

@@ -5,6 +5,7 @@ use super::stand::Stand;
 use super::{Devices, Ended, Found, check, skip};
 use crate::base::units::human_bytes;
 use crate::base::{Error, Lba};
+use crate::device::block::header;
 use crate::device::block::{BackendKind, Disk, DiskConfig, Durability, Space, Zone, ZoneAction, ZoneState};
 use crate::flow::pattern::Pattern;
 use crate::mem::PageKind;
@@ -25,6 +26,14 @@ pub fn open(stand: &Stand, config: &DiskConfig) -> Result<Disk, Ended> {
     Ok(disk)
 }
 
+/// Makes a disk ours that was let in because nothing is on it: the next test is to be let in, too.
+async fn claim(stand: &Stand, disk: &Disk, config: &DiskConfig) -> Result<(), Ended> {
+    if config.force_device.is_none() && disk.info().zoned.is_none() {
+        header::claim(disk, &stand.slab, "basin selftest").await?;
+    }
+    Ok(())
+}
+
 /// Does `work` on the first disk, which must be an NVMe namespace.
 fn on_nvme<W>(devices: &Devices, busy_poll: bool, work: impl FnOnce(Stand, Disk) -> W + 'static) -> Found
 where
@@ -36,6 +45,7 @@ where
         if disk.info().backend != BackendKind::Nvme {
             return skip(format!("{} is no NVMe namespace with a generic device", config.path.display()));
         }
+        claim(&stand, &disk, &config).await?;
         let disk = work(stand, disk).await?;
         Ok(disk.info().summary())
     })
@@ -162,7 +172,8 @@ pub fn namespaces(devices: &Devices) -> Found {
         if let Some(other) = disks.iter().find(|disk| disk.info().backend != BackendKind::Nvme) {
             return skip(format!("{} is no NVMe namespace by passthrough", other.info().path.display()));
         }
-        for disk in &disks {
+        for (disk, config) in disks.iter().zip(&configs) {
+            claim(&stand, disk, config).await?;
             round_trip(&stand, disk, Durability::AtFlush).await?;
             found.push(format!("{} of {}-byte blocks", human_bytes(disk.info().capacity_bytes), disk.info().block_bytes));
         }

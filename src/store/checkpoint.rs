@@ -171,15 +171,22 @@ impl Engine {
         let horizon = inner.env.segments.newest_generation() + 1;
         // What is in front of the horizon, and not yet told, is told by then.
         self.all(async move |engine: Engine| engine.turn().await).await?;
-        // Nor is what failed in front of it, which nobody will look for: without this checkpoint it could come back one day.
-        self.all(async move |engine: Engine| Ok(engine.inner.log.settle_failed().await?)).await?;
+        // Nobody will look for what failed in front of it, nor for what an object stands for: without this checkpoint it could come back.
+        self.all(async move |engine: Engine| {
+            engine.inner.log.settle_failed().await?;
+            engine.pay_all().await
+        })
+        .await?;
         let mut writer = Writer { engine: self, open: None, taken: Vec::new(), id: 0, pieces: 0 };
         let put = match self.write_entries(&mut writer).await {
             Ok(()) => self.put_in_force(Checkpoint { id: writer.id, pieces: writer.pieces, horizon }).await,
             Err(failure) => Err(failure),
         };
         let leaving = match &put {
-            Ok(()) => inner.checkpoint_segments.replace(writer.taken),
+            Ok(()) => {
+                inner.env.segments.keep_for_checkpoints(writer.taken.len() as u32);
+                inner.checkpoint_segments.replace(writer.taken)
+            }
             Err(_) => writer.taken,
         };
         for segment in leaving {

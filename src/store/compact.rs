@@ -151,7 +151,7 @@ impl Engine {
                     let is_full = written.as_ref().is_err_and(Failure::lacks_room);
                     engine.inner.no_checkpoint.set(is_full.then(|| Full::new(engine.segments())));
                     if written.is_ok() {
-                        drop(engine.sweep_if_due().await);
+                        engine.begin_sweep();
                     }
                 });
                 *inner.checkpointing.borrow_mut() = Some(task);
@@ -201,6 +201,8 @@ impl Engine {
         // What could not be emptied may be another time: there was no memory, or no segment for copies, or the device failed.
         let mut is_sure = true;
         let (mut best, mut in_vain) = (segments.free_and_taken(), 0);
+        // Why there was none before may not be why there is none now.
+        self.tell_all(Log::forget_why);
         while !self.inner.is_closing.get() && (lacking(segments) > 0 || segments.are_wanted()) {
             let tries = self.compact().await;
             // One that is free is worth more than those that are not.

@@ -184,8 +184,11 @@ pub(super) struct Inner {
     pub owed: RefCell<Vec<UploadKey>>,
     /// How it was when there was no room for a checkpoint.
     pub no_checkpoint: Cell<Option<Full>>,
-    /// What the last look for tombstones that may go came to.
+    /// The look for tombstones that may go, and what the last one came to.
+    pub sweeping: RefCell<Option<Task<()>>>,
     pub swept: Cell<Swept>,
+    /// How many of this core's tombstones it has passed by.
+    pub passed: Cell<usize>,
 }
 
 /// What a core knows of the store when its engine is made.
@@ -281,7 +284,9 @@ impl Engine {
             checkpoints: Locks::new(core.ops()),
             owed: RefCell::default(),
             no_checkpoint: Cell::default(),
+            sweeping: RefCell::default(),
             swept: Cell::default(),
+            passed: Cell::default(),
         };
         let engine = Engine { inner: Rc::new(inner) };
         let of_log = Rc::downgrade(&engine.inner);
@@ -338,8 +343,11 @@ impl Engine {
         self.inner.is_closing.set(true);
         self.inner.log.nudge();
         // A task's panic was told where it happened.
-        for task in [self.inner.compactor.take(), self.inner.checkpointing.take()].into_iter().flatten() {
-            let _ = task.await;
+        for task in [&self.inner.compactor, &self.inner.checkpointing, &self.inner.sweeping] {
+            let task = task.take();
+            if let Some(task) = task {
+                let _ = task.await;
+            }
         }
     }
 
@@ -347,6 +355,7 @@ impl Engine {
     pub(super) async fn end_log(&self) {
         // A device that fails that, too, is looked at again by the next opening.
         let _ = self.inner.log.settle_failed().await;
+        let _ = self.pay_all().await;
         self.inner.log.close();
         let writers = self.inner.writers.take();
         for writer in writers {

@@ -250,7 +250,7 @@ impl Client {
             38 => {
                 self.store.checkpoint().await?;
                 // Of core 0, which this store is.
-                return self.store.engine().sweep().await;
+                return self.store.engine().sweep(1 + self.rng.below(100), None).await;
             }
             step => step / 4,
         };

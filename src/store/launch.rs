@@ -7,6 +7,7 @@ use super::crew::Letter;
 use super::open::{Place, Store};
 use crate::base::{Result, Rng};
 use crate::device::block::{Disk, DiskConfig};
+use crate::device::uring::Registration;
 use crate::mem::{Ledger, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig, Mailboxes, launch};
 
@@ -60,14 +61,23 @@ where
     let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, ..RegionConfig::new(options.region_bytes * cores) })?;
     let chunks = (u64::from(region.chunks()) / cores) as u32;
     let first_error = Arc::new(OnceLock::new());
+    // Once for all of them: each of its own would be charged as locked memory anew. Without enough of that the disk works all the same, and
+    // says so.
+    let registration = if cores == 1 { None } else { Registration::new(&region).ok().map(Arc::new) };
     let done = launch(options.cores.clone(), |_, core, mail: Mailboxes<Letter>| {
         let (options, region, main, first_error) = (options.clone(), region.clone(), main.clone(), first_error.clone());
+        let registration = registration.clone();
         let of_core = async move |core: Core| {
             let of_cache = (options.cache_bytes / u64::from(CHUNK_BYTES)) as u32;
             let slab = Slab::new(&region, chunks.saturating_sub(of_cache))?;
             core.adopt_slab(&slab);
-            // Without enough locked memory the disk works all the same.
-            let _ = core.uring().register_region(&region);
+            let registered = match &registration {
+                Some(registration) => core.uring().share_registration(registration),
+                None => core.uring().register_region(&region),
+            };
+            if let Some(error) = registered.err().filter(|_| mail.index() > 0) {
+                tracing::warn!(core = mail.index(), "each operation on the disk pins its memory: {error:#}");
+            }
             let place = Place { core: core.clone(), slab, ledger: Ledger::new() };
             let store = match mail.index() {
                 0 => {

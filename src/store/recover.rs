@@ -187,6 +187,7 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     let kept = reserve(&superblock, options.cores).of(superblock.segments.saturating_sub(found.len() as u32));
     let segments = Segments::new(superblock.segments, superblock.segment_bytes, kept, highest, &found);
     segments.set_unreadable(&unreadable);
+    segments.keep_for_checkpoints(checkpoint.len() as u32);
     for (address, bytes) in catalogs.iter().flat_map(Catalog::needed) {
         segments.need(address, bytes);
     }

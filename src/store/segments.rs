@@ -116,6 +116,8 @@ pub struct Segments {
     writers: Box<[AtomicUsize]>,
     /// Cores whose log waits for a segment.
     wanting: AtomicUsize,
+    /// What puts leave for a checkpoint, beside the one that is reserved.
+    of_checkpoint: AtomicU32,
 }
 
 /// No core has written to the segment since the store was opened: it may have items of all of them.
@@ -160,7 +162,18 @@ impl Segments {
         let live = (0..count).map(|_| AtomicU32::new(0)).collect();
         let writers = (0..count).map(|_| AtomicUsize::new(NOBODY)).collect();
         let table = Mutex::new(Table { slots, free, generation: highest, put_takes: 0, filled: 0 });
-        Segments { segment_bytes, reserve, table, live, salts, writers, wanting: AtomicUsize::new(0) }
+        Segments { segment_bytes, reserve, table, live, salts, writers, wanting: AtomicUsize::new(0), of_checkpoint: AtomicU32::new(0) }
+    }
+
+    /// The next checkpoint is about as long as one of so many segments: puts leave room for it.
+    pub fn keep_for_checkpoints(&self, segments: u32) {
+        self.of_checkpoint.store(segments.saturating_sub(1), Ordering::Relaxed);
+    }
+
+    /// Segments that are left free for others.
+    fn below(&self, purpose: Purpose) -> u32 {
+        let more = if purpose == Purpose::Put { self.of_checkpoint.load(Ordering::Relaxed) } else { 0 };
+        self.reserve.below(purpose) + more
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -170,12 +183,12 @@ impl Segments {
 
     /// Whether one is free for this purpose.
     pub fn may_take(&self, purpose: Purpose) -> bool {
-        self.table().free.len() > self.reserve.below(purpose) as usize
+        self.table().free.len() > self.below(purpose) as usize
     }
 
     /// Segments that are free beyond those kept for others than puts.
     pub fn free_for_puts(&self) -> u32 {
-        (self.table().free.len() as u32).saturating_sub(self.reserve.below(Purpose::Put))
+        (self.table().free.len() as u32).saturating_sub(self.below(Purpose::Put))
     }
 
     /// How many are free, and how many were taken for puts so far.
@@ -207,7 +220,7 @@ impl Segments {
     /// Takes a free one into use with a salt, which is random; `None` when those left are kept for others.
     pub fn take(&self, purpose: Purpose, salt: u64) -> Option<Taken> {
         let mut table = self.table();
-        if table.free.len() <= self.reserve.below(purpose) as usize {
+        if table.free.len() <= self.below(purpose) as usize {
             return None;
         }
         let segment = table.free.pop_front()?;

@@ -3,20 +3,27 @@
 //! A tombstone stays until every segment is free that was in use when it began to hold. Where one of those is full of what nobody deletes,
 //! that would be for good, and a store in which much is put and deleted beside it would fill up with tombstones, in memory too. So now and
 //! then the heads of all those segments are read, and tombstones of which none names anything go.
+//!
+//! It is done behind a checkpoint: what was begun in front of its horizon has been told by then, and it lists nothing that was ended in front
+//! of it. Core 0 reads; each core lists its tombstones, and forgets those that may go.
 
 use super::catalog::{Gone, Kept, Marks, mark_of};
 use super::engine::Engine;
 use super::failure::Outcome;
 use super::heads::Heads;
 use super::recover::core_of;
+use crate::base::Nanos;
 use crate::wire::store::item::{Class, Item, What};
 
 /// With fewer tombstones than this nothing is read.
-const TOMBSTONES_MIN: u64 = 1 << 16;
-/// Of each core so many at most are looked for at once.
-const MARKS_MAX: usize = 4 << 20;
+const TOMBSTONES_MIN: u64 = if cfg!(test) { 1 << 12 } else { 1 << 16 };
+/// Tombstones that are looked for at once, of all cores: so many, or this part of all.
+const MARKS: u64 = 1 << 20;
+const MARKS_PART: u64 = 4;
 /// So much may be read for a tombstone that has come since the last time.
-const READ_FOR_EACH: u64 = 64 << 10;
+const READ_FOR_EACH: u64 = 256 << 10;
+/// Bytes that are read in a second, beside all that others read.
+const RATE: u64 = 128 << 20;
 /// Tombstones that a core looks at before others have their turn.
 const STEP: usize = 4096;
 
@@ -25,46 +32,76 @@ const STEP: usize = 4096;
 pub(super) struct Swept {
     /// Tombstones that stayed.
     left: u64,
-    /// Bytes that were read.
+    /// Bytes that were read; 0 where there was none.
     bytes: u64,
 }
 
 impl Swept {
-    /// With so many tombstones the next one is due: as many again as stayed, and as many as what is read for them is worth.
-    fn next_at(self) -> u64 {
-        self.left + self.left.max(TOMBSTONES_MIN).max(self.bytes / READ_FOR_EACH)
+    /// With so many tombstones the next one is due: as many again as stayed, and as many as what is read for them is worth. The first one
+    /// may read all of `in_use` bytes.
+    fn next_at(self, in_use: u64) -> u64 {
+        let bytes = if self.bytes == 0 { in_use } else { self.bytes };
+        self.left + self.left.max(TOMBSTONES_MIN).max(bytes / READ_FOR_EACH)
     }
 }
 
 impl Engine {
-    /// Does away with the tombstones that have nothing left to end, if there are many. Of core 0.
-    ///
-    /// # Errors
-    /// The device's, no memory, or a core has ended: all of them stay.
-    pub(super) async fn sweep_if_due(&self) -> Outcome<()> {
-        let counts = self.all(async |engine: Engine| Ok(engine.tombstones())).await?;
-        let due = self.inner.swept.get().next_at();
-        if counts.into_iter().sum::<u64>() >= due { self.sweep().await } else { Ok(()) }
+    /// Looks for tombstones that may go, beside what else is done, if there are many and nobody is at it. Of core 0.
+    pub(super) fn begin_sweep(&self) {
+        let is_at_it = self.inner.sweeping.borrow().as_ref().is_some_and(|task| !task.is_done());
+        if !is_at_it {
+            let engine = self.clone();
+            let task = self.inner.core.go_on(async move {
+                if let Err(failure) = engine.sweep_if_due().await {
+                    let store = engine.inner.env.disk.info().path.display();
+                    tracing::warn!(%store, "tombstones that nothing needs stay: {failure}");
+                }
+            });
+            *self.inner.sweeping.borrow_mut() = Some(task);
+        }
     }
 
-    /// The same, however many there are.
-    pub(super) async fn sweep(&self) -> Outcome<()> {
-        let Some(checkpoint) = self.inner.superblock.get().checkpoint else { return Ok(()) };
-        let horizon = checkpoint.horizon;
-        let Some(segments) = self.segments().full_below(horizon) else { return Ok(()) };
-        let mut marks = self.all(async move |engine: Engine| Ok(engine.marks(horizon).await)).await?;
-        let mut swept = Swept::default();
-        for segment in segments {
-            swept.bytes += self.look_for(segment, &mut marks).await?;
-            if self.inner.is_closing.get() {
-                return Ok(());
-            }
+    /// The same, to the end.
+    ///
+    /// # Errors
+    /// The device's, no memory, or a core has ended: all of them stay, until there are as many again.
+    pub(super) async fn sweep_if_due(&self) -> Outcome<()> {
+        let count = self.all(async |engine: Engine| Ok(engine.tombstones())).await?.into_iter().sum::<u64>();
+        let usage = self.segments().usage();
+        if count < self.inner.swept.get().next_at(usage.capacity - usage.free) {
+            return Ok(());
         }
-        for (core, marks) in marks.into_iter().enumerate() {
-            swept.left += self.at(core, async move |engine: Engine| Ok(engine.forget_tombstones(horizon, &marks).await)).await?;
-        }
-        self.inner.swept.set(swept);
+        // Where it fails it is not begun anew with the next checkpoint.
+        self.inner.swept.set(Swept { left: count, ..self.inner.swept.get() });
+        self.sweep((count / MARKS_PART).max(MARKS), Some(RATE)).await
+    }
+
+    /// Does it, however many there are, so many of them at once, and reads so many bytes in a second at most.
+    pub(super) async fn sweep(&self, marks: u64, rate: Option<u64>) -> Outcome<()> {
+        while self.sweep_some((marks as usize).div_ceil(self.inner.crew.cores()), rate).await? {}
         Ok(())
+    }
+
+    /// Looks for `most` of each core's, of which there may be more: whether there are.
+    async fn sweep_some(&self, most: usize, rate: Option<u64>) -> Outcome<bool> {
+        let Some(checkpoint) = self.inner.superblock.get().checkpoint else { return Ok(false) };
+        let horizon = checkpoint.horizon;
+        let Some(segments) = self.segments().full_below(horizon) else { return Ok(false) };
+        let mut marks = self.all(async move |engine: Engine| Ok(engine.marks(horizon, most).await)).await?;
+        let mut bytes = 0;
+        for segment in segments {
+            let Some(read) = self.look_for(segment, &mut marks, rate).await? else { return Ok(false) };
+            bytes += read;
+        }
+        let (mut left, mut are_more) = (0, false);
+        for (core, marks) in marks.into_iter().enumerate() {
+            let of_core = async move |engine: Engine| Ok(engine.forget_tombstones(horizon, &marks).await);
+            let (of_core, more) = self.at(core, of_core).await?;
+            left += of_core;
+            are_more |= more;
+        }
+        self.inner.swept.set(Swept { left, bytes });
+        Ok(are_more)
     }
 
     /// How many tombstones this core has.
@@ -72,25 +109,36 @@ impl Engine {
         self.inner.catalog.borrow().tombstones() as u64
     }
 
-    /// This core's tombstones that began to hold in front of `horizon`.
-    async fn marks(&self, horizon: u64) -> Marks {
-        let (mut marks, mut at) = (Marks::default(), 0);
+    /// Up to `most` of this core's tombstones that began to hold in front of `horizon`: those behind the ones that were looked for last.
+    async fn marks(&self, horizon: u64, most: usize) -> Marks {
+        let mut marks = Marks::with_capacity(most.min(self.tombstones() as usize));
+        // What was begun there and did not end begins again in front.
+        let mut at = Some(self.inner.passed.get()).filter(|&at| at != usize::MAX).unwrap_or(0);
         // Those that expire meanwhile move others up, which are passed by: they stay until another time.
-        while marks.len() < MARKS_MAX && self.inner.catalog.borrow().mark(horizon, at..at + STEP, &mut marks) {
+        while self.inner.catalog.borrow().mark(horizon, at..at + STEP, &mut marks) {
             at += STEP;
+            if marks.len() >= most {
+                self.inner.passed.set(at);
+                return marks;
+            }
             self.inner.core.yield_now().await;
         }
+        self.inner.passed.set(usize::MAX);
         marks
     }
 
-    /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read.
-    async fn look_for(&self, segment: u32, marks: &mut [Marks]) -> Outcome<u64> {
-        let env = &self.inner.env;
+    /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read. Nothing where the store is
+    /// being closed, or the segment is of a checkpoint that the device did not let go: it is whole there, and may list what was ended.
+    async fn look_for(&self, segment: u32, marks: &mut [Marks], rate: Option<u64>) -> Outcome<Option<u64>> {
+        let (env, core) = (&self.inner.env, &self.inner.core);
         let mut heads = Heads::new(env, segment);
-        while !heads.are_over() && !self.inner.is_closing.get() {
+        while !heads.are_over() {
             let window = heads.read(env).await?;
             let mut scan = heads.scan(&window);
             for (_, head) in scan.by_ref() {
+                if matches!(head.item.what, What::Checkpoint(_)) {
+                    return Ok(None);
+                }
                 let Some(mark) = ended_by(&head.item) else { continue };
                 let marks = &mut marks[core_of(head.item.shard, self.inner.crew.cores())];
                 if marks.get(&mark).is_some_and(|&sequence| sequence >= head.item.sequence) {
@@ -99,24 +147,40 @@ impl Engine {
             }
             let next = scan.next_address();
             heads.go_on(&window, next);
-            self.inner.core.yield_now().await;
+            let bytes = u64::from(window.len());
+            drop(window);
+            match rate {
+                Some(rate) => core.sleep(Nanos(bytes * 1_000_000_000 / rate)).await,
+                None => core.yield_now().await,
+            }
+            if self.inner.is_closing.get() {
+                return Ok(None);
+            }
         }
-        Ok(heads.bytes())
+        Ok(Some(heads.bytes()))
     }
 
-    /// Forgets the tombstones that `marks` are of, unless they were renewed; how many are left.
-    async fn forget_tombstones(&self, horizon: u64, marks: &Marks) -> u64 {
+    /// Forgets the tombstones that `marks` are of, unless they were renewed; how many are left, and whether some were not looked for.
+    async fn forget_tombstones(&self, horizon: u64, marks: &Marks) -> (u64, bool) {
         let (mut kept, mut gone) = (Kept::default(), Gone::new());
+        let looked_for = self.inner.passed.replace(0);
+        let (mut at, mut passed) = (0, 0);
         loop {
             let is_over = self.inner.catalog.borrow_mut().forget_marked(horizon, marks, STEP, &mut kept, &mut gone);
             self.forget(&std::mem::take(&mut gone));
+            at += STEP;
+            if at <= looked_for {
+                passed = kept.count();
+            }
             if is_over {
                 break;
             }
             self.inner.core.yield_now().await;
         }
         self.inner.catalog.borrow_mut().keep(kept);
-        self.tombstones()
+        let are_more = looked_for != usize::MAX;
+        self.inner.passed.set(if are_more { passed } else { 0 });
+        (self.tombstones(), are_more)
     }
 }
 
@@ -193,22 +257,25 @@ mod tests {
                     delete(&owner, bucket, &name).await;
                 }
                 leader.checkpoint().await.unwrap();
-                leader.sweep().await.unwrap();
+                leader.sweep(MARKS, None).await.unwrap();
                 assert!(owner.tombstones() >= u64::from(PASSING), "what has ended lies there still");
                 for segment in (0..leader.segments().count()).filter(|&segment| segment != full) {
                     leader.compact_this(segment).await;
                 }
                 assert!(owner.tombstones() >= u64::from(PASSING), "the one that stays is older than all of them");
                 leader.checkpoint().await.unwrap();
-                leader.sweep().await.unwrap();
+                leader.inner.swept.set(Swept::default());
+                leader.sweep_if_due().await.unwrap();
                 assert_eq!(owner.tombstones(), 2, "of what lies in the segment that stays");
+                let swept = leader.inner.swept.get();
+                assert!(swept.left == 2 && swept.bytes > 0, "{swept:?}");
                 let needed = leader.segments().usage().live;
                 assert!(needed < 2 << 20, "{needed} bytes are needed");
                 assert_eq!(leader.segments().generation(full), generation, "it was left as it is");
-                // Renewed, they are there as before; and what expires does so in order.
+                // Those that stay expire as they would have.
                 put(&owner, bucket, &ended, 0).await;
                 delete(&owner, bucket, &ended).await;
-                assert_eq!(owner.tombstones(), 2);
+                assert_eq!(owner.tombstones(), 2, "one of them was renewed");
                 stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
                 stores[0].clone().close().await.unwrap();
                 stores.iter().for_each(|store| store.engine().inner.crew.clear());
@@ -218,12 +285,25 @@ mod tests {
                 let without = Superblock { number: superblock.number + 1, checkpoint: None, ..superblock };
                 write_superblock(&world.disk, &world.slab, &without).await.unwrap();
                 let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
-                let options = Options { cores, is_read_only: true };
+                let options = Options { cores, is_read_only: false };
                 let stores = Store::open_on_one_thread(&place, &world.disk, options, Rng::seeded(3)).await.unwrap();
                 let owner = stores[cores - 1].engine();
                 assert_eq!(owner.inner.catalog.borrow().index().len(), 1, "what was deleted stays so");
                 assert!(owner.version(bucket, &stays, Which::Newest).is_some());
                 assert!(stores[0].uploads(bucket, b"", 0, 9).await.unwrap().is_empty(), "what was aborted stays so");
+                // Looked for, and kept, they expire when all those segments are free.
+                let leader = stores[0].engine();
+                leader.checkpoint().await.unwrap();
+                leader.sweep(MARKS, None).await.unwrap();
+                assert_eq!(owner.tombstones(), 2);
+                for _ in 0..2 {
+                    (0..cores).for_each(|core| stores[core].engine().inner.log.roll());
+                    for segment in 0..leader.segments().count() {
+                        leader.compact_this(segment).await;
+                    }
+                    leader.checkpoint().await.unwrap();
+                }
+                assert_eq!(owner.tombstones(), 0, "what they ended lies nowhere");
                 stores.iter().for_each(|store| store.engine().inner.leaving.set(true));
                 stores[0].clone().close().await.unwrap();
                 stores.iter().for_each(|store| store.engine().inner.crew.clear());
@@ -234,9 +314,10 @@ mod tests {
 
     #[test]
     fn the_next_one_is_due_when_what_it_reads_is_worth_it() {
-        let due = |left, bytes| Swept { left, bytes }.next_at();
-        assert_eq!(due(0, 0), TOMBSTONES_MIN);
-        assert_eq!(due(TOMBSTONES_MIN * 3, 0), TOMBSTONES_MIN * 6);
-        assert_eq!(due(10, 1 << 40), 10 + (1 << 24));
+        let due = |left, bytes| Swept { left, bytes }.next_at(1 << 34);
+        assert_eq!(due(0, 1), TOMBSTONES_MIN);
+        assert_eq!(due(0, 0), 1 << 16, "the first one may read all there is");
+        assert_eq!(due(TOMBSTONES_MIN * 3, 1), TOMBSTONES_MIN * 6);
+        assert_eq!(due(10, 1 << 40), 10 + (1 << 22));
     }
 }

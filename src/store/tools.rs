@@ -13,7 +13,7 @@ use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result, Rng};
 use crate::device::block::{Disk, DiskConfig};
-use crate::mem::{Ledger, Region, RegionConfig, Slab};
+use crate::mem::{Ledger, PageKind, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig};
 use crate::wire::store::superblock::State;
 
@@ -28,6 +28,8 @@ pub use crate::wire::store::superblock::Durability;
 /// Memory of a tool: pages of what is read and written.
 const REGION_BYTES: u64 = 128 << 20;
 const CHUNK_BYTES: u32 = 4096;
+/// Huge pages are reserved for servers, and come back a while after what was registered is closed.
+const TOOL_PAGES: [PageKind; 1] = [PageKind::Plain];
 
 /// A core with memory and an open disk.
 struct Place {
@@ -39,7 +41,7 @@ struct Place {
 impl Place {
     fn open(config: &DiskConfig) -> Result<Place> {
         let core = Core::new(CoreConfig::default())?;
-        let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, ..RegionConfig::new(REGION_BYTES) })?;
+        let region = Region::map(&RegionConfig { chunk_bytes: CHUNK_BYTES, pages: TOOL_PAGES.into(), ..RegionConfig::new(REGION_BYTES) })?;
         let slab = Slab::new(&region, region.undealt())?;
         core.adopt_slab(&slab);
         // Without enough locked memory the disk works all the same, and a tool has time.

@@ -205,6 +205,15 @@ impl Engine {
         Ok((read.fields.upload == id).then_some(version))
     }
 
+    /// The same of all that are owed: who reads the log from here on does not know of them.
+    pub(super) async fn pay_all(&self) -> Outcome<()> {
+        loop {
+            let Some((bucket, name, _)) = self.inner.owed.borrow().first().cloned() else { return Ok(()) };
+            let _lock = self.lock(bucket, &name).await;
+            self.pay(bucket, &name).await?;
+        }
+    }
+
     /// What belongs to an upload.
     ///
     /// # Errors

@@ -146,7 +146,8 @@ pub fn inspect(file: &File, path: &Path, size: u64, device: Option<&BlockSys>) -
     let probe = Probe { head: &head[..head_len], tail, size };
     match Header::parse(probe.head) {
         Ok(Some(header)) => return Ok(Content::Ours(header)),
-        Err(other_version) => return Ok(Content::Foreign(other_version.to_string())),
+        // Without its remedy: it stands in a sentence.
+        Err(other) => return Ok(Content::Foreign(other.to_string().lines().next().unwrap_or_default().to_owned())),
         Ok(None) => {}
     }
     let partitions = device.map_or(Vec::new(), BlockSys::partitions);

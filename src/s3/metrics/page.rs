@@ -108,7 +108,7 @@ families! {
     TURNS Counter "basin_core_turns_total" "Turns of a core's loop.";
     SLEEPS Counter "basin_core_sleeps_total" "Times a core slept.";
     NEAR_SLEEPS Counter "basin_core_near_sleeps_total" "Times a core found something when it was about to sleep.";
-    PANICS Counter "basin_core_panics_total" "Destructors that panicked. A bug of Basin's.";
+    PANICS Counter "basin_core_panics_total" "Tasks and destructors that panicked. A bug of Basin's.";
     TASKS Gauge "basin_core_tasks" "Tasks of a core that have not ended.";
     TASKS_MAX Gauge "basin_core_tasks_max" "Tasks that it may have.";
     OPERATIONS Gauge "basin_core_operations" "Operations of a core that are in flight.";

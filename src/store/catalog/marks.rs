@@ -17,6 +17,13 @@ pub type Marks = HashMap<u64, u64>;
 #[derive(Default)]
 pub struct Kept(VecDeque<(u64, Arc<Ended>)>);
 
+impl Kept {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 impl Catalog {
     /// How many tombstones there are.
     pub fn tombstones(&self) -> usize {

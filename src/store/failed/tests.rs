@@ -1,5 +1,7 @@
 //! Writes that the device fails though it has all of them, or some, and what is there of them after the next opening.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::base::Rng;
 use crate::device::sim::disk::Image;
@@ -10,6 +12,7 @@ use crate::store::history::{attributes, read_properties, tags};
 use crate::store::index::{Behind, Version, VersionLine, VersionQuery};
 use crate::store::open::{Place, Store};
 use crate::store::recover::Options;
+use crate::store::rename::Rename;
 use crate::store::testing::World;
 use crate::wire::store::segment;
 
@@ -326,43 +329,6 @@ fn a_completion_that_failed_is_there_with_its_bytes_or_its_upload_goes_on() {
             ],
         );
     }
-    // There, while the end of its upload failed; and then replaced, when nothing of it is left.
-    let was_there: &'static std::cell::Cell<u32> = Box::leak(Box::default());
-    for seed in 0..16 {
-        lives(
-            1,
-            0,
-            seed,
-            [
-                Box::leak(Box::new(move |used: Use| -> Living {
-                    Box::pin(async move {
-                        let id = used.engine().begin_upload(used.bucket, b"name", b"", 1).await.unwrap();
-                        let etag = put_part(&used, id).await;
-                        used.engine().inner.log.roll();
-                        let sim = used.world.disk.sim().expect("it is simulated");
-                        sim.borrow_mut().fail_writes(300_000);
-                        let outcome = complete(&used, id, etag).await;
-                        sim.borrow_mut().fail_writes(0);
-                        let Some(version) = used.engine().version(used.bucket, b"name", Which::Newest).filter(|_| outcome.is_err()) else {
-                            return;
-                        };
-                        was_there.set(was_there.get() + 1);
-                        used.engine().inner.log.roll();
-                        used.put(b"name", 3, false).await.unwrap();
-                        used.engine().inner.log.roll();
-                        used.engine().compact_this(used.stores[0].superblock().segment_of(version.address)).await;
-                        assert_eq!(used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap().len(), 0);
-                    })
-                })),
-                life!(|used| {
-                    if used.number(b"name").await == Some(3) {
-                        assert_eq!(used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap().len(), 0, "it was completed");
-                    }
-                }),
-            ],
-        );
-    }
-    assert!(was_there.get() > 0, "there was no such case");
     // Aborted afterwards.
     lives(
         1,
@@ -410,6 +376,91 @@ fn a_completion_that_failed_is_there_with_its_bytes_or_its_upload_goes_on() {
             }),
         ],
     );
+}
+
+/// How an object goes that stands for an upload.
+#[derive(Clone, Copy, Debug)]
+enum Goes {
+    Replaced,
+    Deleted,
+    Renamed,
+    RenamedOver,
+}
+
+/// It goes, and so does the segment that it is in, and no other.
+async fn goes(used: &Use, how: Goes) {
+    let engine = used.engine();
+    let version = engine.version(used.bucket, b"name", Which::Newest).unwrap();
+    engine.inner.log.roll();
+    let rename = async |from: &[u8], to: &[u8]| {
+        let (from, to, expect) = (from.into(), to.into(), Expect::Anything);
+        let rename = Rename { from, to, properties: Box::default(), expect_from: expect, expect_to: expect, time_ms: 5 };
+        used.stores[0].rename(used.bucket, rename).await.map(drop)
+    };
+    match how {
+        Goes::Replaced => used.put(b"name", 3, false).await.map(drop).unwrap(),
+        Goes::Deleted => used.delete(b"name").await.map(drop).unwrap(),
+        Goes::Renamed => rename(b"name", b"other").await.unwrap(),
+        Goes::RenamedOver => rename(b"beside", b"name").await.unwrap(),
+    }
+    engine.inner.log.roll();
+    engine.compact_this(used.stores[0].superblock().segment_of(version.address)).await;
+    assert!(used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap().is_empty());
+}
+
+/// An object is there while the end of its upload could not be written, and goes, in the same life or behind a checkpoint. Then nothing is
+/// left that stands for the upload, which was completed.
+#[test]
+fn an_upload_that_was_completed_does_not_come_back_when_its_object_goes() {
+    const SEEDS: u64 = 12;
+    let mut cases = 0;
+    for (how, seed) in [Goes::Replaced, Goes::Deleted, Goes::Renamed, Goes::RenamedOver]
+        .into_iter()
+        .flat_map(|how| (0..SEEDS).map(move |seed| (how, seed)))
+    {
+        let (is_later, is_case): (bool, &'static Cell<bool>) = (seed % 2 == 1, Box::leak(Box::default()));
+        lives(
+            1,
+            0,
+            seed,
+            [
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        let id = used.engine().begin_upload(used.bucket, b"name", b"", 1).await.unwrap();
+                        let etag = put_part(&used, id).await;
+                        used.put(b"beside", 4, false).await.unwrap();
+                        used.engine().inner.log.roll();
+                        let sim = used.world.disk.sim().expect("it is simulated");
+                        sim.borrow_mut().fail_writes(300_000);
+                        let outcome = complete(&used, id, etag).await;
+                        sim.borrow_mut().fail_writes(0);
+                        is_case.set(outcome.is_err() && used.number(b"name").await == Some(2));
+                        if is_case.get() && is_later {
+                            used.engine().checkpoint().await.unwrap();
+                        } else if is_case.get() {
+                            goes(&used, how).await;
+                        }
+                    })
+                })),
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        if is_case.get() && is_later {
+                            goes(&used, how).await;
+                            used.lose_checkpoint().await;
+                        }
+                    })
+                })),
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        let uploads = used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap();
+                        assert!(uploads.is_empty() || !is_case.get(), "{how:?}, seed {seed}: {uploads:?}");
+                    })
+                })),
+            ],
+        );
+        cases += u32::from(is_case.get());
+    }
+    assert!(cases > 8, "there were {cases} such cases");
 }
 
 #[test]

@@ -454,6 +454,11 @@ impl Log {
         *self.inner.no_room.borrow_mut() = Some(error);
     }
 
+    /// That is tried anew.
+    pub fn forget_why(&self) {
+        *self.inner.no_room.borrow_mut() = None;
+    }
+
     /// Why the device did not, the last time.
     pub fn why_no_room(&self) -> Option<Error> {
         self.inner.no_room.borrow().clone()
