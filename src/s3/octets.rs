@@ -34,7 +34,7 @@ pub fn is_told(name: &str) -> bool {
     TOLD.iter().any(|told| told.eq_ignore_ascii_case(name)) || strip_prefix_ignoring_case(name, USER).is_some()
 }
 
-/// Whether what is said there is a list, which clients may send a line for each of. Not of grants: a policy is to judge all that is granted.
+/// Whether what is said there is a list, which clients may send a line for each of. Not grants: a policy is to judge all that is granted.
 pub fn is_list(name: &str) -> bool {
     name.eq_ignore_ascii_case("x-amz-object-attributes")
 }

@@ -4,8 +4,8 @@
 //! that would be for good, and a store in which much is put and deleted beside it would fill up with tombstones, in memory too. So now and
 //! then the heads of all those segments are read, and tombstones of which none names anything go.
 //!
-//! It is done behind a checkpoint: what was begun in front of its horizon has been told by then, and it lists nothing that was ended in front
-//! of it. Core 0 reads; each core lists its tombstones, and forgets those that may go.
+//! It is done behind a checkpoint: what was begun in front of its horizon has been told by then, and it lists nothing that was ended there.
+//! Core 0 reads; each core lists its tombstones, and forgets those that may go.
 
 use super::catalog::{Gone, Kept, Marks, mark_of};
 use super::engine::Engine;
@@ -127,8 +127,8 @@ impl Engine {
         marks
     }
 
-    /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read. Nothing where the store is
-    /// being closed, or the segment is of a checkpoint that the device did not let go: it is whole there, and may list what was ended.
+    /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read. Nothing where the store
+    /// is being closed, or the segment is of a checkpoint that the device did not let go: it is whole there, and may list what was ended.
     async fn look_for(&self, segment: u32, marks: &mut [Marks], rate: Option<u64>) -> Outcome<Option<u64>> {
         let (env, core) = (&self.inner.env, &self.inner.core);
         let mut heads = Heads::new(env, segment);
