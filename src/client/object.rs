@@ -147,8 +147,9 @@ pub(super) enum There {
 }
 
 impl Wanted<'_> {
-    fn has_bytes_of(&self, head: &Head) -> bool {
-        (self.bytes, Some(self.crc)) == (head.size, head.crc)
+    /// Whether nothing says that it is of other bytes.
+    fn may_be(&self, head: &Head) -> bool {
+        self.bytes == head.size && head.crc.is_none_or(|crc| crc == self.crc)
     }
 
     fn is(&self, head: &Head) -> bool {
@@ -166,7 +167,7 @@ impl Wanted<'_> {
             }
             _ => false,
         };
-        self.has_bytes_of(head)
+        (self.bytes, Some(self.crc)) == (head.size, head.crc)
             && self.content_type.is_none_or(|wanted| wanted == head.content_type)
             && sorted(self.metadata) == sorted(&head.metadata)
             && is_encrypted
@@ -315,7 +316,7 @@ impl Client {
     /// What is there after a request of which nobody says whether it was done.
     pub(super) async fn was_put(&self, (bucket, key): (&str, &str), wanted: &Wanted<'_>) -> There {
         match self.head(bucket, key).await {
-            Ok(head) if !wanted.has_bytes_of(&head) => There::Other,
+            Ok(head) if !wanted.may_be(&head) => There::Other,
             Ok(head) if wanted.is(&head) => There::Wanted(Put { etag: head.etag, check: Check::Verified, way: head.way }),
             Err(failure) if failure.is_not_found() => There::Other,
             _ => There::Unknown,

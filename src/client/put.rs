@@ -277,11 +277,12 @@ impl Upload {
                 false if failure.code() == Some("NoSuchUpload") || lost.is_some() && failure.is_precondition() => true,
                 false => return Err(failure),
             };
-            let lost = lost.get_or_insert(failure);
+            let first = lost.get_or_insert_with(|| failure.clone());
             if is_over {
                 return match self.client.was_put((&self.bucket, &self.key), &self.options.wanted(self.bytes, self.crc)).await {
                     There::Wanted(put) => Ok(put),
-                    _ => Err(lost.clone()),
+                    There::Other if failure.is_precondition() => Err(failure),
+                    _ => Err(first.clone()),
                 };
             }
         }

@@ -60,6 +60,12 @@ impl Registration {
         register(&ring, &region)?;
         Ok(Registration { ring, region })
     }
+
+    /// Whether other rings can take it over: without that it is one more that is charged.
+    pub fn can_be_shared(&self) -> bool {
+        use std::os::fd::AsRawFd;
+        IoUring::new(1).is_ok_and(|ring| ring.submitter().register_buffers_clone(self.ring.as_raw_fd()).is_ok())
+    }
 }
 
 fn register(ring: &IoUring, region: &Region) -> Result<()> {

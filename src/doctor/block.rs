@@ -4,9 +4,12 @@ use super::{Area, Check, names, read, read_number};
 use crate::base::error::ErrorKind;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result};
+use crate::device::block::guard::{self, Content};
+use crate::device::block::header::STORE;
+use crate::device::block::{DiskConfig, goes_direct, look};
 use nix::unistd::{AccessFlags, access};
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// What the user named.
@@ -91,14 +94,96 @@ fn disks() -> String {
 }
 
 pub(super) fn check(target: &Target) -> Check {
-    let name = target.path.display().to_string();
+    let (name, path) = (target.path.display().to_string(), target.path.as_path());
     match &target.kind {
-        Kind::Block(device) => block(name, target, device),
-        Kind::Generic(device) => generic(name, target, device),
-        Kind::File(bytes) => file(name, &target.path, format!("file of {}", human_bytes(*bytes))),
+        Kind::Block(device) => {
+            let bytes = read_number(format!("/sys/class/block/{device}/size")).unwrap_or(0) * 512;
+            disk(name, path, format!("block device of {}: {}", human_bytes(bytes), limits(device)))
+        }
+        Kind::Generic(device) => disk(name, path, format!("NVMe passthrough: {}", limits(&device.replacen("ng", "nvme", 1)))),
+        Kind::File(bytes) => file(name, path, *bytes),
         Kind::New => {
-            let parent = target.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            file(name, parent, "file, to be created".into())
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let found = "file, to be created".to_owned();
+            match access(parent, AccessFlags::R_OK | AccessFlags::W_OK) {
+                Ok(()) => through(name, parent, found),
+                Err(errno) => not_yours(name, parent, found, errno),
+            }
+        }
+    }
+}
+
+/// A device: whether it may be written, and what it carries.
+fn disk(name: String, path: &Path, found: String) -> Check {
+    if let Err(errno) = access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
+        let remedy = format!("run as root, or: sudo setfacl -m u:$USER:rw {}", path.display());
+        return Check::missing(Area::Storage, name, found, format!("it cannot be opened for writing: {}", errno.desc()), remedy);
+    }
+    match carried(path) {
+        Ok(carried) => Check::ok(Area::Storage, name, format!("{found}; {carried}")),
+        Err(error) => refused(name, found, &error),
+    }
+}
+
+/// What is there, in words.
+///
+/// # Errors
+/// Why an opening for writing refuses it.
+fn carried(path: &Path) -> Result<&'static str> {
+    let content = look(path)?;
+    if matches!(content, Content::Foreign(_)) {
+        guard::allow(&content, &DiskConfig::new(path), false)?;
+    }
+    Ok(match content {
+        Content::Ours(header) if header.owner == STORE => "a store of objects is on it, which unified-rdma-test refuses",
+        Content::Ours(_) => "it is a disk of Basin's",
+        Content::Empty | Content::Foreign(_) => "nothing is on it",
+    })
+}
+
+fn refused(name: String, found: String, error: &Error) -> Check {
+    let text = error.to_string();
+    let cause = text.lines().next().unwrap_or_default().to_owned();
+    Check::missing(Area::Storage, name, found, cause, error.remedy_text().unwrap_or("give another path").to_owned())
+}
+
+fn not_yours(name: String, path: &Path, found: String, errno: nix::errno::Errno) -> Check {
+    let cause = format!("{} cannot be written: {}", path.display(), errno.desc());
+    Check::missing(Area::Storage, name, found, cause, "name a file you may write")
+}
+
+fn file(name: String, path: &Path, bytes: u64) -> Check {
+    let found = format!("file of {}", human_bytes(bytes));
+    if let Err(errno) = access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
+        return not_yours(name, path, found, errno);
+    }
+    if bytes < 512 {
+        let remedy = "remove it, and it is made anew: basin serve --size, or --disk-size of unified-rdma-test";
+        return Check::missing(Area::Storage, name, found, "less than a block is in it", remedy);
+    }
+    match carried(path) {
+        Ok(carried) => through(name, path, format!("{found}; {carried}")),
+        Err(error) => refused(name, found, &error),
+    }
+}
+
+/// How transfers go to a file, or to one that would be made in a directory.
+fn through(name: String, path: &Path, found: String) -> Check {
+    match goes_direct(path) {
+        Ok(true) => Check::ok(Area::Storage, name, format!("{found}; O_DIRECT works")),
+        Ok(false) => {
+            let cause = "its file system has no direct I/O: the kernel copies every transfer through its page cache";
+            Check::warning(Area::Storage, name, found, cause, "name a file on ext4, XFS or Btrfs, or a block device")
+        }
+        Err(error) if path.is_dir() && error.raw_os_error() == Some(libc::EOPNOTSUPP) => Check::unknown(
+            Area::Storage,
+            name,
+            "this file system makes no unnamed files to try O_DIRECT on",
+            "create the file and ask again",
+        ),
+        Err(error) => {
+            let cause = format!("it cannot be opened for writing: {error}");
+            Check::missing(Area::Storage, name, found, cause, "name a file you may write")
         }
     }
 }
@@ -146,81 +231,6 @@ fn zones(queue: &Path) -> Option<String> {
     Some(text)
 }
 
-fn block(name: String, target: &Target, device: &str) -> Check {
-    let bytes = read_number(format!("/sys/class/block/{device}/size")).unwrap_or(0) * 512;
-    let found = format!("block device of {}: {}", human_bytes(bytes), limits(device));
-    if let Some(place) = mounted(device) {
-        let cause = format!("it is mounted at {place}, and is always refused while it is");
-        let remedy = match place.as_str() {
-            "/" => "name another device, or a file on this one".to_owned(),
-            _ => format!("name a file on it, or, if its data may be lost: sudo umount {place}"),
-        };
-        return Check::missing(Area::Storage, name, found, cause, remedy);
-    }
-    let partitions: Vec<String> =
-        names(format!("/sys/class/block/{device}")).into_iter().filter(|entry| entry.starts_with(device)).collect();
-    if !partitions.is_empty() {
-        let cause = format!("it carries partitions ({}) and is refused", partitions.join(", "));
-        let remedy = format!("name a partition or a file, or, to destroy what is on it: --force-device {}", target.path.display());
-        return Check::missing(Area::Storage, name, found, cause, remedy);
-    }
-    writable(name, &target.path, found)
-}
-
-fn generic(name: String, target: &Target, device: &str) -> Check {
-    let namespace = device.replacen("ng", "nvme", 1);
-    writable(name, &target.path, format!("NVMe passthrough: {}", limits(&namespace)))
-}
-
-fn writable(name: String, path: &Path, found: String) -> Check {
-    match access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
-        Ok(()) => Check::ok(Area::Storage, name, found),
-        Err(errno) => {
-            let remedy = format!("run as root, or: sudo setfacl -m u:$USER:rw {}", path.display());
-            Check::missing(Area::Storage, name, found, format!("it cannot be opened for writing: {}", errno.desc()), remedy)
-        }
-    }
-}
-
-/// A file: its file system must know O_DIRECT. `path` is the file, or the directory of one that is to be created.
-fn file(name: String, path: &Path, found: String) -> Check {
-    if let Err(errno) = access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
-        let cause = format!("{} cannot be written: {}", path.display(), errno.desc());
-        return Check::missing(Area::Storage, name, found, cause, "name a file you may write");
-    }
-    // In a directory an unnamed file is made, which is gone when it is closed.
-    let flags = if path.is_dir() { libc::O_DIRECT | libc::O_TMPFILE } else { libc::O_DIRECT };
-    match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
-        Ok(_) => Check::ok(Area::Storage, name, format!("{found}; O_DIRECT works")),
-        Err(error) if path.is_dir() && error.raw_os_error() == Some(libc::EOPNOTSUPP) => Check::unknown(
-            Area::Storage,
-            name,
-            "this file system makes no unnamed files to try O_DIRECT on",
-            "create the file and ask again",
-        ),
-        Err(error) => {
-            let cause = format!("the file system refuses O_DIRECT: {error}");
-            Check::missing(Area::Storage, name, found, cause, "name a file on ext4, xfs or btrfs")
-        }
-    }
-}
-
-/// Where the disk or one of its partitions is mounted.
-fn mounted(device: &str) -> Option<String> {
-    let class = PathBuf::from("/sys/class/block").join(device);
-    let mut numbers: Vec<String> = read(class.join("dev")).into_iter().collect();
-    numbers.extend(names(&class).iter().filter(|entry| entry.starts_with(device)).filter_map(|part| read(class.join(part).join("dev"))));
-    place_of(&fs::read_to_string("/proc/self/mountinfo").ok()?, &numbers)
-}
-
-/// The first mount point in `mountinfo` whose device number is one of `numbers`: `36 35 98:0 /root /mount/point …`.
-fn place_of(mountinfo: &str, numbers: &[String]) -> Option<String> {
-    mountinfo.lines().find_map(|line| {
-        let words: Vec<&str> = line.split(' ').collect();
-        numbers.iter().any(|number| words.get(2) == Some(&number.as_str())).then(|| words.get(4).map(|place| (*place).to_owned()))?
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Status;
@@ -254,16 +264,36 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_found_by_device_number() {
-        let mountinfo = "21 1 259:2 / / rw - ext4 /dev/root rw\n22 21 259:3 / /data rw - xfs /dev/nvme0n1p3 rw\n";
-        let numbers = |of: &[&str]| of.iter().map(|number| (*number).to_owned()).collect::<Vec<_>>();
-        assert_eq!(place_of(mountinfo, &numbers(&["259:0", "259:3"])), Some("/data".into()));
-        assert_eq!(place_of(mountinfo, &numbers(&["259:1"])), None);
+    fn a_file_that_may_not_be_written_is_missing() {
+        let check = file("x".into(), Path::new("/proc/version"), 0);
+        assert_eq!(check.status, Status::Missing);
     }
 
     #[test]
-    fn a_file_that_may_not_be_written_is_missing() {
-        let check = file("x".into(), Path::new("/proc/version"), "file".into());
-        assert_eq!(check.status, Status::Missing);
+    fn a_file_is_told_by_what_is_in_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let judged = |content: &[u8]| {
+            let path = root.path().join("disk.img");
+            fs::write(&path, content).expect("a file");
+            let before = fs::read(&path).expect("a file");
+            let check = file("x".into(), &path, content.len() as u64);
+            assert_eq!(fs::read(&path).expect("a file"), before, "nothing is changed");
+            check
+        };
+        let empty = judged(&[0; 1 << 16]);
+        assert!(empty.status != Status::Missing && empty.found.contains("nothing is on it"), "{empty:?}");
+        let mut gzip = [0u8; 1 << 16];
+        gzip[..4].copy_from_slice(&[0x1f, 0x8b, 8, 0]);
+        let foreign = judged(&gzip);
+        assert!(
+            foreign.status == Status::Missing && foreign.cause.as_deref().is_some_and(|cause| cause.contains("would be lost")),
+            "{foreign:?}"
+        );
+        let path = root.path().join("disk.img");
+        fs::write(&path, [0; 1 << 16]).expect("a file");
+        let held = fs::File::options().read(true).write(true).open(&path).expect("a file");
+        held.lock().expect("nobody has it");
+        let busy = file("x".into(), &path, 1 << 16);
+        assert!(busy.status == Status::Missing && busy.cause.as_deref().is_some_and(|cause| cause.contains("in use by")), "{busy:?}");
     }
 }

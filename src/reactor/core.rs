@@ -85,7 +85,7 @@ pub struct Stats {
     pub sleeps: u64,
     /// Times a queue found something while it was being armed, or had something due, so that the core did not sleep.
     pub near_sleeps: u64,
-    /// Destructors that panicked at the end of a task. A task's own panic is its result.
+    /// Tasks and destructors that panicked.
     pub panics: u64,
 }
 

@@ -247,7 +247,7 @@ impl Executor {
         match poll {
             // What is unwound through is the future, never polled again.
             Err(panic) => {
-                self.panics.set(self.panics.get() + 1);
+                self.count_panic();
                 self.bury(future, joint, &message(panic.as_ref()));
             }
             Ok(_) => self.bury(future, joint, ABORTED),
@@ -302,7 +302,12 @@ impl Executor {
         table.slots.len() - table.free.len()
     }
 
-    /// Destructors that panicked outside any task's own code.
+    /// Counts a task's panic.
+    pub fn count_panic(&self) {
+        self.panics.set(self.panics.get() + 1);
+    }
+
+    /// Tasks and destructors that panicked.
     pub fn panics(&self) -> u64 {
         self.panics.get()
     }

@@ -40,7 +40,10 @@ impl<F: Future, W> Future for Lasting<F, W> {
         let ended = match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
-            Err(panic) => Err(Panicked { message: message(panic.as_ref()) }),
+            Err(panic) => {
+                self.core.inner.executor.count_panic();
+                Err(Panicked { message: message(panic.as_ref()) })
+            }
         };
         self.under_way = None;
         Poll::Ready(ended)

@@ -27,7 +27,7 @@ pub fn open(stand: &Stand, config: &DiskConfig) -> Result<Disk, Ended> {
 }
 
 /// Makes a disk ours that was let in because nothing is on it: the next test is to be let in, too.
-async fn claim(stand: &Stand, disk: &Disk, config: &DiskConfig) -> Result<(), Ended> {
+pub async fn claim(stand: &Stand, disk: &Disk, config: &DiskConfig) -> Result<(), Ended> {
     if config.force_device.is_none() && disk.info().zoned.is_none() {
         header::claim(disk, &stand.slab, "basin selftest").await?;
     }
@@ -60,11 +60,11 @@ pub fn passthrough(devices: &Devices) -> Found {
 }
 
 pub fn iopoll(devices: &Devices) -> Found {
+    let queues = std::fs::read_to_string("/sys/module/nvme/parameters/poll_queues").unwrap_or_default();
+    if queues.trim() == "0" {
+        return skip("the driver has no queues to poll: load it with nvme.poll_queues=2");
+    }
     on_nvme(devices, true, |stand, disk| async move {
-        let queues = std::fs::read_to_string("/sys/module/nvme/parameters/poll_queues").unwrap_or_default();
-        if queues.trim() == "0" {
-            return skip("the driver has no queues to poll: load it with nvme.poll_queues=2");
-        }
         round_trip(&stand, &disk, Durability::AtFlush).await?;
         Ok(disk)
     })

@@ -32,6 +32,7 @@ fn threefold(devices: &Devices, bytes: u64) -> Found {
     Stand::run(bytes, &[PageKind::Huge2M], move |stand| async move {
         // All three at once, each over the whole region.
         let disk = disk::open(&stand, &config)?;
+        disk::claim(&stand, &disk, &config).await?;
         let port = packet::open(&stand, &devices, ModeWish::Auto, false)?;
         let hca = stand.hca(&devices)?;
         let (one, two) = rdma::pair(&hca)?;

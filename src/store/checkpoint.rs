@@ -183,10 +183,7 @@ impl Engine {
             Err(failure) => Err(failure),
         };
         let leaving = match &put {
-            Ok(()) => {
-                inner.env.segments.keep_for_checkpoints(writer.taken.len() as u32);
-                inner.checkpoint_segments.replace(writer.taken)
-            }
+            Ok(()) => inner.checkpoint_segments.replace(writer.taken),
             Err(_) => writer.taken,
         };
         for segment in leaving {
@@ -195,6 +192,7 @@ impl Engine {
                 inner.env.segments.close_checkpoint(segment);
             }
         }
+        inner.env.segments.keep_for_checkpoints(inner.checkpoint_segments.borrow().len() as u32);
         // Somebody may wait for them.
         inner.log.nudge();
         put

@@ -63,7 +63,7 @@ where
     let first_error = Arc::new(OnceLock::new());
     // Once for all of them: each of its own would be charged as locked memory anew. Without enough of that the disk works all the same, and
     // says so.
-    let registration = if cores == 1 { None } else { Registration::new(&region).ok().map(Arc::new) };
+    let registration = if cores == 1 { None } else { Registration::new(&region).ok().filter(Registration::can_be_shared).map(Arc::new) };
     let done = launch(options.cores.clone(), |_, core, mail: Mailboxes<Letter>| {
         let (options, region, main, first_error) = (options.clone(), region.clone(), main.clone(), first_error.clone());
         let registration = registration.clone();

@@ -26,6 +26,9 @@ impl Purpose {
     pub const ALL: [Purpose; Purpose::COUNT] = [Purpose::Put, Purpose::Checkpoint, Purpose::Delete, Purpose::Compact];
 }
 
+/// Of all segments puts leave this part for a checkpoint, at most.
+const CHECKPOINT_PART: u32 = 8;
+
 /// Segments that stay free for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
@@ -167,7 +170,13 @@ impl Segments {
 
     /// The next checkpoint is about as long as one of so many segments: puts leave room for it.
     pub fn keep_for_checkpoints(&self, segments: u32) {
-        self.of_checkpoint.store(segments.saturating_sub(1), Ordering::Relaxed);
+        // Where much is no data an object has little more than its entry: then there is none rather than no room for objects.
+        self.of_checkpoint.store(segments.saturating_sub(1).min(self.count() / CHECKPOINT_PART), Ordering::Relaxed);
+    }
+
+    /// Bytes that puts leave free, for the user and for what makes room.
+    pub fn kept(&self) -> u64 {
+        u64::from(self.below(Purpose::Put)) * u64::from(self.segment_bytes)
     }
 
     /// Segments that are left free for others.
@@ -226,6 +235,10 @@ impl Segments {
         let segment = table.free.pop_front()?;
         table.generation += 1;
         table.put_takes += u64::from(purpose == Purpose::Put);
+        if purpose == Purpose::Checkpoint {
+            // What was left for it.
+            let _ = self.of_checkpoint.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        }
         let generation = table.generation;
         table.slots[segment as usize] = Slot { used: Use::Open, generation };
         self.salts[segment as usize].store(salt, Ordering::Release);

@@ -24,8 +24,12 @@ const MARKS_PART: u64 = 4;
 const READ_FOR_EACH: u64 = 256 << 10;
 /// Bytes that are read in a second, beside all that others read.
 const RATE: u64 = 128 << 20;
+/// With so many more a sweep is due, whatever it reads.
+const TOMBSTONES_MAX: u64 = 4 << 20;
 /// Tombstones that a core looks at before others have their turn.
 const STEP: usize = 4096;
+/// That a core has passed by all of its tombstones.
+const ALL: usize = usize::MAX;
 
 /// What the last sweep came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +45,7 @@ impl Swept {
     /// may read all of `in_use` bytes.
     fn next_at(self, in_use: u64) -> u64 {
         let bytes = if self.bytes == 0 { in_use } else { self.bytes };
-        self.left + self.left.max(TOMBSTONES_MIN).max(bytes / READ_FOR_EACH)
+        self.left + self.left.max(TOMBSTONES_MIN).max((bytes / READ_FOR_EACH).min(TOMBSTONES_MAX))
     }
 }
 
@@ -78,19 +82,29 @@ impl Engine {
 
     /// Does it, however many there are, so many of them at once, and reads so many bytes in a second at most.
     pub(super) async fn sweep(&self, marks: u64, rate: Option<u64>) -> Outcome<()> {
+        // All of them, also where the last one was not done to its end.
+        self.all(async |engine: Engine| {
+            engine.inner.passed.set(0);
+            Ok(())
+        })
+        .await?;
         while self.sweep_some((marks as usize).div_ceil(self.inner.crew.cores()), rate).await? {}
         Ok(())
     }
 
     /// Looks for `most` of each core's, of which there may be more: whether there are.
     async fn sweep_some(&self, most: usize, rate: Option<u64>) -> Outcome<bool> {
-        let Some(checkpoint) = self.inner.superblock.get().checkpoint else { return Ok(false) };
-        let horizon = checkpoint.horizon;
-        let Some(segments) = self.segments().full_below(horizon) else { return Ok(false) };
+        let in_force = {
+            // While one is put in force there are segments of two.
+            let _alone = self.inner.checkpoints.lock(0).await;
+            let checkpoint = self.inner.superblock.get().checkpoint;
+            checkpoint.and_then(|checkpoint| Some((checkpoint.horizon, self.segments().full_below(checkpoint.horizon)?)))
+        };
+        let Some((horizon, segments)) = in_force else { return Ok(false) };
         let mut marks = self.all(async move |engine: Engine| Ok(engine.marks(horizon, most).await)).await?;
         let mut bytes = 0;
         for segment in segments {
-            let Some(read) = self.look_for(segment, &mut marks, rate).await? else { return Ok(false) };
+            let Some(read) = self.look_for(segment, horizon, &mut marks, rate).await? else { return Ok(false) };
             bytes += read;
         }
         let (mut left, mut are_more) = (0, false);
@@ -109,11 +123,13 @@ impl Engine {
         self.inner.catalog.borrow().tombstones() as u64
     }
 
-    /// Up to `most` of this core's tombstones that began to hold in front of `horizon`: those behind the ones that were looked for last.
+    /// Up to `most` of this core's tombstones that began to hold in front of `horizon`: behind those that this sweep has passed by.
     async fn marks(&self, horizon: u64, most: usize) -> Marks {
+        let mut at = self.inner.passed.get();
+        if at == ALL {
+            return Marks::default();
+        }
         let mut marks = Marks::with_capacity(most.min(self.tombstones() as usize));
-        // What was begun there and did not end begins again in front.
-        let mut at = Some(self.inner.passed.get()).filter(|&at| at != usize::MAX).unwrap_or(0);
         // Those that expire meanwhile move others up, which are passed by: they stay until another time.
         while self.inner.catalog.borrow().mark(horizon, at..at + STEP, &mut marks) {
             at += STEP;
@@ -123,21 +139,26 @@ impl Engine {
             }
             self.inner.core.yield_now().await;
         }
-        self.inner.passed.set(usize::MAX);
+        self.inner.passed.set(ALL);
         marks
     }
 
     /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read. Nothing where the store
     /// is being closed, or the segment is of a checkpoint that the device did not let go: it is whole there, and may list what was ended.
-    async fn look_for(&self, segment: u32, marks: &mut [Marks], rate: Option<u64>) -> Outcome<Option<u64>> {
+    async fn look_for(&self, segment: u32, horizon: u64, marks: &mut [Marks], rate: Option<u64>) -> Outcome<Option<u64>> {
         let (env, core) = (&self.inner.env, &self.inner.core);
+        // It was emptied meanwhile, and what is there is of later.
+        let is_later = || env.segments.generation(segment) >= horizon;
+        if is_later() {
+            return Ok(Some(0));
+        }
         let mut heads = Heads::new(env, segment);
         while !heads.are_over() {
             let window = heads.read(env).await?;
             let mut scan = heads.scan(&window);
             for (_, head) in scan.by_ref() {
                 if matches!(head.item.what, What::Checkpoint(_)) {
-                    return Ok(None);
+                    return Ok(is_later().then(|| heads.bytes()));
                 }
                 let Some(mark) = ended_by(&head.item) else { continue };
                 let marks = &mut marks[core_of(head.item.shard, self.inner.crew.cores())];
@@ -163,7 +184,7 @@ impl Engine {
     /// Forgets the tombstones that `marks` are of, unless they were renewed; how many are left, and whether some were not looked for.
     async fn forget_tombstones(&self, horizon: u64, marks: &Marks) -> (u64, bool) {
         let (mut kept, mut gone) = (Kept::default(), Gone::new());
-        let looked_for = self.inner.passed.replace(0);
+        let looked_for = self.inner.passed.get();
         let (mut at, mut passed) = (0, 0);
         loop {
             let is_over = self.inner.catalog.borrow_mut().forget_marked(horizon, marks, STEP, &mut kept, &mut gone);
@@ -178,8 +199,10 @@ impl Engine {
             self.inner.core.yield_now().await;
         }
         self.inner.catalog.borrow_mut().keep(kept);
-        let are_more = looked_for != usize::MAX;
-        self.inner.passed.set(if are_more { passed } else { 0 });
+        let are_more = looked_for != ALL;
+        if are_more {
+            self.inner.passed.set(passed);
+        }
         (self.tombstones(), are_more)
     }
 }

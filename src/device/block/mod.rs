@@ -38,6 +38,7 @@ pub mod header;
 pub mod info;
 pub mod io;
 pub mod lock;
+mod look;
 pub mod nvme;
 mod open;
 pub mod parcel;
@@ -51,6 +52,7 @@ pub use fault::Fault;
 pub use info::{BackendKind, DiskInfo};
 pub use io::Io;
 use io::{Request, Verb};
+pub use look::{goes_direct, look};
 pub use parcel::DiskParcel;
 pub use zoned::{Append, Appended, Zone, ZoneAction, ZoneState, Zoned};
 

@@ -23,7 +23,7 @@ use crate::device::block::{Backend, BackendKind, Disk, DiskConfig, DiskInfo, ali
 use crate::device::uring::Uring;
 use crate::mem::{PageKind, Region};
 
-const SYS: &str = "/sys";
+pub(super) const SYS: &str = "/sys";
 
 pub(super) fn open(uring: &Uring, ops: &Ops, config: &DiskConfig) -> Result<Disk> {
     let path = &config.path;
@@ -58,13 +58,13 @@ pub(super) fn open(uring: &Uring, ops: &Ops, config: &DiskConfig) -> Result<Disk
 }
 
 /// An open descriptor and whether it bypasses the page cache.
-struct Opened {
-    file: File,
-    direct: bool,
+pub(super) struct Opened {
+    pub file: File,
+    pub direct: bool,
 }
 
 /// Opens with O_DIRECT where the file system has it.
-fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io::Result<Opened> {
+pub(super) fn open_with(path: &Path, read_only: bool, flags: i32, create: bool) -> std::io::Result<Opened> {
     let with = |flags: i32, create: bool| {
         let mut options = OpenOptions::new();
         // The standard library opens with O_CLOEXEC: a child must not keep the lock alive.
@@ -109,10 +109,7 @@ fn open_device(config: &DiskConfig, forced: bool, meta: &fs::Metadata) -> Result
     });
     let opened = match opened {
         Some(opened) => opened.map_err(|error| explain_open(path, &error))?,
-        None => {
-            let what = format!("{} is claimed by the kernel or another process", path.display());
-            return Err(Error::new(ErrorKind::Busy, what).remedy("see lsblk and fuser: it may be mounted elsewhere or open exclusively"));
-        }
+        None => return Err(claimed(path)),
     };
     lock::lock(&opened.file, path, config.read_only, config.lock_wait)?;
     if !config.read_only {
@@ -121,6 +118,18 @@ fn open_device(config: &DiskConfig, forced: bool, meta: &fs::Metadata) -> Result
         guard::allow(&content, config, forced)?;
     }
     Ok(opened)
+}
+
+/// That somebody has it whom no list of mounts tells.
+pub(super) fn claimed(path: &Path) -> Error {
+    let what = format!("{} is claimed by the kernel or another process", path.display());
+    Error::new(ErrorKind::Busy, what).remedy("see lsblk and fuser: it may be mounted elsewhere or open exclusively")
+}
+
+/// That the kernel's block device is none for us.
+pub(super) fn zoned(path: &Path) -> Error {
+    let what = format!("{} has zones, which are written in order alone", path.display());
+    Error::new(ErrorKind::Unavailable, what).remedy("name its character device, /dev/ng…, which knows of zones, or another disk")
 }
 
 fn open_file(config: &DiskConfig, forced: bool) -> Result<Opened> {
@@ -197,10 +206,7 @@ fn finish(uring: &Uring, ops: &Ops, config: &DiskConfig, opened: Opened, device:
     }
     let zones = below.as_ref().filter(|_| is_device).and_then(|block| block.queue_text("zoned"));
     if zones.as_deref() == Some("host-managed") && !config.read_only {
-        let what = format!("{} has zones, which are written in order alone", path.display());
-        return Err(
-            Error::new(ErrorKind::Unavailable, what).remedy("name its character device, /dev/ng…, which knows of zones, or another disk")
-        );
+        return Err(zoned(path));
     }
     let queue = |name: &str| below.as_ref().filter(|_| is_device).and_then(|block| block.queue(name));
     let write_cache = below.as_ref().and_then(|block| block.queue_text("write_cache"));
@@ -315,7 +321,7 @@ fn reads_at(file: &File, size: u32) -> bool {
     aligned::zeroed(3 * 4096).is_ok_and(|mut memory| file.read_at(&mut memory[size..2 * size], size as u64).is_ok())
 }
 
-fn size_of_device(file: &File, path: &Path) -> Result<u64> {
+pub(super) fn size_of_device(file: &File, path: &Path) -> Result<u64> {
     let end = nix::unistd::lseek(file.as_fd(), 0, nix::unistd::Whence::SeekEnd);
     end.map(|end| end as u64).map_err(|errno| Error::from_errno(format!("asking for the size of {}", path.display()), errno as i32))
 }

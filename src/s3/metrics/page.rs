@@ -246,7 +246,7 @@ fn of_store(page: &mut Page, store: &Store, samples: &[Sample]) {
     page.one(&CAPACITY, usage.capacity);
     page.one(&NEEDED, usage.live);
     page.one(&FREE, usage.free);
-    page.one(&RESERVED, store.superblock().reserve_bytes);
+    page.one(&RESERVED, store.engine().segments().kept());
     page.one(&BUCKETS, store.bucket_count() as u64);
     page.one(&VERSIONS, sum(samples, |sample| sample.versions));
     page.one(&INDEX, sum(samples, |sample| sample.index_bytes));

@@ -126,6 +126,12 @@ pub fn open(uring: &Uring, ops: &Ops, config: &DiskConfig, namespace: NamespaceP
     Ok(Disk::assemble(info, ops, limits, Backend::Nvme(Rc::new(RefCell::new(queue)))))
 }
 
+/// That nothing tells what a namespace carries: without a block device nobody mounts it either.
+pub fn unseen(path: &Path) -> Error {
+    let what = format!("{} has no block device, so what it carries cannot be seen", path.display());
+    Error::new(ErrorKind::Refused, what).remedy(format!("to lose what is on it, --force-device {}", path.display()))
+}
+
 /// Opens the block device, to write exclusively and after looking that nobody uses it, and locks it against those who use the namespace
 /// by it.
 fn claim(config: &DiskConfig, namespace: &NamespacePath, forced: bool) -> Result<Option<File>> {
@@ -137,10 +143,7 @@ fn claim(config: &DiskConfig, namespace: &NamespacePath, forced: bool) -> Result
         return Ok(block);
     }
     let Some(block) = &namespace.block else {
-        // Without a block device nobody mounts it, and nothing tells what it carries.
-        let what = format!("{} has no block device, so what it carries cannot be seen", path.display());
-        let refused = Error::new(ErrorKind::Refused, what).remedy(format!("to lose what is on it, --force-device {}", path.display()));
-        return if forced { Ok(None) } else { Err(refused) };
+        return if forced { Ok(None) } else { Err(unseen(path)) };
     };
     let dev = fs::metadata(block).map_err(|error| setup::explain_open(block, &error))?.rdev();
     setup::check_unused(|system| guard::check_device_unused(system, path, dev))?;
@@ -155,10 +158,7 @@ fn claim(config: &DiskConfig, namespace: &NamespacePath, forced: bool) -> Result
             lock::lock(&opened, path, false, config.lock_wait)?;
             Ok(Some(opened))
         }
-        None => {
-            let what = format!("{} is claimed by the kernel or another process", block.display());
-            Err(Error::new(ErrorKind::Busy, what).remedy("see lsblk and fuser: it may be mounted elsewhere or open exclusively"))
-        }
+        None => Err(setup::claimed(block)),
     }
 }
 
