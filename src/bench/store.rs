@@ -22,8 +22,6 @@ use crate::store::engine::{Attributes, Which};
 use crate::store::failure::Outcome;
 use crate::store::format::{FormatConfig, format};
 use crate::store::open::Store;
-use crate::store::recover::reserve;
-use crate::store::segments::Purpose;
 use crate::wire::store::segment;
 
 const BUCKET: &[u8] = b"basin-bench";
@@ -193,7 +191,7 @@ async fn all_clients(core: &Core, store: &Store, bucket: u32, options: &Options,
 /// Puts objects until what is needed takes `part` per cent of what puts may take.
 async fn fill_to(core: &Core, store: &Store, bucket: u32, options: &mut Options, part: u32) -> Result<()> {
     let (segments, superblock) = (store.engine().segments(), store.superblock());
-    let kept = reserve(&superblock, 1).below(Purpose::Put);
+    let kept = (segments.kept() / u64::from(superblock.segment_bytes)) as u32;
     let usable = u64::from(superblock.segments.saturating_sub(kept)) * u64::from(superblock.segment_bytes - segment::BYTES);
     let wanted = usable / 100 * u64::from(part);
     options.objects = 0;
