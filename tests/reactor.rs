@@ -112,6 +112,22 @@ fn control_messages_over_tcp() {
     }
 }
 
+/// A burst that a core has no time for waits in the kernel. Whom that has no room for it lets come again after a second.
+#[test]
+fn clients_that_come_at_once_are_let_in_at_once() {
+    const CLIENTS: usize = 400;
+    let most: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn").map_or(0, |text| text.trim().parse().unwrap());
+    if most < CLIENTS {
+        println!("SKIPPED: net.core.somaxconn is {most}, and {CLIENTS} are to come");
+        return;
+    }
+    let core = Core::new(sleepy()).unwrap();
+    let listener = TcpListener::bind(core.uring(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let (address, patience) = (listener.local_addr(), Duration::from_millis(900));
+    let clients: Vec<_> = (0..CLIENTS).map_while(|_| std::net::TcpStream::connect_timeout(&address, patience).ok()).collect();
+    assert_eq!(clients.len(), CLIENTS);
+}
+
 fn slab(chunks: u32) -> Slab {
     let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(u64::from(chunks) * 2048) }).unwrap();
     Slab::new(&region, chunks).unwrap()

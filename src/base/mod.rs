@@ -1,4 +1,4 @@
-//! What every layer shares: units, errors, limits, time, randomness, the machine's topology, and MD5.
+//! What every layer shares: units, errors, limits, time, randomness, the machine's topology, what the process may do, and MD5.
 //!
 //! Nothing here touches a device or owns memory. Layers above import this one; it imports none.
 
@@ -6,6 +6,7 @@ pub mod clock;
 pub mod error;
 pub mod limits;
 pub mod md5;
+pub mod privileges;
 pub mod rng;
 pub mod sync;
 pub mod topology;

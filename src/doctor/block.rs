@@ -1,11 +1,13 @@
 //! The block device or file named by the user: what it is, its limits, and whether it may be written.
 
-use super::{Area, Check, names, read, read_number};
+use super::{Area, Check, names, nvme, read, read_number};
 use crate::base::error::ErrorKind;
+use crate::base::privileges::Privileges;
 use crate::base::units::human_bytes;
 use crate::base::{Error, Result};
 use crate::device::block::guard::{self, Content};
 use crate::device::block::header::STORE;
+use crate::device::block::nvme::takes_commands;
 use crate::device::block::{DiskConfig, goes_direct, look};
 use nix::unistd::{AccessFlags, access};
 use std::fs;
@@ -93,14 +95,21 @@ fn disks() -> String {
     super::list(&disks)
 }
 
-pub(super) fn check(target: &Target) -> Check {
+pub(super) fn check(target: &Target, privileges: &Privileges) -> Check {
     let (name, path) = (target.path.display().to_string(), target.path.as_path());
     match &target.kind {
         Kind::Block(device) => {
             let bytes = read_number(format!("/sys/class/block/{device}/size")).unwrap_or(0) * 512;
-            disk(name, path, format!("block device of {}: {}", human_bytes(bytes), limits(device)))
+            disk(name, path, format!("block device of {}: {}", human_bytes(bytes), limits(device)), is_zoned(device))
         }
-        Kind::Generic(device) => disk(name, path, format!("NVMe passthrough: {}", limits(&device.replacen("ng", "nvme", 1)))),
+        Kind::Generic(device) => {
+            let block = device.replacen("ng", "nvme", 1);
+            let found = format!("NVMe passthrough: {}", limits(&block));
+            match access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
+                Ok(()) if !takes_commands(privileges) => nvme::takes_none(name, device, found),
+                _ => disk(name, path, found, is_zoned(&block)),
+            }
+        }
         Kind::File(bytes) => file(name, path, *bytes),
         Kind::New => {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -114,14 +123,17 @@ pub(super) fn check(target: &Target) -> Check {
 }
 
 /// A device: whether it may be written, and what it carries.
-fn disk(name: String, path: &Path, found: String) -> Check {
+fn disk(name: String, path: &Path, found: String, is_zoned: bool) -> Check {
     if let Err(errno) = access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
         let remedy = format!("run as root, or: sudo setfacl -m u:$USER:rw {}", path.display());
         return Check::missing(Area::Storage, name, found, format!("it cannot be opened for writing: {}", errno.desc()), remedy);
     }
+    if is_zoned {
+        return Check::missing(Area::Storage, name, found, ZONES, ZONES_REMEDY);
+    }
     match carried(path) {
         Ok(carried) => Check::ok(Area::Storage, name, format!("{found}; {carried}")),
-        Err(error) => refused(name, found, &error),
+        Err(error) => Check::refused(Area::Storage, name, found, &error, "give another path"),
     }
 }
 
@@ -141,12 +153,6 @@ fn carried(path: &Path) -> Result<&'static str> {
     })
 }
 
-fn refused(name: String, found: String, error: &Error) -> Check {
-    let text = error.to_string();
-    let cause = text.lines().next().unwrap_or_default().to_owned();
-    Check::missing(Area::Storage, name, found, cause, error.remedy_text().unwrap_or("give another path").to_owned())
-}
-
 fn not_yours(name: String, path: &Path, found: String, errno: nix::errno::Errno) -> Check {
     let cause = format!("{} cannot be written: {}", path.display(), errno.desc());
     Check::missing(Area::Storage, name, found, cause, "name a file you may write")
@@ -163,7 +169,7 @@ fn file(name: String, path: &Path, bytes: u64) -> Check {
     }
     match carried(path) {
         Ok(carried) => through(name, path, format!("{found}; {carried}")),
-        Err(error) => refused(name, found, &error),
+        Err(error) => Check::refused(Area::Storage, name, found, &error, "give another path"),
     }
 }
 
@@ -210,6 +216,16 @@ pub(super) fn limits(device: &str) -> String {
     }));
     words.extend(zones(&queue));
     words.join(", ")
+}
+
+/// What stands in the way of flows and stores on a disk of zones.
+pub(super) const ZONES: &str = "it has zones, which are written in order alone: flows and stores write anywhere";
+/// And what to do about it.
+pub(super) const ZONES_REMEDY: &str = "name another disk; zones are for programs on the library (Disk::append)";
+
+/// Whether zones are all there is on the block device `device`.
+pub(super) fn is_zoned(device: &str) -> bool {
+    read(Path::new("/sys/class/block").join(device).join("queue/zoned")).as_deref() == Some("host-managed")
 }
 
 /// How the device with this queue is cut into zones.
@@ -261,6 +277,16 @@ mod tests {
         write("zone_append_max_bytes", "131072\n");
         let expected = "zoned (host-managed): 16 zones of 4 MiB, 6 open at most, 128 KiB in one append";
         assert_eq!(zones(queue.path()).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_disk_of_zones_is_none_for_flows_and_stores() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("disk.img");
+        fs::write(&path, [0; 1 << 16]).expect("a file");
+        let zoned = disk("x".into(), &path, String::new(), true);
+        assert!(zoned.status == Status::Missing && zoned.remedy.is_some_and(|remedy| remedy.contains("Disk::append")));
+        assert!(!is_zoned("no-such-disk"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! BPF: who may load programs here, and whether the kernel describes itself to them.
 
-use super::privileges::{Capability, Privileges};
-use super::{Area, Check, read, read_number};
+use super::{Area, Check, SETCAP, read, read_number};
+use crate::base::privileges::{Capability, Privileges};
 use std::path::Path;
 
 pub(super) fn checks(privileges: &Privileges) -> Vec<Check> {
@@ -28,8 +28,7 @@ fn loading(privileges: &Privileges) -> Check {
     if privileges.user_namespace {
         cause = "this process is in a user namespace, whose capabilities do not count for BPF".into();
     }
-    let remedy = "run as root, or: sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep BINARY";
-    Check::missing(Area::Bpf, name, "not allowed", cause, remedy)
+    Check::missing(Area::Bpf, name, "not allowed", cause, format!("run as root, or: {SETCAP}"))
 }
 
 /// The kernel's types, for programs that read its structures.
@@ -62,5 +61,5 @@ fn counting(privileges: &Privileges) -> Check {
         return Check::ok(Area::Bpf, name, "allowed");
     }
     let cause = "tracing programs need CAP_PERFMON and CAP_BPF: the column says unknown";
-    Check::warning(Area::Bpf, name, "not allowed", cause, "run as root, or: sudo setcap cap_perfmon,cap_bpf+ep BINARY")
+    Check::warning(Area::Bpf, name, "not allowed", cause, format!("run as root, or: {SETCAP}"))
 }

@@ -1,7 +1,7 @@
 //! Limits of a container or service: filtered system calls, memory, processors.
 
-use super::privileges::Privileges;
 use super::{Area, Check};
+use crate::base::privileges::Privileges;
 use crate::base::units::human_bytes;
 use crate::mem::room;
 use std::path::Path;

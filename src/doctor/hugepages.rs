@@ -4,12 +4,14 @@ use super::{Area, Check, Status, names, read_number};
 use crate::base::units::human_bytes;
 use std::path::{Path, PathBuf};
 
-/// Every size of hugepage Basin uses, with the boot parameter that reserves it.
-const SIZES: [(u64, &str); 2] = [(2 << 20, "hugepagesz=2M hugepages=512"), (1 << 30, "hugepagesz=1G hugepages=4")];
+/// The hugepages that regions are on. (Those of 1 GiB are for who builds on the library and asks for them.)
+const PAGE_BYTES: u64 = 2 << 20;
+/// Of unified-rdma-test's region, 64 MiB. A region is on pages of one kind, all of it.
+const PAGES_WANTED: u64 = 32;
 
-/// One check for each size, and one for each node of a machine that has several.
+/// The machine's, and those of each node of a machine that has several.
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks: Vec<Check> = SIZES.into_iter().map(|(bytes, boot)| size(Path::new("/sys/kernel/mm"), bytes, boot)).collect();
+    let mut checks = vec![of_machine(Path::new("/sys/kernel/mm"))];
     let nodes: Vec<String> =
         names("/sys/devices/system/node").into_iter().filter(|name| name.strip_prefix("node").is_some_and(is_number)).collect();
     if nodes.len() > 1 {
@@ -22,13 +24,13 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn directory(parent: &Path, bytes: u64) -> PathBuf {
-    parent.join(format!("hugepages/hugepages-{}kB", bytes >> 10))
+fn directory(parent: &Path) -> PathBuf {
+    parent.join(format!("hugepages/hugepages-{}kB", PAGE_BYTES >> 10))
 }
 
-fn size(parent: &Path, bytes: u64, boot: &str) -> Check {
-    let name = format!("hugepages of {}", human_bytes(bytes));
-    let directory = directory(parent, bytes);
+fn of_machine(parent: &Path) -> Check {
+    let name = format!("hugepages of {}", human_bytes(PAGE_BYTES));
+    let directory = directory(parent);
     let number = |file: &str| read_number(directory.join(file)).unwrap_or(0);
     if !directory.exists() {
         let cause = "this processor or kernel has no pages of this size";
@@ -37,18 +39,21 @@ fn size(parent: &Path, bytes: u64, boot: &str) -> Check {
     // What somebody has mapped and not touched yet is still counted as free.
     let free = number("free_hugepages").saturating_sub(number("resv_hugepages"));
     let (total, overcommit) = (number("nr_hugepages"), number("nr_overcommit_hugepages"));
-    let found = format!("{total} reserved, {free} free ({})", human_bytes(free * bytes));
-    let reserve = if bytes == 2 << 20 {
-        format!("echo 512 | sudo tee {}/nr_hugepages   (1 GiB; at every start: boot with {boot})", directory.display())
-    } else {
-        format!("boot with {boot}: so large pages are rarely found later")
-    };
+    let found = format!("{total} reserved, {free} free ({})", human_bytes(free * PAGE_BYTES));
+    let reserve = format!(
+        "echo 512 | sudo tee {}/nr_hugepages   (1 GiB; at every start: boot with hugepagesz=2M hugepages=512)",
+        directory.display()
+    );
     match (total + overcommit, free + overcommit) {
         (0, _) => {
             Check::missing(Area::Memory, name, found, "none are reserved: regions use smaller pages, at more cost in TLB misses", reserve)
         }
         (_, 0) => {
             Check::warning(Area::Memory, name, found, "all of them are in use", format!("stop their user, or reserve more: {reserve}"))
+        }
+        (_, free) if free < PAGES_WANTED => {
+            let cause = "a region of 64 MiB takes 32 of them; where there are fewer all of it is on plain pages";
+            Check::warning(Area::Memory, name, found, cause, reserve)
         }
         _ => Check::ok(Area::Memory, name, found),
     }
@@ -57,14 +62,13 @@ fn size(parent: &Path, bytes: u64, boot: &str) -> Check {
 /// What is free on `node`; a region is bound to the node of its devices.
 fn of_node(node: &str) -> Check {
     let parent = Path::new("/sys/devices/system/node").join(node);
-    let free: Vec<(u64, u64)> =
-        SIZES.iter().map(|(bytes, _)| (*bytes, read_number(directory(&parent, *bytes).join("free_hugepages")).unwrap_or(0))).collect();
-    let found = free.iter().map(|(bytes, free)| format!("{free} free of {}", human_bytes(*bytes))).collect::<Vec<_>>().join(", ");
-    let mut check = Check::ok(Area::Memory, format!("hugepages on {node}"), found);
-    if free.iter().all(|(_, free)| *free == 0) {
+    let directory = directory(&parent);
+    let free = read_number(directory.join("free_hugepages")).unwrap_or(0);
+    let mut check = Check::ok(Area::Memory, format!("hugepages on {node}"), format!("{free} free of {}", human_bytes(PAGE_BYTES)));
+    if free < PAGES_WANTED {
         check.status = Status::Warning;
         check.cause = Some("a region for devices of this node would use plain pages".into());
-        check.remedy = Some(format!("echo 512 | sudo tee {}/nr_hugepages", directory(&parent, 2 << 20).display()));
+        check.remedy = Some(format!("echo 512 | sudo tee {}/nr_hugepages", directory.display()));
     }
     check
 }
@@ -77,17 +81,21 @@ mod tests {
     #[test]
     fn reserved_used_up_and_absent_are_told_apart() {
         let root = tempfile::tempdir().expect("a directory");
-        let status = || size(root.path(), 2 << 20, "hugepagesz=2M").status;
+        let status = || of_machine(root.path()).status;
         assert_eq!(status(), Status::Missing);
-        let pages = directory(root.path(), 2 << 20);
+        let pages = directory(root.path());
         fs::create_dir_all(&pages).expect("a directory");
         let set = |file: &str, value: &str| fs::write(pages.join(file), value).expect("a file");
         set("nr_hugepages", "0\n");
-        assert!(size(root.path(), 2 << 20, "").remedy.expect("one").contains("nr_hugepages"));
-        set("nr_hugepages", "8\n");
+        assert!(of_machine(root.path()).remedy.expect("one").contains("nr_hugepages"));
+        set("nr_hugepages", "64\n");
         assert_eq!(status(), Status::Warning);
-        set("free_hugepages", "3\n");
+        // A region is on pages of one kind, all of it.
+        set("free_hugepages", "31\n");
+        assert!(of_machine(root.path()).cause.is_some_and(|cause| cause.contains("64 MiB")));
+        set("free_hugepages", "32\n");
         assert_eq!(status(), Status::Ok);
-        assert_eq!(size(root.path(), 2 << 20, "").found, "8 reserved, 3 free (6 MiB)");
+        assert_eq!(of_machine(root.path()).found, "64 reserved, 32 free (64 MiB)");
+        assert!(checks().iter().all(|check| !check.name.contains("1 GiB")), "no program asks for those");
     }
 }

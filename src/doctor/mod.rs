@@ -13,20 +13,24 @@ mod netlink;
 mod nic;
 mod numa;
 mod nvme;
-mod privileges;
 mod rdma;
 mod report;
 mod uring;
 mod verdict;
 mod xdp;
 
-use crate::base::Result;
+use crate::base::privileges::Privileges;
+use crate::base::{Error, Result, limits};
+use crate::device::rdma::port;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use report::Report;
 pub use verdict::{Answer, Verdict};
+
+/// Gives a program what all parts ask for. The same everywhere: setcap takes away what it does not name.
+const SETCAP: &str = "sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock+ep BINARY";
 
 /// What to look at: the devices one would give to `unified-rdma-test`, and a kernel configuration.
 #[derive(Clone, Debug, Default)]
@@ -124,27 +128,39 @@ impl Check {
     fn unknown(area: Area, name: impl Into<String>, cause: impl Into<String>, remedy: impl Into<String>) -> Check {
         Check { status: Status::Unknown, ..Check::missing(area, name, "cannot be told", cause, remedy) }
     }
+
+    /// What an opening says to it, with its remedy.
+    fn refused(area: Area, name: impl Into<String>, found: impl Into<String>, error: &Error, otherwise: &str) -> Check {
+        let text = error.to_string();
+        Check::missing(area, name, found, text.lines().next().unwrap_or_default(), error.remedy_text().unwrap_or(otherwise))
+    }
 }
 
 /// Looks at the machine. Fails only if the request names something that does not exist.
 pub fn examine(request: &Request) -> Result<Report> {
     // Names first: a mistyped one should not cost the time of a whole examination.
     let interface = request.interface.as_deref().map(nic::named).transpose()?;
-    let rdma_device = request.rdma.as_deref().map(rdma::named).transpose()?.flatten();
+    let rdma_port = request.rdma.as_deref().map(rdma::named).transpose()?.flatten();
     let target = request.block.as_deref().map(block::named).transpose()?;
     let options = kconfig::read(request.kconfig.as_deref())?;
 
-    let privileges = privileges::Privileges::of_this_process();
+    let privileges = Privileges::of_this_process();
     let mut checks = hugepages::checks();
-    checks.push(memlock::check(&privileges));
+    let users = memlock::Users {
+        cores: std::thread::available_parallelism().map_or(1, usize::from).min(limits::CORES_MAX) as u64,
+        share: uring::shared().is_ok(),
+        device: rdma_port.is_some() || request.rdma.is_none() && !port::devices().is_empty(),
+    };
+    checks.extend(memlock::checks(&privileges, users));
     checks.extend(uring::checks(&privileges));
     checks.push(xdp::socket());
     checks.extend(nic::checks(interface.as_deref()));
     checks.extend(bpf::checks(&privileges));
-    checks.extend(rdma::checks(rdma_device.as_deref()));
-    checks.extend(nvme::checks());
-    checks.extend(target.as_ref().map(block::check));
-    checks.extend(numa::checks(interface.as_deref(), rdma_device.as_deref(), target.as_ref()));
+    checks.extend(rdma::checks(rdma_port.as_ref()));
+    checks.extend(nvme::checks(&privileges));
+    checks.extend(target.as_ref().map(|target| block::check(target, &privileges)));
+    let rdma_device = rdma_port.as_ref().map(|named| named.device.as_str());
+    checks.extend(numa::checks(interface.as_deref(), rdma_device, target.as_ref()));
     checks.extend(container::checks(&privileges));
     checks.extend(kconfig::checks(&options));
     Ok(Report::new(checks))
@@ -181,4 +197,24 @@ fn count(number: usize, what: &str) -> String {
 /// `a, b, c`, or `none`.
 fn list(items: &[String]) -> String {
     if items.is_empty() { "none".into() } else { items.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::privileges::Capability;
+
+    /// A second command with another list would take away what the first has given.
+    #[test]
+    fn every_remedy_gives_the_same_capabilities() {
+        let mut checks = bpf::checks(&Privileges::default());
+        checks.push(xdp::refused(libc::EPERM));
+        checks.extend(memlock::judge(memlock::Users { cores: 1, share: true, device: true }, false, 8 << 20, 8 << 20));
+        let lists = checks.iter().filter_map(|check| check.remedy.as_deref()?.split_once("sudo setcap ")?.1.split(' ').next());
+        let lists: Vec<&str> = lists.collect();
+        assert!(lists.len() >= 5 && lists.iter().all(|list| *list == lists[0]), "{lists:?}");
+        for capability in [Capability::NetRaw, Capability::NetAdmin, Capability::Bpf, Capability::Perfmon, Capability::IpcLock] {
+            assert!(lists[0].contains(&capability.name().to_lowercase()), "{capability:?} is not in {}", lists[0]);
+        }
+    }
 }

@@ -1,13 +1,15 @@
 //! Network interfaces: driver, queues, and which modes of AF_XDP the driver has.
 //!
-//! What the driver says about XDP comes from the kernel's netdev family. That a bind to a queue succeeds is known only after one.
+//! What the driver says about XDP comes from the kernel's netdev family. That a bind to a queue succeeds is known only after one. Of a
+//! VLAN's interface the packets are taken from the one that carries it, so it is that one's queues and driver that count.
 
 use super::netlink::{self, Link, feature};
 use super::{Area, Check, count, link_name, list, names, read, read_number};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
+use crate::device::packet::link;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const CLASS: &str = "/sys/class/net";
 
@@ -49,6 +51,10 @@ fn is_down(state: &str) -> bool {
 /// What one interface shows of itself.
 struct Interface {
     name: String,
+    /// The interface that has the queues, where it is another one.
+    carrier: Option<String>,
+    /// Why an opening refuses it.
+    refusal: Option<Error>,
     driver: String,
     state: String,
     mtu: u64,
@@ -58,7 +64,12 @@ struct Interface {
 }
 
 fn check(name: &str) -> Check {
-    let directory = PathBuf::from(CLASS).join(name);
+    let (carrier, refusal) = match link::Link::find(name).and_then(|link| link.with_queues()) {
+        Ok(carrier) => (Some(carrier.name).filter(|carrier| carrier != name), None),
+        Err(error) => (None, Some(error)),
+    };
+    let own = Path::new(CLASS).join(name);
+    let directory = Path::new(CLASS).join(carrier.as_deref().unwrap_or(name));
     let index = read_number(directory.join("ifindex")).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
     let link = netlink::link(index).unwrap_or_default();
     let queues = names(directory.join("queues"));
@@ -66,8 +77,10 @@ fn check(name: &str) -> Check {
     judge(&Interface {
         name: name.to_owned(),
         driver: link_name(directory.join("device/driver")).or_else(|| link.kind.clone()).unwrap_or_else(|| "no hardware".into()),
-        state: read(directory.join("operstate")).unwrap_or_else(|| "unknown".into()),
-        mtu: read_number(directory.join("mtu")).unwrap_or(0),
+        state: read(own.join("operstate")).unwrap_or_else(|| "unknown".into()),
+        mtu: read_number(own.join("mtu")).unwrap_or(0),
+        carrier,
+        refusal,
         queues: (of("rx-"), of("tx-")),
         link,
         features: netlink::xdp_features(index),
@@ -75,13 +88,28 @@ fn check(name: &str) -> Check {
 }
 
 fn judge(interface: &Interface) -> Check {
-    let Interface { name, driver, state, mtu, queues, link, features } = interface;
+    let Interface { name, carrier, refusal, driver, state, mtu, queues, link, features } = interface;
     // Loopback and others without hardware show "unknown" when they are up.
     let shown = match state.as_str() {
         "unknown" => "no carrier state",
         other => other,
     };
-    let facts = format!("{driver}, {shown}, MTU {mtu}, {} in, {} out", count(queues.0, "queue"), queues.1);
+    let on = carrier.as_ref().map_or_else(String::new, |carrier| format!("a VLAN on {carrier}: "));
+    let facts = format!("{on}{driver}, {shown}, MTU {mtu}, {} in, {} out", count(queues.0, "queue"), queues.1);
+    // What an opening refuses comes first: it does so on every kernel, also on one that does not tell the modes.
+    if let Some(error) = refusal {
+        return Check::refused(Area::AfXdp, name, facts, error, "use soft:udp on it");
+    }
+    if let Some(program) = link.program {
+        let cause = format!("the XDP program {program} of somebody else is attached");
+        let device = carrier.as_deref().unwrap_or(name);
+        let remedy = format!("stop its owner (sudo bpftool prog show id {program}), or: sudo ip link set dev {device} xdp off");
+        return Check::missing(Area::AfXdp, name, facts, cause, remedy);
+    }
+    if is_down(state) {
+        let remedy = format!("sudo ip link set dev {name} up, and look at the cable or the peer");
+        return Check::missing(Area::AfXdp, name, facts, "the link is down", remedy);
+    }
     let features = match features {
         Ok(Some(features)) => *features,
         Ok(None) => {
@@ -102,15 +130,6 @@ fn judge(interface: &Interface) -> Check {
     };
     let jumbo = if has(feature::RX_SG) { "; large frames in fragments" } else { "" };
     let found = format!("{facts}: {modes}{jumbo}");
-    if let Some(program) = link.program {
-        let cause = format!("the XDP program {program} of somebody else is attached");
-        let remedy = format!("stop its owner (sudo bpftool prog show id {program}), or: sudo ip link set dev {name} xdp off");
-        return Check::warning(Area::AfXdp, name, found, cause, remedy);
-    }
-    if is_down(state) {
-        let remedy = format!("sudo ip link set dev {name} up, and look at the cable or the peer");
-        return Check::warning(Area::AfXdp, name, found, "the link is down", remedy);
-    }
     if !native {
         let cause = "its driver has no native XDP: every packet becomes an sk_buff first";
         return Check::warning(
@@ -132,6 +151,8 @@ mod tests {
     fn interface(features: Option<u64>) -> Interface {
         Interface {
             name: "eth0".into(),
+            carrier: None,
+            refusal: None,
             driver: "mlx5_core".into(),
             state: "up".into(),
             mtu: 1500,
@@ -153,12 +174,32 @@ mod tests {
 
     #[test]
     fn what_stands_in_the_way_is_named() {
-        let mut taken = interface(Some(0x3));
+        // Also where the kernel does not tell what the driver can do.
+        for features in [Some(0x3), None] {
+            let mut taken = interface(features);
+            taken.link.program = Some(12);
+            let taken = judge(&taken);
+            assert!(
+                taken.status == Status::Missing && taken.remedy.as_deref().is_some_and(|remedy| remedy.contains("xdp off")),
+                "{taken:?}"
+            );
+            let down = judge(&Interface { state: "down".into(), ..interface(features) });
+            assert!(down.status == Status::Missing && down.cause.as_deref().is_some_and(|cause| cause.contains("down")), "{down:?}");
+        }
+    }
+
+    #[test]
+    fn a_vlan_is_judged_by_the_interface_that_carries_it() {
+        let vlan = || Interface { name: "eth0.5".into(), carrier: Some("eth0".into()), ..interface(Some(0x3f)) };
+        let carried = judge(&vlan());
+        assert!(carried.status == Status::Ok && carried.found.starts_with("a VLAN on eth0: mlx5_core, up"), "{carried:?}");
+        let mut taken = vlan();
         taken.link.program = Some(12);
-        assert!(judge(&taken).remedy.expect("one").contains("xdp off"));
-        let mut down = interface(Some(0x3));
-        down.state = "down".into();
-        assert!(judge(&down).cause.expect("one").contains("down"));
+        assert!(judge(&taken).remedy.is_some_and(|remedy| remedy.contains("dev eth0 xdp off")), "the program is the carrier's");
+        let error = Error::new(ErrorKind::Unavailable, "eth0 takes the tags out").remedy("ethtool -K eth0 rxvlan off");
+        let refused = judge(&Interface { carrier: None, refusal: Some(error), ..vlan() });
+        assert_eq!((refused.status, refused.remedy.as_deref()), (Status::Missing, Some("ethtool -K eth0 rxvlan off")));
+        assert_eq!(refused.cause.as_deref(), Some("eth0 takes the tags out"));
     }
 
     #[test]

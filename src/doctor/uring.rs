@@ -1,8 +1,8 @@
 //! io_uring: whether a ring can be had, and what it can do, by making rings.
 
-use super::privileges::Privileges;
 use super::{Area, Check, read_number};
 use crate::base::error::describe_errno;
+use crate::base::privileges::Privileges;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,7 +24,7 @@ const NEEDED: [Operation; 6] = [
 ];
 
 /// With these it runs better.
-const WANTED: [Operation; 3] = [
+const WANTED: [Operation; 2] = [
     (
         opcode::WritevFixed::CODE,
         "WRITEV_FIXED",
@@ -32,7 +32,6 @@ const WANTED: [Operation; 3] = [
         "packets that are not one run go to the device as single writes, at about three times the CPU",
     ),
     (opcode::UringCmd80::CODE, "URING_CMD", "5.19", "no NVMe passthrough: devices are used through the block layer"),
-    (opcode::SendZc::CODE, "SEND_ZC", "6.0", "the kernel copies what sockets send"),
 ];
 
 pub(super) fn checks(privileges: &Privileges) -> Vec<Check> {
@@ -114,14 +113,16 @@ fn wide_entries() -> Check {
     }
 }
 
-/// One registration of the region for all cores. The table that is cloned here has one empty slot.
+/// Whether rings can share one registration. The table that is cloned here has one empty slot.
+pub(super) fn shared() -> io::Result<()> {
+    let (source, copy) = (IoUring::new(ENTRIES)?, IoUring::new(ENTRIES)?);
+    source.submitter().register_buffers_sparse(1)?;
+    copy.submitter().register_buffers_clone(source.as_raw_fd())
+}
+
+/// One registration of the region for all cores.
 fn clone() -> Check {
-    let tried = || -> io::Result<()> {
-        let (source, copy) = (IoUring::new(ENTRIES)?, IoUring::new(ENTRIES)?);
-        source.submitter().register_buffers_sparse(1)?;
-        copy.submitter().register_buffers_clone(source.as_raw_fd())
-    };
-    match tried() {
+    match shared() {
         Ok(()) => Check::ok(Area::IoUring, "buffer clone", "supported"),
         Err(error) => {
             let found = describe_errno(error.raw_os_error().unwrap_or(0));

@@ -53,6 +53,7 @@ where
 
 pub fn passthrough(devices: &Devices) -> Found {
     on_nvme(devices, false, |stand, disk| async move {
+        stand.registered()?;
         check(disk.info().fixed_buffers, || disk.info().notes.join("; "))?;
         round_trip(&stand, &disk, Durability::AtFlush).await?;
         Ok(disk)

@@ -1,7 +1,8 @@
 //! Kernel features checked by using them: `basin selftest`, which reports as the kernel's own tests do (KTAP).
 //!
-//! A test that finds its feature missing, or that was given no device, is skipped with the reason; one that finds it there and not
-//! working is not ok. What a test does to a device is said at [`Devices`].
+//! A test that finds its feature missing, or that was given no device, is skipped with the reason; so is one that this process may not
+//! do, and then the line says so. One that finds its feature there and not working is not ok. What a test does to a device is said at
+//! [`Devices`].
 
 mod disk;
 mod ktap;
@@ -17,8 +18,11 @@ mod zcrx;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
 use crate::base::Error;
 use crate::base::error::ErrorKind;
+use crate::base::privileges::{Capability, Privileges};
 
 pub use ktap::Counts;
 
@@ -43,11 +47,48 @@ enum Ended {
     Failed(String),
 }
 
-impl From<Error> for Ended {
-    /// What the machine cannot give is no failure of it.
-    fn from(error: Error) -> Ended {
+/// What bounds this process, and says nothing of the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// It lacks capabilities, or its system calls are filtered.
+    privileges: bool,
+    /// It may lock so much memory and no more.
+    memory: bool,
+}
+
+impl Bounds {
+    fn of_this_process() -> Bounds {
+        let held = Privileges::of_this_process();
+        let needed = [Capability::NetAdmin, Capability::NetRaw, Capability::IpcLock, Capability::SysAdmin];
+        let locked = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
+        Bounds {
+            privileges: held.filtered() || needed.into_iter().any(|capability| !held.has(capability)),
+            memory: locked != RLIM_INFINITY && !held.has(Capability::IpcLock),
+        }
+    }
+}
+
+impl Ended {
+    /// What the machine has not is no failure of it. What it refuses is one, unless this process is one that may be refused it.
+    fn of(error: &Error, bounds: Bounds) -> Ended {
         let text = format!("{error:#}");
-        if error.kind() == ErrorKind::Unavailable { Ended::Skipped(text) } else { Ended::Failed(text) }
+        let may_be_refused = match error.errno() {
+            _ if error.kind() != ErrorKind::Unavailable => false,
+            Some(libc::EPERM | libc::EACCES) => bounds.privileges,
+            Some(libc::ENOMEM | libc::ENOBUFS) => bounds.memory,
+            Some(libc::EMFILE | libc::ENFILE) => false,
+            _ => return Ended::Skipped(text),
+        };
+        match may_be_refused {
+            true => Ended::Skipped(format!("this process may not, which says nothing of the kernel: {text}")),
+            false => Ended::Failed(text),
+        }
+    }
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::of(&error, Bounds::of_this_process())
     }
 }
 
@@ -131,4 +172,25 @@ pub fn run(devices: &Devices, only: &[String], out: &mut dyn Write) -> io::Resul
         report.tell(test.name, (test.run)(devices))?;
     }
     report.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_may_not_is_told_apart_from_what_a_kernel_has_not() {
+        let of = |errno, privileges, memory| match Ended::of(&Error::from_errno("trying", errno), Bounds { privileges, memory }) {
+            Ended::Skipped(why) if why.starts_with("this process may not") => "may not",
+            Ended::Skipped(_) => "has not",
+            Ended::Failed(_) => "failed",
+        };
+        assert_eq!((of(libc::EOPNOTSUPP, true, true), of(libc::ENODEV, false, false)), ("has not", "has not"));
+        assert_eq!((of(libc::EPERM, true, false), of(libc::EPERM, false, true)), ("may not", "failed"));
+        assert_eq!((of(libc::ENOMEM, false, true), of(libc::ENOBUFS, true, false)), ("may not", "failed"));
+        assert_eq!((of(libc::EMFILE, true, true), of(libc::EIO, true, true)), ("failed", "failed"));
+        // What comes without a number is a feature that is not there.
+        let plain = Ended::of(&Error::new(ErrorKind::Unavailable, "no 2 MiB pages"), Bounds { privileges: false, memory: false });
+        assert!(matches!(plain, Ended::Skipped(why) if why == "no 2 MiB pages"));
+    }
 }

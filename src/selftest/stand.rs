@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::{Devices, Ended, Found, check, skip};
-use crate::base::{Nanos, Rng};
+use crate::base::{Error, Nanos, Rng};
 use crate::device::packet::Link;
 use crate::device::rdma::{Hca, HcaEnv, RdmaName, VerbsConfig};
 use crate::mem::{PageKind, Region, RegionConfig, Slab};
@@ -18,11 +18,13 @@ pub struct Stand {
     pub core: Core,
     pub region: Region,
     pub slab: Slab,
+    /// Why the region is not registered for storage.
+    unregistered: Option<Error>,
 }
 
 impl Stand {
-    /// Runs `work` on a core of its own with a region of `bytes` on `pages`, registered for storage. Ends only when every chunk is
-    /// back, and fails if one is not.
+    /// Runs `work` on a core of its own with a region of `bytes` on `pages`, registered for storage where that goes. Ends only when
+    /// every chunk is back, and fails if one is not.
     pub fn run<W>(bytes: u64, pages: &[PageKind], work: impl FnOnce(Stand) -> W) -> Found
     where
         W: Future<Output = Found> + 'static,
@@ -31,12 +33,18 @@ impl Stand {
         let region = Region::map(&RegionConfig { pages: pages.to_vec(), ..RegionConfig::new(bytes) })?;
         let slab = Slab::new(&region, region.chunks())?;
         core.adopt_slab(&slab);
-        core.uring().register_region(&region)?;
-        let found = core.run(work(Stand { core: core.clone(), region, slab: slab.clone() }))?;
+        // Who needs it asks; the others do without.
+        let unregistered = core.uring().register_region(&region).err();
+        let found = core.run(work(Stand { core: core.clone(), region, slab: slab.clone(), unregistered }))?;
         let report = core.shut_down(DRAIN);
         let census = slab.census();
         check(report.stuck == 0 && census.free == census.total, || format!("a device kept memory: {census}"))?;
         found
+    }
+
+    /// That the region is registered for storage, or why not.
+    pub fn registered(&self) -> Result<(), Ended> {
+        self.unregistered.as_ref().map_or(Ok(()), |error| Err(error.clone().into()))
     }
 
     /// The RDMA device, attached to the core.

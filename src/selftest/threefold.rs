@@ -31,6 +31,7 @@ fn threefold(devices: &Devices, bytes: u64) -> Found {
     let (devices, config) = (devices.clone(), disk::config(devices, 0)?);
     Stand::run(bytes, &[PageKind::Huge2M], move |stand| async move {
         // All three at once, each over the whole region.
+        stand.registered()?;
         let disk = disk::open(&stand, &config)?;
         disk::claim(&stand, &disk, &config).await?;
         let port = packet::open(&stand, &devices, ModeWish::Auto, false)?;

@@ -282,3 +282,34 @@ fn locked_memory_that_does_not_suffice() {
     rich.signal("TERM");
     assert!(rich.ended().success(), "{}", rich.err());
 }
+
+/// What doctor says can be registered on two cores is what can be: a little less is, half as much again is not.
+#[test]
+fn doctor_knows_how_much_may_be_locked() {
+    if !in_lab() {
+        return;
+    }
+    const LIMIT_BYTES: u64 = 200 << 20;
+    let directory = tempfile::tempdir_in("/tmp").expect("a directory");
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("it is ours");
+    let basin = env!("CARGO_BIN_EXE_basin");
+    let mut doctor = command(&format!("prlimit --memlock={LIMIT_BYTES} taskset -c 0,1 {basin} doctor --json eth0 rxe0"));
+    doctor.uid(65_534).gid(65_534);
+    let report: serde_json::Value = serde_json::from_slice(&doctor.output().expect("it starts").stdout).expect("JSON");
+    let check = report["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "locked memory with an RDMA device");
+    let found = check.expect("a check of the device's budget")["found"].as_str().expect("text").to_owned();
+    let (_, of_two) = found.rsplit_once("on one core, ").unwrap_or_else(|| panic!("nothing of two cores: {found}"));
+    let most: f64 = of_two.split(' ').next().and_then(|text| text.parse().ok()).expect("MiB");
+    for (mebibytes, suffices) in [((most * 0.95) as u64, true), ((most * 1.5) as u64, false)] {
+        let disk = directory.path().join(format!("{mebibytes}.img"));
+        let arguments = format!("eth0 rxe0 {} server --port 9115 --disk-size 64M --cores 2 --region {mebibytes}M", disk.display());
+        let mut server = Said::start(&directory, "server", &mut as_nobody(LIMIT_BYTES, &arguments));
+        if suffices {
+            server.says("ready ");
+            server.signal("TERM");
+            assert!(server.ended().success(), "{}", server.err());
+        } else {
+            assert!(server.ended().code() == Some(1) && server.err().contains("ENOMEM"), "{found}: {}", server.err());
+        }
+    }
+}

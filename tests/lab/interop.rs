@@ -343,6 +343,10 @@ fn flows_in_a_vlan() {
     }
     vlan();
     let tool = env!("CARGO_BIN_EXE_unified-rdma-test");
+    let doctor = |says: &str| {
+        let text = run(&format!("{INSIDE}{} doctor {OUR_VLAN} soft:xdp", env!("CARGO_BIN_EXE_basin")), LIMIT);
+        assert!(text.contains(says), "'{says}' is not in {text}");
+    };
     let disk = std::env::temp_dir().join("vlan-disk");
     let server = format!("{INSIDE}{tool} {OUR_VLAN} soft:xdp {} server --disk-size 64M --once", disk.display());
     // What a NIC takes out of a frame no program can see.
@@ -353,8 +357,10 @@ fn flows_in_a_vlan() {
     assert!(said.is_some_and(|line| line.contains("ours takes the tags out of the frames it receives")));
     refused.kill().expect("it is our child");
     refused.wait().expect("it is our child");
+    doctor("ethtool -K ours rxvlan off");
 
     run(&format!("{INSIDE}ethtool -K ours rxvlan off"), LIMIT);
+    doctor("a VLAN on ours: veth");
     let before = received_in_vlan();
     let serving = start(&server);
     let client = format!("{tool} {STOCK_VLAN} soft:udp none {} --json --count 100", OURS[VLAN]);

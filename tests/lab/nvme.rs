@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The block device (`nvme0n1`) of namespace `nsid` of the controller with this serial number.
-fn namespace(serial: &str, nsid: u32) -> String {
+pub fn namespace(serial: &str, nsid: u32) -> String {
     let controller = entries("/sys/class/nvme").into_iter().find(|path| read(path.join("serial")) == serial);
     let controller = controller.unwrap_or_else(|| panic!("no NVMe controller has the serial number {serial}"));
     let name = |path: &PathBuf| path.file_name().expect("an entry has a name").to_string_lossy().into_owned();

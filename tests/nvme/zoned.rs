@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use basin::base::error::ErrorKind;
 use basin::base::{Lba, Rng};
-use basin::device::block::{Appended, Disk, DiskConfig, Durability, Fault, ZoneAction, ZoneState};
+use basin::device::block::{Appended, Disk, DiskConfig, Durability, Fault, ZoneAction, ZoneState, header};
 use basin::device::{Failed, Status};
 use basin::mem::payload::Lease;
 use basin::mem::{Gather, Run};
@@ -76,6 +77,17 @@ fn check(world: &World, disk: &Disk, lba: Lba, content: &[u8]) {
 fn refusal<L: Lease, T: std::fmt::Debug>(disk: &Disk, zone: Lba, result: Result<T, Failed<L>>) -> (Status, String) {
     let failed = result.map(|done| panic!("{done:?} must be refused")).unwrap_or_else(|failed| failed);
     (failed.outcome.status, disk.explain("appending", zone, failed).to_string())
+}
+
+/// A header is written over and over at one place, and what follows it anywhere.
+#[test]
+fn no_header_is_written_to_a_disk_of_zones() {
+    let world = World::new();
+    let Some(disk) = opened(&world) else { return };
+    let refused = world.run(&disk, header::claim(&disk, &world.slab, "zoned test")).expect_err("it has zones");
+    assert!(refused.kind() == ErrorKind::Unavailable && refused.to_string().contains("zones"), "{refused}");
+    let zones = world.run(&disk, disk.zones(&world.slab)).unwrap();
+    assert_eq!(zones[0].state, ZoneState::Empty, "nothing was written");
 }
 
 #[test]

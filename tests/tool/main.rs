@@ -8,6 +8,7 @@ mod loop_device;
 mod packet_net;
 
 mod cores;
+mod doctor;
 mod eio;
 mod faults;
 mod huge_pages;

@@ -96,12 +96,21 @@ pub async fn read(disk: &Disk, slab: &Slab) -> Result<Option<Header>> {
     Header::parse(run.as_slice())
 }
 
+/// Refuses a disk of zones: a header has a fixed place, and a zone is written from its start on alone.
+///
+/// # Errors
+/// `Unavailable`, before anything is written.
+pub fn refuse_zones(disk: &Disk) -> Result<()> {
+    if disk.info().zoned.is_some() { Err(super::open::zoned(&disk.info().path)) } else { Ok(()) }
+}
+
 /// Claims an open disk: writes the header with the next epoch, stable when this returns. A disk of another owner or without a
 /// header starts at epoch 1; whether it may be overwritten the guard decided when it was opened.
 ///
 /// # Errors
-/// The disk failed or is too small.
+/// It has zones, the disk failed or is too small.
 pub async fn claim(disk: &Disk, slab: &Slab, owner: &str) -> Result<Header> {
+    refuse_zones(disk)?;
     let before = match read(disk, slab).await {
         // A header of an unknown version reached us only by force.
         Err(error) if error.kind() == ErrorKind::Refused => None,

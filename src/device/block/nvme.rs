@@ -31,6 +31,7 @@ mod path;
 mod zones;
 
 pub(super) use identify::{kernel_at_least, open, unseen};
+pub use path::takes_commands;
 pub(super) use path::{find, none_found};
 
 /// `_IOWR('N', number, struct nvme_uring_cmd)` (`linux/nvme_ioctl.h`): direction 3, size 72.

@@ -126,10 +126,11 @@ pub(super) fn claimed(path: &Path) -> Error {
     Error::new(ErrorKind::Busy, what).remedy("see lsblk and fuser: it may be mounted elsewhere or open exclusively")
 }
 
-/// That the kernel's block device is none for us.
+/// That a disk is none for what writes anywhere.
 pub(super) fn zoned(path: &Path) -> Error {
     let what = format!("{} has zones, which are written in order alone", path.display());
-    Error::new(ErrorKind::Unavailable, what).remedy("name its character device, /dev/ng…, which knows of zones, or another disk")
+    Error::new(ErrorKind::Unavailable, what)
+        .remedy("name another disk: flows and stores write anywhere. Its /dev/ng… is for programs on the library (Disk::append)")
 }
 
 fn open_file(config: &DiskConfig, forced: bool) -> Result<Opened> {

@@ -100,7 +100,7 @@ impl Interface {
             ModeWish::ZeroCopy | ModeWish::Native => Some(Attached::Native),
             ModeWish::Skb => Some(Attached::Skb),
         };
-        let carrier = if link.vlan.is_some() { carrier_of(&link)? } else { link.clone() };
+        let carrier = link.with_queues()?;
         let packets = Packets { udp_ports: &config.udp_ports, vlan: link.vlan.map(|vlan| vlan.id) };
         let (program, fallback) = Program::attach(&carrier.name, carrier.index, carrier.rx_queues, packets, want)?;
         if let Some(why) = &fallback {
@@ -207,25 +207,6 @@ impl std::fmt::Debug for Interface {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Interface({}, UDP ports {:?})", self.inner.link.name, self.inner.config.udp_ports)
     }
-}
-
-/// The interface that carries a VLAN's, if the tags of the packets can be seen there.
-fn carrier_of(link: &Link) -> Result<Link> {
-    let carrier = Link::at(link.carrier())?;
-    let unavailable = |what: String| Error::new(ErrorKind::Unavailable, what);
-    if carrier.vlan.is_some() {
-        let what = format!("{} is a VLAN in the VLAN {}: packets of two tags are not taken", link.name, carrier.name);
-        return Err(unavailable(what).remedy("use soft:udp on it"));
-    }
-    if !carrier.is_up {
-        return Err(unavailable(format!("the interface {}, which carries {}, is down", carrier.name, link.name))
-            .remedy(format!("ip link set {} up", carrier.name)));
-    }
-    if carrier.strips_tags() {
-        let what = format!("{} takes the tags out of the frames it receives: which are of {} cannot be told", carrier.name, link.name);
-        return Err(unavailable(what).remedy(format!("ethtool -K {} rxvlan off", carrier.name)));
-    }
-    Ok(carrier)
 }
 
 fn explain_bind(what: &str, binding: Binding, several_chunks: bool, errno: i32) -> Error {

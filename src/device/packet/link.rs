@@ -129,6 +129,37 @@ impl Link {
         self.vlan.map_or(self.index, |vlan| vlan.carrier)
     }
 
+    /// The interface that has its queues: itself, or the one that carries its VLAN, if the tags of the packets can be seen there.
+    ///
+    /// # Errors
+    /// `Unavailable`: that one is down, stands for a VLAN itself, or takes the tags out.
+    pub fn with_queues(&self) -> Result<Link> {
+        if self.vlan.is_none() {
+            return Ok(self.clone());
+        }
+        let carrier = Link::at(self.carrier())?;
+        self.carried_by(&carrier, carrier.strips_tags())?;
+        Ok(carrier)
+    }
+
+    /// Whether its packets can be taken from `carrier`.
+    fn carried_by(&self, carrier: &Link, strips_tags: bool) -> Result<()> {
+        let unavailable = |what: String, remedy: String| Err(Error::new(ErrorKind::Unavailable, what).remedy(remedy));
+        let (own, name) = (&self.name, &carrier.name);
+        if carrier.vlan.is_some() {
+            let what = format!("{own} is a VLAN in the VLAN {name}: packets of two tags are not taken");
+            return unavailable(what, "use soft:udp on it".into());
+        }
+        if !carrier.is_up {
+            return unavailable(format!("the interface {name}, which carries {own}, is down"), format!("ip link set {name} up"));
+        }
+        if strips_tags {
+            let what = format!("{name} takes the tags out of the frames it receives: which are of {own} cannot be told");
+            return unavailable(what, format!("ethtool -K {name} rxvlan off"));
+        }
+        Ok(())
+    }
+
     /// Whether the driver takes VLAN tags out of received frames, as far as it says.
     pub fn strips_tags(&self) -> bool {
         /// `ETH_FLAG_RXVLAN`.
@@ -338,6 +369,20 @@ mod tests {
         let error = Link::find("no-such-0").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.to_string().contains("no-such-0") && error.remedy_text().unwrap().contains("lo"), "{error}");
+    }
+
+    #[test]
+    fn packets_of_a_vlan_are_taken_where_their_tags_can_be_seen() {
+        let lo = Link::find("lo").unwrap();
+        assert_eq!(lo.with_queues().unwrap(), lo, "it is no VLAN");
+        let vlan = Link { name: "eth0.5".into(), vlan: Some(Vlan { id: 5, carrier: 2 }), ..lo.clone() };
+        let up = Link { name: "eth0".into(), is_up: true, vlan: None, ..lo };
+        assert!(vlan.carried_by(&up, false).is_ok());
+        let cases = [(up.clone(), true, "rxvlan off"), (Link { is_up: false, ..up }, false, "eth0 up"), (vlan.clone(), false, "soft:udp")];
+        for (carrier, strips_tags, remedy) in cases {
+            let error = vlan.carried_by(&carrier, strips_tags).unwrap_err();
+            assert!(error.kind() == ErrorKind::Unavailable && error.remedy_text().unwrap().contains(remedy), "{error}");
+        }
     }
 
     #[test]

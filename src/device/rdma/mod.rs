@@ -72,6 +72,17 @@ use soft::Soft;
 #[cfg(feature = "verbs")]
 use verbs::Verbs;
 
+/// The kernel's devices that libibverbs has a provider for, by name.
+///
+/// # Errors
+/// `EOPNOTSUPP`: the library, or this program's verbs, are not there. Any other number: it finds none.
+pub fn known_to_libibverbs() -> Result<Vec<String>, i32> {
+    #[cfg(feature = "verbs")]
+    return verbs::known();
+    #[cfg(not(feature = "verbs"))]
+    Err(libc::EOPNOTSUPP)
+}
+
 /// What a queue pair promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// Where the kernel lists its RDMA devices.
 pub const CLASS: &str = "/sys/class/infiniband";
 
+/// The last address of a port that a queue pair can be told: `sgid_index` is a byte.
+pub const INDEX_MAX: u32 = u8::MAX as u32;
+
 /// What an address of a port is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
@@ -26,6 +29,13 @@ pub struct Gid {
     pub kind: Option<GidKind>,
     /// The network interface it belongs to; empty on InfiniBand.
     pub interface: String,
+}
+
+impl Gid {
+    /// Whether it is taken where none was named: on Ethernet those of RoCE v2 alone.
+    pub fn is_usable(&self, on_infiniband: bool) -> bool {
+        self.index <= INDEX_MAX && (on_infiniband || self.kind == Some(GidKind::RoceV2))
+    }
 }
 
 /// The names of the kernel's RDMA devices, sorted.

@@ -4,8 +4,10 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use super::identify::kernel_at_least;
 use crate::base::Error;
 use crate::base::error::ErrorKind;
+use crate::base::privileges::{Capability, Privileges};
 use crate::device::block::guard;
 
 /// A namespace under both its names.
@@ -19,10 +21,16 @@ pub struct NamespacePath {
     pub sys: Option<PathBuf>,
 }
 
+/// Whether the kernel takes commands of a process that holds this: before Linux 6.2 those of CAP_SYS_ADMIN alone
+/// (drivers/nvme/host/ioctl.c).
+pub fn takes_commands(held: &Privileges) -> bool {
+    held.has(Capability::SysAdmin) || kernel_at_least(6, 2)
+}
+
 impl NamespacePath {
-    /// Whether the generic device is there and may be opened for reading and writing by this user.
+    /// Whether the generic device is there, may be opened for reading and writing by this user, and takes commands of this process.
     pub fn usable(&self) -> bool {
-        fs::OpenOptions::new().read(true).write(true).open(&self.generic).is_ok()
+        takes_commands(&Privileges::of_this_process()) && fs::OpenOptions::new().read(true).write(true).open(&self.generic).is_ok()
     }
 }
 

@@ -8,14 +8,12 @@ use super::ffi::{Context, DeviceAttr, OpenError, PortAttr};
 use crate::base::error::{ErrorKind, describe_errno};
 use crate::base::{Error, Result};
 use crate::device::rdma::endpoint;
-use crate::device::rdma::port::{self, Gid, GidKind};
+use crate::device::rdma::port::{self, Gid, GidKind, INDEX_MAX};
 
 /// `link_layer` of InfiniBand; RoCE is on Ethernet, which is 2 (`include/infiniband/verbs.h`).
 const LINK_LAYER_INFINIBAND: u8 = 1;
 /// `enum ibv_port_state`: active.
 const PORT_ACTIVE: u32 = 4;
-/// The last address of a port that a queue pair can be told: `sgid_index` is a byte.
-const INDEX_MAX: u32 = u8::MAX as u32;
 
 /// An opened device, one of its ports, and the address used.
 pub struct Device {
@@ -98,6 +96,14 @@ impl Device {
     }
 }
 
+/// The kernel's names of the devices that libibverbs knows.
+///
+/// # Errors
+/// The library is missing (`EOPNOTSUPP`), or finds none: the error number.
+pub fn known() -> Result<Vec<String>, i32> {
+    Context::names()
+}
+
 /// What programs open the device by, in sysfs.
 fn access(name: &str) -> Option<(PathBuf, u64)> {
     let mut entries = std::fs::read_dir(ACCESS).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -171,7 +177,7 @@ fn choose(gids: &[Gid], on_infiniband: bool, address: Option<IpAddr>, index: Opt
         let asked = gids.iter().find(|gid| gid.index == index);
         return asked.cloned().ok_or_else(|| format!("no address has the index {index}"));
     }
-    let usable = |gid: &&Gid| gid.index <= INDEX_MAX && (on_infiniband || gid.kind == Some(GidKind::RoceV2));
+    let usable = |gid: &&Gid| gid.is_usable(on_infiniband);
     let rank = |gid: &&Gid| match gid.address {
         it if address.is_some_and(|address| endpoint::gid(address) == it) => 0,
         it if it.to_ipv4_mapped().is_some() => 1,

@@ -40,4 +40,5 @@ mod shared;
 mod slot;
 mod ways;
 
+pub use device::known;
 pub use hca::Verbs;

@@ -56,6 +56,27 @@ impl Context {
         opened.map(|raw| Rc::new(Context { raw, name: name.to_owned() }))
     }
 
+    /// The kernel's names of the devices that the library knows: those it has a provider for.
+    ///
+    /// # Errors
+    /// The library is missing (`EOPNOTSUPP`), or finds none: the error number.
+    pub fn names() -> Result<Vec<String>, i32> {
+        let mut count: c_int = 0;
+        // SAFETY: the count is writable; the list is freed below.
+        let list = unsafe { ibv::ibv_get_device_list(&raw mut count) };
+        if list.is_null() {
+            return Err(errno());
+        }
+        let name = |at: usize| {
+            // SAFETY: the list has `count` entries, each a device until the list is freed; its name is a string that lives as long.
+            unsafe { CStr::from_ptr(ibv::ibv_get_device_name(*list.add(at))) }.to_string_lossy().into_owned()
+        };
+        let names = (0..count as usize).map(name).collect();
+        // SAFETY: the list came from ibv_get_device_list and is not used after this.
+        unsafe { ibv::ibv_free_device_list(list) };
+        Ok(names)
+    }
+
     /// The kernel's name for the device.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,22 +1,30 @@
-//! What this process may do: its effective capabilities, and what filters its system calls.
+//! What this process may do: its effective capabilities, and what filters its system calls. Read from procfs.
 
-use super::read;
+use std::fs;
 
 /// Capability numbers (include/uapi/linux/capability.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Capability {
+pub enum Capability {
+    /// Interfaces, and XDP programs on them.
     NetAdmin = 12,
+    /// Raw and AF_XDP sockets.
+    NetRaw = 13,
+    /// Memory is locked without a limit.
     IpcLock = 14,
+    /// What has no capability of its own.
     SysAdmin = 21,
+    /// Programs that trace.
     Perfmon = 38,
+    /// BPF programs.
     Bpf = 39,
 }
 
 impl Capability {
     /// The kernel's name.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Capability::NetAdmin => "CAP_NET_ADMIN",
+            Capability::NetRaw => "CAP_NET_RAW",
             Capability::IpcLock => "CAP_IPC_LOCK",
             Capability::SysAdmin => "CAP_SYS_ADMIN",
             Capability::Perfmon => "CAP_PERFMON",
@@ -27,17 +35,20 @@ impl Capability {
 
 /// Of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Privileges {
-    pub(super) effective: u64,
+pub struct Privileges {
+    /// A bit for each capability.
+    pub effective: u64,
     /// Capabilities of a user namespace do not count for BPF, locked memory or devices.
-    pub(super) user_namespace: bool,
+    pub user_namespace: bool,
     /// 2 where a filter decides about system calls.
-    pub(super) seccomp: u64,
+    pub seccomp: u64,
 }
 
 impl Privileges {
-    pub(super) fn of_this_process() -> Privileges {
-        Privileges::parse(&read("/proc/self/status").unwrap_or_default(), &read("/proc/self/uid_map").unwrap_or_default())
+    /// Those in effect now.
+    pub fn of_this_process() -> Privileges {
+        let read = |file| fs::read_to_string(file).unwrap_or_default();
+        Privileges::parse(&read("/proc/self/status"), &read("/proc/self/uid_map"))
     }
 
     fn parse(status: &str, uid_map: &str) -> Privileges {
@@ -52,12 +63,12 @@ impl Privileges {
     }
 
     /// Whether the capability is held and counts for the whole machine.
-    pub(super) fn has(&self, capability: Capability) -> bool {
+    pub fn has(&self, capability: Capability) -> bool {
         !self.user_namespace && self.effective >> (capability as u32) & 1 == 1
     }
 
     /// Whether system calls are filtered.
-    pub(super) fn filtered(&self) -> bool {
+    pub fn filtered(&self) -> bool {
         self.seccomp == 2
     }
 }
