@@ -4,14 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::catalog::{Bucket, Catalog, UploadKey};
+use super::catalog::{Bucket, UploadKey};
 use super::draft::{Draft, Kind};
-use super::engine::Engine;
+use super::engine::{Engine, ended};
 use super::failure::{Failure, Outcome, shown};
 use super::log::Appended;
 use super::put::check_lengths;
 use super::segments::Purpose;
 use crate::base::Nanos;
+use crate::reactor::Task;
 use crate::wire::store::item::Class;
 
 /// The lock of everything that makes or ends a bucket: no bucket has this identifier.
@@ -20,6 +21,8 @@ pub(super) const LOCK: u32 = 0;
 pub const BUCKET_NAME_MAX: usize = 63;
 /// How often a bucket that is to be deleted is looked at while there are changes in it.
 const LOOK: Nanos = Nanos::from_micros(100);
+/// Uploads of a bucket that are aborted at once when it is deleted.
+const UPLOADS: usize = 128;
 
 /// Buckets, as a core knows them.
 #[derive(Default)]
@@ -233,6 +236,8 @@ impl Engine {
             return Err(Failure::BucketNotEmpty(shown(&self.inner.buckets.entry(id)?.bucket.borrow().name)));
         }
         self.all(async move |engine: Engine| engine.end_uploads(id, time_ms).await).await?;
+        // Objects that were in it are gone for good when it is: nobody could delete one that came back.
+        self.settle().await?;
         self.end(Class::Bucket, id, Box::default(), 0, time_ms).await
     }
 
@@ -248,17 +253,28 @@ impl Engine {
         Ok(self.inner.catalog.borrow().index().has_none_of(id))
     }
 
-    /// Aborts all uploads of a bucket on this core.
+    /// Aborts all uploads of a bucket on this core, so many at once: what comes together goes into one write.
     async fn end_uploads(&self, id: u32, time_ms: u64) -> Outcome<()> {
-        let of_bucket = |catalog: &Catalog| -> Vec<UploadKey> {
-            let from = (id, Box::default(), 0);
-            catalog.uploads_from(&from).map(|(key, _)| key).take_while(|(bucket, ..)| *bucket == id).cloned().collect()
-        };
-        let uploads = of_bucket(&self.inner.catalog.borrow());
-        for (bucket, name, upload) in uploads {
-            self.end(Class::Upload, bucket, name, upload, time_ms).await?;
+        loop {
+            let some: Vec<UploadKey> = {
+                let (catalog, from) = (self.inner.catalog.borrow(), (id, Box::default(), 0));
+                let of_bucket = catalog.uploads_from(&from).map(|(key, _)| key).take_while(|(bucket, ..)| *bucket == id);
+                of_bucket.take(UPLOADS).cloned().collect()
+            };
+            if some.is_empty() {
+                return Ok(());
+            }
+            let end = |(bucket, name, upload)| {
+                let engine = self.clone();
+                self.start((), async move { engine.end(Class::Upload, bucket, name, upload, time_ms).await })
+            };
+            let ends: Vec<Task<Outcome<()>>> = some.into_iter().map(end).collect();
+            let mut outcome = Ok(());
+            for end in ends {
+                outcome = outcome.and(ended(end).await);
+            }
+            outcome?;
         }
-        Ok(())
     }
 }
 
@@ -276,5 +292,49 @@ impl Drop for Closing {
         };
         open(engine);
         engine.tell_others(open);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::disk::Image;
+    use crate::store::testing::World;
+
+    /// Each upload that is under way has an end of its own, and no write of its own.
+    #[test]
+    fn a_bucket_with_many_uploads_is_deleted_in_few_writes() {
+        const COUNT: usize = 10 * UPLOADS + 1;
+        for cores in [1, 2] {
+            let Some(world) = World::new(512, Image::default(), 1) else { return };
+            let core = world.core.clone();
+            let run = async move {
+                let stores = world.stores(cores).await;
+                let store = stores[0].clone();
+                let (bucket, beside) =
+                    (store.create_bucket(b"bucket", b"", 1).await.unwrap(), store.create_bucket(b"beside", b"", 1).await.unwrap());
+                let kept = store.begin_upload(beside, b"name", b"", 1).await.unwrap();
+                for first in (0..COUNT).step_by(UPLOADS) {
+                    let begin = |number: usize| {
+                        let store = store.clone();
+                        let begin = async move { store.begin_upload(bucket, &number.to_le_bytes(), b"", 1).await };
+                        world.core.spawn(begin)
+                    };
+                    for task in (first..COUNT.min(first + UPLOADS)).map(begin).collect::<Vec<_>>() {
+                        task.await.unwrap().unwrap();
+                    }
+                }
+                assert_eq!(store.uploads(bucket, b"", 0, usize::MAX).await.unwrap().len(), COUNT);
+                let writes = || stores.iter().map(|store| store.engine().traffic().writes).sum::<u64>();
+                let before = writes();
+                store.delete_bucket(bucket, 2).await.unwrap();
+                assert!(writes() - before < 100, "{} writes for {COUNT} uploads", writes() - before);
+                let left = store.uploads(beside, b"", 0, 9).await.unwrap();
+                assert!(left.len() == 1 && left[0].0.2 == kept, "{left:?}");
+                assert!(store.uploads(bucket, b"", 0, 9).await.unwrap().is_empty() && store.bucket(b"bucket").is_none());
+                store.halt().await;
+            };
+            core.run(run).unwrap();
+        }
     }
 }

@@ -98,7 +98,7 @@ impl Writer<'_> {
         let padded = bytes.next_multiple_of(block);
         run.as_mut_slice()[bytes as usize..padded as usize].fill(0);
         run.set_len(padded);
-        let mut head = env.slab.run(place.data_offset)?;
+        let mut head = self.engine.patiently(async || Ok(env.slab.run(place.data_offset)?)).await?;
         item.emit(place, checksums(&run.as_slice()[..bytes as usize]), open.salt, address, head.as_mut_slice());
         let mut at = address;
         for run in [head, run] {
@@ -127,7 +127,7 @@ impl Writer<'_> {
             self.id = generation;
         }
         let header = Header { segment, kind: Kind::Checkpoint, generation, epoch: env.superblock.epoch, salt };
-        write_header(&env.disk, &env.slab, &env.superblock, &header).await?;
+        self.engine.patiently(async || Ok(write_header(&env.disk, &env.slab, &env.superblock, &header).await?)).await?;
         self.open = Some(Open { segment, salt, at: segment::BYTES });
         Ok(())
     }
@@ -178,16 +178,23 @@ impl Engine {
         })
         .await?;
         let mut writer = Writer { engine: self, open: None, taken: Vec::new(), id: 0, pieces: 0 };
-        let put = match self.write_entries(&mut writer).await {
-            Ok(()) => self.put_in_force(Checkpoint { id: writer.id, pieces: writer.pieces, horizon }).await,
-            Err(failure) => Err(failure),
+        let write = async {
+            self.write_entries(&mut writer).await?;
+            // An object that was put meanwhile may stand for the end of its upload, and neither is listed.
+            self.all(async move |engine: Engine| {
+                engine.outlast().await;
+                engine.pay_all().await
+            })
+            .await?;
+            self.put_in_force(Checkpoint { id: writer.id, pieces: writer.pieces, horizon }).await
         };
+        let put = write.await;
         let leaving = match &put {
             Ok(()) => inner.checkpoint_segments.replace(writer.taken),
             Err(_) => writer.taken,
         };
         for segment in leaving {
-            if self.free(segment).await.is_err() {
+            if self.patiently(async || self.free(segment).await).await.is_err() {
                 // The device does not let it go yet: compaction comes back to it.
                 inner.env.segments.close_checkpoint(segment);
             }
@@ -201,11 +208,16 @@ impl Engine {
     /// What is begun on this core from here on goes into segments that were not in use before; waits for what was begun earlier.
     async fn turn(&self) -> Outcome<()> {
         self.inner.log.roll();
+        self.outlast().await;
+        Ok(())
+    }
+
+    /// Waits for the changes that have begun. One at a time: checkpoints are.
+    async fn outlast(&self) {
         self.inner.changes.turn();
         while self.inner.changes.are_old_ones() {
             self.inner.core.sleep(LOOK).await;
         }
-        Ok(())
     }
 
     async fn write_entries(&self, writer: &mut Writer<'_>) -> Outcome<()> {
@@ -214,7 +226,7 @@ impl Engine {
         for core in 0..self.inner.crew.cores() {
             let mut page = None;
             loop {
-                let Sheet { parcel, bytes, count, next } = self.at(core, async move |engine: Engine| engine.sheet(page)).await?;
+                let Sheet { parcel, bytes, count, next } = self.at(core, async move |engine: Engine| engine.sheet(page).await).await?;
                 let entries = Entries { run: self.welcome(parcel), bytes, count };
                 // A core may have nothing at all.
                 if count > 0 {
@@ -232,10 +244,11 @@ impl Engine {
     }
 
     /// The next entries of this core, or the first.
-    fn sheet(&self, page: Option<Page>) -> Outcome<Sheet> {
+    async fn sheet(&self, page: Option<Page>) -> Outcome<Sheet> {
+        // A checkpoint that is given up begins anew, and needs as much again.
+        let mut entries = self.patiently(async || Entries::new(self)).await?;
         let catalog = self.inner.catalog.borrow();
         let page = page.unwrap_or_else(|| catalog.first_page());
-        let mut entries = Entries::new(self)?;
         let next = catalog.entries(page, |entry| entries.push(entry));
         let Entries { run, bytes, count } = entries;
         Ok(Sheet { parcel: run.detach(), bytes, count, next })
@@ -260,7 +273,7 @@ impl Engine {
         let superblock = Superblock { number: before.number + 1, checkpoint: Some(checkpoint), ..before };
         // It stands for the log that it is of.
         self.settle().await?;
-        write_superblock(&inner.env.disk, &inner.env.slab, &superblock).await?;
+        self.patiently(async || Ok(write_superblock(&inner.env.disk, &inner.env.slab, &superblock).await?)).await?;
         inner.superblock.set(superblock);
         Ok(())
     }
@@ -411,6 +424,33 @@ mod tests {
             let refused = engine.checkpoint().await.unwrap_err().to_string();
             assert!(refused.contains("is full") && refused.contains("delete objects"), "{refused}");
             assert_eq!(store.superblock().checkpoint, Some(before));
+            store.close().await.unwrap();
+        };
+        core.run(run).unwrap();
+    }
+
+    /// Somebody has all the memory for a while. Neither a checkpoint nor a sweep, which nobody waits for, is given up for that.
+    #[test]
+    fn one_that_finds_no_memory_waits_for_it() {
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let store = made(&world).await;
+            let engine = store.engine().clone();
+            let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+            for name in [b"one", b"two"] {
+                put_apart(&engine, bucket, name).await;
+            }
+            for is_sweep in [false, true] {
+                let taken: Vec<Run> = std::iter::from_fn(|| world.slab.run(4096).ok()).collect();
+                let engine = engine.clone();
+                let task = world.core.spawn(async move { if is_sweep { engine.sweep(9, None).await } else { engine.checkpoint().await } });
+                world.core.sleep(Nanos::from_millis(50)).await;
+                assert!(!task.is_done(), "it waits for memory");
+                drop(taken);
+                task.await.unwrap().unwrap();
+            }
+            assert!(store.superblock().checkpoint.is_some());
             store.close().await.unwrap();
         };
         core.run(run).unwrap();

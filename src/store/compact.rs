@@ -150,9 +150,12 @@ impl Engine {
                     let written = engine.checkpoint().await;
                     let is_full = written.as_ref().is_err_and(Failure::lacks_room);
                     engine.inner.no_checkpoint.set(is_full.then(|| Full::new(engine.segments())));
-                    if written.is_ok() {
-                        engine.begin_sweep();
+                    match written {
+                        Ok(_) => engine.begin_sweep(),
+                        Err(failure) if is_full || failure.is_closed() => {}
+                        Err(failure) => return engine.checkpoint_failed(&failure),
                     }
+                    engine.inner.failed_checkpoints.update(|(_, all)| (0, all));
                 });
                 *inner.checkpointing.borrow_mut() = Some(task);
             }
@@ -181,6 +184,17 @@ impl Engine {
             if inner.core.timeout_at(until, inner.log.wants_room()).await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// Counts it, and tells of it once until one is written: it is tried again with each segment that is taken.
+    #[cold]
+    fn checkpoint_failed(&self, failure: &Failure) {
+        let (row, all) = self.inner.failed_checkpoints.get();
+        self.inner.failed_checkpoints.set((row + 1, all + 1));
+        if row == 0 {
+            let store = self.inner.env.disk.info().path.display();
+            tracing::warn!(%store, "no checkpoint can be written, and the next opening reads the log since the last one: {failure}");
         }
     }
 

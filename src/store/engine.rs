@@ -184,6 +184,8 @@ pub(super) struct Inner {
     pub owed: RefCell<Vec<UploadKey>>,
     /// How it was when there was no room for a checkpoint.
     pub no_checkpoint: Cell<Option<Full>>,
+    /// Checkpoints in a row that failed otherwise, and all that did.
+    pub failed_checkpoints: Cell<(u64, u64)>,
     /// The look for tombstones that may go, and what the last one came to.
     pub sweeping: RefCell<Option<Task<()>>>,
     pub swept: Cell<Swept>,
@@ -284,6 +286,7 @@ impl Engine {
             checkpoints: Locks::new(core.ops()),
             owed: RefCell::default(),
             no_checkpoint: Cell::default(),
+            failed_checkpoints: Cell::default(),
             sweeping: RefCell::default(),
             swept: Cell::default(),
             passed: Cell::default(),

@@ -39,9 +39,10 @@ pub struct FormatConfig {
 ///
 /// # Errors
 /// `Refused`: it is a disk of Basin's, with captures, say, or a store, and may not be overwritten.
-/// `Usage`: a size of segments that is none, or a reserve that leaves too little. `Unavailable`: the disk is too small. Otherwise the
-/// device's.
+/// `Usage`: a size of segments that is none, or a reserve that leaves too little. `Unavailable`: the disk has zones, or is too small.
+/// Otherwise the device's.
 pub async fn format(disk: &Disk, slab: &Slab, config: &FormatConfig, rng: &mut Rng) -> Result<Superblock> {
+    header::refuse_zones(disk)?;
     let info = disk.info();
     let size = info.blocks() * u64::from(info.block_bytes);
     let segment_bytes = config.segment_bytes.unwrap_or_else(|| segment_bytes(size));

@@ -341,12 +341,12 @@ impl Engine {
         }
     }
 
-    /// Reads what is read once there is memory for it.
-    async fn patiently<T>(&self, read: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
+    /// Does what is to be done once there is memory for it: others give theirs back.
+    pub(super) async fn patiently<T>(&self, doing: impl AsyncFn() -> Outcome<T>) -> Outcome<T> {
         let core = &self.inner.core;
         let until = core.now().saturating_add(MEMORY_PATIENCE);
         loop {
-            match read().await {
+            match doing().await {
                 Err(failure) if failure.is_short_of_memory() && core.now() < until => core.sleep(MEMORY_LOOK).await,
                 outcome => return outcome,
             }

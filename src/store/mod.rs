@@ -48,6 +48,8 @@ pub mod check;
 pub mod checkpoint;
 pub mod compact;
 pub mod crew;
+#[cfg(test)]
+mod cuts;
 pub mod draft;
 pub mod engine;
 mod failed;

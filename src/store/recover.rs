@@ -168,9 +168,11 @@ pub async fn recover(core: &Core, disk: &Disk, slab: &Slab, options: Options) ->
     let mut settled = Vec::new();
     for catalog in &mut catalogs {
         let unread = reader.read_lists(catalog).await?;
-        if !unreadable.is_empty() || !unread.is_empty() {
-            // What names them may be what cannot be read, this time.
-            catalog.keep_unheld();
+        // What names extents may be what cannot be read, this time.
+        match (unreadable.is_empty(), unread.is_empty()) {
+            (false, _) => catalog.keep_all(),
+            (true, false) => catalog.keep_unread(&unread),
+            (true, true) => {}
         }
         let mut of_core = catalog.settle();
         of_core.missing.extend(unread);

@@ -2,7 +2,8 @@
 //!
 //! Both names are locked. The version is written under the new name, and once that is stable the old one gets its tombstone: a crash leaves
 //! the object under the old name, under both, or under the new one, never under none. On one core both are told at once, so nobody sees
-//! anything else than before or after. Where another core has the new name, for a moment both names have the object.
+//! anything else than before or after. Where another core has the new name, for a moment both names have the object; and wherever the
+//! tombstone cannot be written both have it until one is ended.
 //!
 //! Extents belong to a shard: where both names are of one they are named again, and are written again where not.
 //!
@@ -11,13 +12,15 @@
 use super::crew::{Remote, Reply};
 use super::draft::{Data, Draft, Kind};
 use super::engine::{Attributes, Engine, Expect, Which, ended};
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome};
 use super::index::Version;
 use super::locks::Guard;
 use super::log::Appended;
 use super::put::{self, Held, Settled};
 use super::recover::core_of;
 use super::segments::Purpose;
+use crate::base::Error;
+use crate::base::error::ErrorKind;
 use crate::mem::{Parcel, Run, Shared};
 use crate::wire::store::item::{Class, Fields};
 use crate::wire::store::{name_crc, shard};
@@ -83,6 +86,10 @@ impl Engine {
                 put.write(self.copy_of(&part)?).await?;
             }
             let Settled { held, data, .. } = put.settle(to_shard).await?;
+            if version.has_extents {
+                // As for every object: what names extents does not outlive them.
+                self.settle().await?;
+            }
             (held, data)
         };
         let fields = Fields { upload: 0, tag_bytes: tags.len() as u16, ..get.fields };
@@ -98,18 +105,27 @@ impl Engine {
             properties: [properties, tags].concat().into(),
         };
         let old = tombstone(bucket, from, number, time_ms);
-        let renamed: Outcome<Version> = async {
-            let Appended { at: new_at, draft: new, .. } = self.inner.log.append(Purpose::Put, new, data).await?;
-            let ended = self.inner.log.append(Purpose::Delete, old, Vec::new()).await;
-            // Together, with nothing between them.
-            self.tell(&new, new_at);
-            let Appended { at, draft: old, .. } = ended?;
-            self.tell(&old, at);
-            Ok(self.version(bucket, &to, Which::Null).expect("nobody else changes a name that is locked"))
-        }
-        .await;
-        held.end(&renamed);
-        renamed
+        let put = self.inner.log.append(Purpose::Put, new, data).await.map_err(Failure::from);
+        let Appended { at: new_at, draft: new, .. } = match put {
+            Ok(put) => put,
+            Err(failure) => {
+                let failed = Err(failure);
+                held.end(&failed);
+                return failed;
+            }
+        };
+        // The old name goes when the new one is stable.
+        let ended = match self.settle().await {
+            Ok(()) => self.inner.log.append(Purpose::Delete, old, Vec::new()).await.map_err(Failure::from),
+            Err(failure) => Err(failure),
+        };
+        // Together, with nothing between them.
+        self.tell(&new, new_at);
+        // It holds its extents itself, whatever becomes of the old name.
+        drop(held);
+        let Appended { at, draft: old, .. } = ended.map_err(both)?;
+        self.tell(&old, at);
+        Ok(self.version(bucket, &to, Which::Null).expect("nobody else changes a name that is locked"))
     }
 
     /// Bytes of a put's own: those of a get may be shared.
@@ -160,10 +176,26 @@ impl Engine {
             (None, put.finish_locked(attributes, (fields.part, fields.has_opaque_etag)).await)
         });
         let renamed = finished.wait().await?;
-        self.pay(bucket, &from).await?;
-        self.end(Class::Object, bucket, from, number_of(&version), time_ms).await?;
+        let ended = async {
+            self.pay(bucket, &from).await?;
+            // The old name goes when the new one is stable: another core has written that.
+            self.settle().await?;
+            self.end(Class::Object, bucket, from, number_of(&version), time_ms).await
+        };
+        ended.await.map_err(both)?;
         Ok(renamed)
     }
+}
+
+/// Why the old name could not be ended, when the object had come to its new one.
+#[cold]
+fn both(failure: Failure) -> Failure {
+    if !failure.lacks_room() {
+        return failure;
+    }
+    // Who is told of no room takes nothing for done.
+    let error = Error::new(ErrorKind::Failed, format!("the object has both names for now: {failure}"));
+    error.remedy("rename it again, or delete one of them").into()
 }
 
 fn number_of(version: &Version) -> u64 {

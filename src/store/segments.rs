@@ -481,6 +481,29 @@ mod tests {
     }
 
     #[test]
+    fn puts_leave_room_for_a_checkpoint_like_the_last() {
+        let segments = Segments::new(40, SEGMENT, RESERVE, 0, &[]);
+        // Four are kept anyway, one of them for a checkpoint, and an eighth at most is left for the rest of it.
+        for (long, kept) in [(0, 4), (1, 4), (4, 7), (100, 9)] {
+            segments.keep_for_checkpoints(long);
+            let (free, bytes) = (segments.free_for_puts(), segments.kept());
+            assert_eq!((free, bytes), (40 - kept, u64::from(kept) * u64::from(SEGMENT)), "one of {long}");
+        }
+        let puts = std::iter::from_fn(|| segments.take(Purpose::Put, 9)).count();
+        assert_eq!((puts, segments.free_and_taken()), (31, (9, 31)));
+        // What was left for it is nobody else's while it is written.
+        for left in (1..9).rev() {
+            assert!(segments.take(Purpose::Checkpoint, 9).is_some(), "{left} are left behind it");
+            assert!(!segments.may_take(Purpose::Put), "{left} are free");
+        }
+        assert_eq!(segments.take(Purpose::Checkpoint, 9), None, "the last one is for compaction");
+        assert!(segments.take(Purpose::Delete, 9).is_none() && segments.take(Purpose::Compact, 9).is_some());
+        // What one that failed has taken is left for the next one again.
+        segments.keep_for_checkpoints(4);
+        assert_eq!(segments.kept(), 7 * u64::from(SEGMENT));
+    }
+
+    #[test]
     fn the_emptiest_and_oldest_leaves_first_and_the_longest_free_is_taken_first() {
         let segments = Segments::new(4, SEGMENT, NONE, 0, &[]);
         let taken: Vec<Taken> = (0..4).map_while(|_| segments.take(Purpose::Put, 9)).collect();

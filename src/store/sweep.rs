@@ -28,6 +28,8 @@ const RATE: u64 = 128 << 20;
 const TOMBSTONES_MAX: u64 = 4 << 20;
 /// Tombstones that a core looks at before others have their turn.
 const STEP: usize = 4096;
+/// Who has the memory that a window is read into gives it back.
+const PAUSE: Nanos = Nanos::from_millis(1);
 /// That a core has passed by all of its tombstones.
 const ALL: usize = usize::MAX;
 
@@ -68,7 +70,7 @@ impl Engine {
     /// The same, to the end.
     ///
     /// # Errors
-    /// The device's, no memory, or a core has ended: all of them stay, until there are as many again.
+    /// The device's, or a core has ended: all of them stay, until there are as many again.
     pub(super) async fn sweep_if_due(&self) -> Outcome<()> {
         let count = self.all(async |engine: Engine| Ok(engine.tombstones())).await?.into_iter().sum::<u64>();
         let usage = self.segments().usage();
@@ -154,7 +156,17 @@ impl Engine {
         }
         let mut heads = Heads::new(env, segment);
         while !heads.are_over() {
-            let window = heads.read(env).await?;
+            let window = match heads.read(env).await {
+                // What was read so far would be read again.
+                Err(failure) if failure.is_short_of_memory() => {
+                    if self.inner.is_closing.get() {
+                        return Ok(None);
+                    }
+                    core.sleep(PAUSE).await;
+                    continue;
+                }
+                read => read?,
+            };
             let mut scan = heads.scan(&window);
             for (_, head) in scan.by_ref() {
                 if matches!(head.item.what, What::Checkpoint(_)) {

@@ -89,6 +89,8 @@ impl Engine {
         attributes: Attributes,
     ) -> Outcome<Version> {
         let _lock = self.lock(bucket, &name).await;
+        // As for every object: what names extents does not outlive them.
+        self.settle().await?;
         let _entered = self.inner.buckets.enter(bucket)?;
         self.has_upload(bucket, &name, fields.upload)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, false);
@@ -148,6 +150,7 @@ impl Engine {
             Err(none) => {
                 let version = self.completed(bucket, &name, id).await?.ok_or(none)?;
                 // It is asked again, perhaps because this could not be written then.
+                self.settle().await?;
                 self.end(Class::Upload, bucket, name, id, attributes.time_ms).await?;
                 return Ok(version);
             }
@@ -177,12 +180,16 @@ impl Engine {
         let committed = self.commit_locked(bucket, name.clone(), attributes, fields, held.extents(), Data::default()).await;
         held.end(&committed);
         let (version, _) = committed?;
-        // The object's item may go one day, and must not be what the upload's end hangs on.
-        let ended = self.end(Class::Upload, bucket, name.clone(), id, time_ms).await;
-        if ended.is_err() {
-            self.inner.owed.borrow_mut().push((bucket, name, id));
-        }
-        ended.map(|()| version)
+        // The object's item may go one day, and must not be what the upload's end hangs on. It is stable before the upload ends.
+        let ended = match self.settle().await {
+            Ok(()) => self.end(Class::Upload, bucket, name.clone(), id, time_ms).await,
+            Err(failure) => Err(failure),
+        };
+        let Err(failure) = ended else { return Ok(version) };
+        self.inner.owed.borrow_mut().push((bucket, name, id));
+        // Where there was no room for the end the object is there all the same, and that would be answered as nothing written. It stands
+        // for the end until that is paid: in front of whatever takes its place, of a checkpoint, and by the next opening.
+        if failure.lacks_room() { Ok(version) } else { Err(failure) }
     }
 
     /// Writes the ends of uploads of a name that could not be written when they were completed, under the lock of the name: what has stood
@@ -191,6 +198,8 @@ impl Engine {
         loop {
             let is_of_name = |(of, other, _): &&UploadKey| *of == bucket && **other == *name;
             let Some(key) = self.inner.owed.borrow().iter().find(is_of_name).cloned() else { return Ok(()) };
+            // The object is stable before the upload ends.
+            self.settle().await?;
             self.end(Class::Upload, bucket, key.1.clone(), key.2, 0).await?;
             self.inner.owed.borrow_mut().retain(|one| *one != key);
         }
@@ -275,4 +284,76 @@ impl Engine {
 /// The checksum of what two checksums are of, one behind the other.
 pub(super) fn combined(one: u64, other: u64, other_bytes: u64) -> u64 {
     crc_fast::checksum_combine(crc_fast::CrcAlgorithm::Crc64Nvme, one, other, other_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::disk::Image;
+    use crate::store::engine::Expect;
+    use crate::store::rename::Rename;
+    use crate::store::testing::{SEGMENT, World};
+
+    /// What is left of the segment that `version` was written to last.
+    fn left_behind(version: &Version) -> u64 {
+        let end = version.address + u64::from(version.item_bytes.next_multiple_of(512));
+        u64::from(SEGMENT) - (end - crate::wire::store::SEGMENTS_AT) % u64::from(SEGMENT)
+    }
+
+    /// An object that finds room, while what it ends finds none, is there: that is not answered as if nothing had been written.
+    #[test]
+    fn no_room_for_an_end_is_not_told_as_nothing_done() {
+        for is_rename in [false, true] {
+            let Some(world) = World::new(512, Image::default(), 1) else { return };
+            let core = world.core.clone();
+            let run = async move {
+                let store = world.stores(1).await.remove(0);
+                let engine = store.engine().clone();
+                let bucket = engine.create_bucket(b"bucket", b"", 1).await.unwrap();
+                let id = engine.begin_upload(bucket, b"name", b"", 1).await.unwrap();
+                let mut part = store.put_part(bucket, b"name", id, 1).unwrap();
+                part.write(engine.slab().run(200_000).unwrap()).await.unwrap();
+                let etag = part.finish(Attributes::default()).await.unwrap().etag;
+                let put = async |name: &[u8]| {
+                    let attributes = Attributes { properties: vec![7; 50_000].into(), ..Attributes::default() };
+                    engine.put(bucket, name).unwrap().finish(attributes).await.unwrap()
+                };
+                let mut left = left_behind(&put(b"from").await);
+                while left > 55_000 {
+                    left = left_behind(&put(b"filler").await);
+                }
+                assert!(left > 2000, "{left} bytes are left");
+                let taken: Vec<u32> =
+                    std::iter::from_fn(|| engine.segments().take(Purpose::Compact, 1)).map(|taken| taken.segment).collect();
+                taken.iter().for_each(|&segment| engine.segments().close_as_checkpoint(segment));
+                // As long as what is left, but for a block.
+                let properties: Box<[u8]> = vec![1; left as usize - 300].into();
+                let is_there = |name: &[u8]| engine.version(bucket, name, Which::Newest).is_some();
+                let has_room = || {
+                    taken.iter().for_each(|&segment| engine.segments().release(segment));
+                    engine.inner.log.has_room();
+                };
+                if is_rename {
+                    let (from, to, expect) = (Box::from(*b"from"), Box::from(*b"to"), Expect::Anything);
+                    let rename = Rename { from, to, properties, expect_from: expect, expect_to: expect, time_ms: 5 };
+                    let failure = store.rename(bucket, rename.clone()).await.unwrap_err();
+                    assert!(!failure.lacks_room() && failure.to_string().contains("both names"), "{failure}");
+                    assert!(is_there(b"from") && is_there(b"to"));
+                    has_room();
+                    store.rename(bucket, rename).await.unwrap();
+                    assert!(!is_there(b"from") && is_there(b"to"));
+                } else {
+                    let attributes = Attributes { properties, ..Attributes::default() };
+                    store.complete_upload(bucket, b"name", id, &[(1, etag)], attributes).await.unwrap();
+                    assert!(is_there(b"name") && engine.upload(bucket, b"name", id).is_err());
+                    assert_eq!(engine.inner.owed.borrow().len(), 1, "its end found no room");
+                    has_room();
+                    engine.checkpoint().await.unwrap();
+                    assert_eq!(engine.inner.owed.borrow().len(), 0);
+                }
+                store.halt().await;
+            };
+            core.run(run).unwrap();
+        }
+    }
 }

@@ -40,6 +40,8 @@ pub struct Sample {
     pub index_bytes: u64,
     /// Tombstones that may have something left to end.
     pub tombstones: u64,
+    /// Checkpoints that failed, but for want of room.
+    pub failed_checkpoints: u64,
 }
 
 impl Engine {
@@ -61,6 +63,7 @@ impl Engine {
             versions: catalog.index().len(),
             index_bytes: catalog.index().bytes() as u64,
             tombstones: catalog.tombstones() as u64,
+            failed_checkpoints: inner.failed_checkpoints.get().1,
         }
     }
 }

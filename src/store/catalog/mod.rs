@@ -479,9 +479,24 @@ impl Catalog {
         }
     }
 
-    /// Not everything could be read: extents that nothing is known to name are needed all the same, until the next opening.
-    pub fn keep_unheld(&mut self) {
-        self.extents.values_mut().filter(|extent| extent.holders == 0).for_each(|extent| extent.holders = 1);
+    /// Not all segments could be read: extents stay until the next opening, whatever ends. What cannot be read may name them, too: versions
+    /// of a name and copies share extents.
+    pub fn keep_all(&mut self) {
+        self.keep_extents(|_| true);
+    }
+
+    /// These lists could not be read: extents that nothing is known to name stay, and all that may be in one of them: those of its shard.
+    pub fn keep_unread(&mut self, lists: &[u64]) {
+        let mut are_of = [false; 256];
+        let shards = lists.iter().filter_map(|id| self.extents.get(id)).map(|extent| extent.shard);
+        shards.for_each(|shard| are_of[usize::from(shard)] = true);
+        self.keep_extents(|shard| are_of[usize::from(shard)]);
+    }
+
+    /// Extents that nothing is known to name are needed all the same, until the next opening, and so are all of some shards.
+    fn keep_extents(&mut self, all_of: impl Fn(u8) -> bool) {
+        let unsure = self.extents.values_mut().filter(|extent| extent.holders == 0 || all_of(extent.shard));
+        unsure.for_each(|extent| extent.holders += 1);
         // Parts of an upload that was not found end, and their extents stay.
         let parts = self.uploads.values().filter(|upload| upload.at.is_none()).flat_map(|upload| upload.parts.values());
         let named: Vec<u64> = parts.flat_map(|part| part.extents.iter().map(ExtentRef::id)).collect();

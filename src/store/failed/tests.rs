@@ -463,6 +463,63 @@ fn an_upload_that_was_completed_does_not_come_back_when_its_object_goes() {
     assert!(cases > 8, "there were {cases} such cases");
 }
 
+/// A completion is told while a checkpoint is written, which lists neither the upload nor its end. That fails, and later the object goes.
+#[test]
+fn an_upload_that_was_completed_beside_a_checkpoint_does_not_come_back_without_it() {
+    let mut cases = 0;
+    for seed in 0..16 {
+        let is_case: &'static Cell<bool> = Box::leak(Box::default());
+        lives(
+            1,
+            0,
+            seed,
+            [
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        let sim = used.world.disk.sim().expect("it is simulated");
+                        for _ in 0..40 {
+                            let id = used.engine().begin_upload(used.bucket, b"name", b"", 1).await.unwrap();
+                            let etag = put_part(&used, id).await;
+                            let engine = used.engine().clone();
+                            let checkpoint = used.world.core.spawn(async move { engine.checkpoint().await });
+                            while used.engine().inner.checkpoints.try_lock(0).is_some() {
+                                used.world.core.yield_now().await;
+                            }
+                            sim.borrow_mut().fail_writes(200_000);
+                            let outcome = complete(&used, id, etag).await;
+                            sim.borrow_mut().fail_writes(0);
+                            let is_written = checkpoint.await.unwrap().is_ok();
+                            is_case.set(outcome.is_err() && is_written && used.number(b"name").await == Some(2));
+                            if is_case.get() {
+                                return;
+                            }
+                            let _ = used.engine().abort_upload(used.bucket, b"name", id, 1).await;
+                            used.delete(b"name").await.map(drop).unwrap();
+                        }
+                    })
+                })),
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        if is_case.get() {
+                            goes(&used, Goes::Deleted).await;
+                            used.engine().checkpoint().await.unwrap();
+                            used.lose_checkpoint().await;
+                        }
+                    })
+                })),
+                Box::leak(Box::new(move |used: Use| -> Living {
+                    Box::pin(async move {
+                        let uploads = used.stores[0].uploads(used.bucket, b"", 0, 9).await.unwrap();
+                        assert!(uploads.is_empty() || !is_case.get(), "seed {seed}: {uploads:?}");
+                    })
+                })),
+            ],
+        );
+        cases += u32::from(is_case.get());
+    }
+    assert!(cases > 6, "there were {cases} such cases");
+}
+
 #[test]
 fn what_says_what_failed_is_said_again_where_it_failed_and_stays_as_long_as_that() {
     lives(

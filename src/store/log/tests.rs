@@ -311,3 +311,91 @@ fn a_delete_waits_for_no_put_while_a_segment_of_copies_is_open() {
     };
     world.core.run(main).unwrap();
 }
+
+/// Takes every segment of a log's disk.
+fn use_up(env: &LogEnv) -> Vec<u32> {
+    let taken = std::iter::from_fn(|| env.segments.take(Purpose::Compact, 1));
+    taken.map(|taken| taken.segment).inspect(|&segment| env.segments.close_as_checkpoint(segment)).collect()
+}
+
+async fn turns(core: &Core) {
+    for _ in 0..4 {
+        core.yield_now().await;
+    }
+}
+
+#[test]
+fn who_wants_a_segment_of_its_own_waits_for_room_and_hears_that_there_is_none() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let (env, core) = (world.log_env(), world.core.clone());
+    // Without the task that gives up.
+    let log = Log::new(env.clone(), &world.sequences(), Rng::seeded(1));
+    let main = async move {
+        let mut taken = use_up(&env);
+        let ask = || {
+            let log = log.clone();
+            core.spawn(async move { log.take(Purpose::Checkpoint, 7).await })
+        };
+        let asked = ask();
+        turns(&core).await;
+        assert!(!asked.is_done() && env.segments.are_wanted());
+        // The first one that is free is compaction's.
+        for is_enough in [false, true] {
+            env.segments.release(taken.pop().expect("there are some"));
+            log.has_room();
+            turns(&core).await;
+            assert_eq!((asked.is_done(), env.segments.are_wanted()), (is_enough, !is_enough));
+        }
+        let own = asked.await.unwrap().unwrap();
+        env.segments.close_as_checkpoint(own.segment);
+        let refused = ask();
+        turns(&core).await;
+        log.give_up();
+        let refused = refused.await.unwrap().unwrap_err();
+        assert!(refused.kind() == ErrorKind::Unavailable && refused.remedy_text().is_some_and(|text| text.contains("delete objects")));
+        assert!(!env.segments.are_wanted(), "nobody waits any more");
+        log.has_no_more_room();
+        let at_once = core.timeout(Nanos::from_secs(5), log.take(Purpose::Checkpoint, 8)).await;
+        assert!(at_once.expect("it does not wait").unwrap_err().to_string().contains("is full"));
+    };
+    world.core.run(main).unwrap();
+}
+
+/// Nobody makes room any more: what waits, and what comes, is answered by the writers.
+#[test]
+fn nothing_waits_for_room_that_nobody_makes() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let (env, core) = (world.log_env(), world.core.clone());
+    let log = Log::new(env.clone(), &world.sequences(), Rng::seeded(1));
+    let main = async move {
+        let writers: Vec<_> = (0..WRITERS).map(|_| core.spawn(log.clone().writer())).collect();
+        let mut taken = use_up(&env);
+        let waiting = core.spawn({
+            let log = log.clone();
+            async move { log.append(Purpose::Put, draft(1), Vec::new()).await }
+        });
+        turns(&core).await;
+        assert!(!waiting.is_done() && env.segments.are_wanted());
+        log.has_no_more_room();
+        assert!(waiting.await.unwrap().unwrap_err().to_string().contains("is full"));
+        let soon = Nanos::from_secs(5);
+        for purpose in [Purpose::Put, Purpose::Delete] {
+            let refused = core.timeout(soon, log.append(purpose, draft(2), Vec::new())).await.expect("it is answered");
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable, "{purpose:?}");
+        }
+        let refused = core.timeout(soon, log.append_copy(1, draft(3), Vec::new(), |_| true)).await.expect("it is answered");
+        assert!(refused.is_err());
+        // What finds room is written all the same.
+        taken.drain(..2).for_each(|segment| env.segments.release(segment));
+        let written = core.timeout(soon, log.append(Purpose::Delete, draft(4), Vec::new())).await.expect("it is answered").unwrap();
+        let refused = core.timeout(soon, log.append(Purpose::Put, draft(5), Vec::new())).await.expect("it is answered");
+        assert!(refused.unwrap_err().to_string().contains("is full"));
+        log.close();
+        for writer in writers {
+            core.timeout(soon, writer).await.expect("it ends").unwrap();
+        }
+        assert_eq!(env.segments.usage().live, u64::from(written.at.item_bytes));
+        assert!(env.slab.census().balances());
+    };
+    world.core.run(main).unwrap();
+}
