@@ -227,7 +227,9 @@ impl<'a> Body<'a> {
             let told = request.text("x-amz-decoded-content-length").and_then(|length| length.parse().ok());
             self.length = Some(told.ok_or_else(|| S3Error::new(Code::MissingContentLength))?);
         }
-        if let Some(text) = request.text("content-md5") {
+        // Of a request that brings nothing it says nothing, as S3 has it.
+        let brings = matches!(request.head.method(), "PUT" | "POST");
+        if let Some(text) = request.text("content-md5").filter(|_| brings) {
             self.content_md5 = Some(parse_md5(text)?);
         }
         self.checksum = checksum_of(&Said::of(request))?.map(|(algorithm, value)| (algorithm, value.map(Box::from)));

@@ -126,9 +126,10 @@ impl Algorithm {
 
     /// That a request says another checksum than the computed one; or one that is none, which may have the number of parts behind it.
     pub fn mismatch(self, said: &str) -> S3Error {
-        let value = said.split_once('-').map_or(said, |(value, _)| value);
+        let (value, parts) = said.split_once('-').map_or((said, None), |(value, parts)| (value, Some(parts)));
+        let is_number = parts.is_none_or(|parts| !parts.is_empty() && parts.bytes().all(|byte| byte.is_ascii_digit()));
         match BASE64_STANDARD.decode(value) {
-            Ok(bytes) if bytes.len() == self.bytes() => {
+            Ok(bytes) if is_number && bytes.len() == self.bytes() => {
                 let what = format!("The {} you specified did not match the calculated checksum.", self.name());
                 S3Error::with(Code::BadDigest, what)
             }

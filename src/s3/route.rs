@@ -43,7 +43,14 @@ operations! {
 
 use Operation as Op;
 
-/// Sub-resources of buckets: what they are asked for by GET, PUT and DELETE. `None` where S3 has it and Basin does not.
+/// Names what is copied.
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// Methods that sub-resources are asked for by, in the order of the tables.
+const METHODS: [&str; 3] = ["GET", "PUT", "DELETE"];
+
+/// Sub-resources of buckets: what they are asked for by [`METHODS`]. `None` where S3 does not have it; for all three where S3 has it and
+/// Basin does not.
 const OF_BUCKETS: &[(&str, [Option<Op>; 3])] = &[
     ("acl", [Some(Op::GetBucketAcl), Some(Op::PutBucketAcl), None]),
     ("cors", [Some(Op::GetBucketCors), Some(Op::PutBucketCors), Some(Op::DeleteBucketCors)]),
@@ -92,10 +99,14 @@ const OF_OBJECTS: &[(&str, [Option<Op>; 3])] = &[
     ("torrent", [None; 3]),
 ];
 
+/// Sub-resources of buckets that nobody changes: applications have such words in URLs of objects for purposes of their own.
+const ONLY_TOLD: [&str; 3] = ["location", "policyStatus", "session"];
+
 /// The operation.
 ///
 /// # Errors
-/// `NotImplemented` of what S3 has and Basin does not, and `MethodNotAllowed` of what neither has.
+/// `NotImplemented` of what S3 has and Basin does not, and `MethodNotAllowed` of what neither has. `InvalidArgument`, `InvalidRequest`,
+/// `NoLoggingStatusForKey`: what the request says besides would be passed over.
 pub fn route(request: &Request) -> Result<Operation, S3Error> {
     let method = request.head.method();
     match (&*request.bucket, &*request.key) {
@@ -103,7 +114,7 @@ pub fn route(request: &Request) -> Result<Operation, S3Error> {
             // The SDKs name it so; botocore does not, and is known by the service it signs for.
             "GET" if request.param("x-id") == Some("ListDirectoryBuckets") => Ok(Op::ListDirectoryBuckets),
             "GET" => Ok(Op::ListBuckets),
-            _ => Err(Code::MethodNotAllowed.into()),
+            _ => Err(not_allowed(method, "SERVICE", "GET")),
         },
         (_, "") => of_bucket(request, method),
         _ => of_object(request, method),
@@ -112,12 +123,7 @@ pub fn route(request: &Request) -> Result<Operation, S3Error> {
 
 /// What a sub-resource says for a method, where the query names one.
 fn sub_resource(request: &Request, method: &str, known: &[(&str, [Option<Op>; 3])]) -> Result<Option<Operation>, S3Error> {
-    let place = match method {
-        "GET" => 0,
-        "PUT" => 1,
-        "DELETE" => 2,
-        _ => return Ok(None),
-    };
+    let Some(place) = METHODS.iter().position(|one| *one == method) else { return Ok(None) };
     let mut named = known.iter().filter(|(name, _)| request.param(name).is_some());
     let Some((name, operations)) = named.next() else { return Ok(None) };
     if let Some((other, _)) = named.next() {
@@ -127,9 +133,24 @@ fn sub_resource(request: &Request, method: &str, known: &[(&str, [Option<Op>; 3]
     }
     match operations[place] {
         Some(operation) => Ok(Some(operation)),
-        None if operations.iter().any(Option::is_some) && place == 2 => Err(Code::MethodNotAllowed.into()),
+        None if operations.iter().any(Option::is_some) => {
+            let allowed = METHODS.iter().zip(operations).filter(|(_, operation)| operation.is_some());
+            let allowed: Vec<&str> = allowed.map(|(method, _)| *method).collect();
+            Err(not_allowed(method, name.to_uppercase(), allowed.join(", ")))
+        }
         None => not_there(format_args!("{method} of ?{name}")),
     }
+}
+
+/// That what is named does not have this method, but others.
+fn not_allowed(method: &str, resource: impl Into<String>, others: impl Into<String>) -> S3Error {
+    // RFC 9110, section 15.5.6: the answer tells which.
+    S3Error::new(Code::MethodNotAllowed).field("Method", method).field("ResourceType", resource).header("allow", others)
+}
+
+/// Whether a query names a sub-resource of a bucket that is changed, or is a list.
+fn is_of_bucket(request: &Request) -> bool {
+    OF_BUCKETS.iter().any(|(name, _)| request.param(name).is_some() && !ONLY_TOLD.contains(name))
 }
 
 /// That S3 has it and Basin does not.
@@ -142,7 +163,7 @@ fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
         return Ok(operation);
     }
     match method {
-        "PUT" | "DELETE" if request.param("delete").is_some() => Err(Code::MethodNotAllowed.into()),
+        "PUT" | "DELETE" if request.param("delete").is_some() => Err(not_allowed(method, "MULTI_OBJECT_REQUEST", "POST")),
         "GET" if request.param("list-type") == Some("2") => Ok(Op::ListObjectsV2),
         "GET" => match request.param("list-type") {
             None | Some("1" | "") => Ok(Op::ListObjects),
@@ -159,8 +180,10 @@ fn of_bucket(request: &Request, method: &str) -> Result<Operation, S3Error> {
         }
         // Of an Object Lambda, at a path that looks like a bucket's.
         "POST" if request.text("x-amz-request-route").is_some() => not_there("WriteGetObjectResponse"),
+        // Not a form, which names no such thing.
+        "POST" if is_of_bucket(request) => Err(not_allowed(method, "BUCKET", "GET, PUT, DELETE")),
         "POST" => Ok(Op::PostObject),
-        _ => Err(Code::MethodNotAllowed.into()),
+        _ => Err(not_allowed(method, "BUCKET", "GET, HEAD, PUT, DELETE, POST")),
     }
 }
 
@@ -168,20 +191,9 @@ fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
     if let Some(operation) = sub_resource(request, method, OF_OBJECTS)? {
         return Ok(operation);
     }
+    check_object(request, method)?;
     let is_of_upload = request.param("uploadId").is_some();
-    if matches!(method, "PUT" | "DELETE") && ["uploads", "versions", "restore", "select"].iter().any(|name| request.param(name).is_some()) {
-        // Not what it would be without.
-        return Err(Code::MethodNotAllowed.into());
-    }
-    if method == "PUT" && !is_of_upload && request.param("partNumber").is_some() {
-        let what = "This operation does not accept partNumber without uploadId";
-        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "partNumber"));
-    }
-    if matches!(method, "PUT" | "POST") && request.param("versionId").is_some() {
-        let what = "This operation does not accept a version-id.";
-        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "versionId"));
-    }
-    let is_copy = request.text("x-amz-copy-source").is_some();
+    let is_copy = request.text(COPY_SOURCE).is_some();
     match method {
         "GET" if is_of_upload => Ok(Op::ListParts),
         "GET" => Ok(Op::GetObject),
@@ -195,6 +207,140 @@ fn of_object(request: &Request, method: &str) -> Result<Operation, S3Error> {
         "POST" if request.param("uploads").is_some() => Ok(Op::CreateMultipartUpload),
         "POST" if is_of_upload => Ok(Op::CompleteMultipartUpload),
         "POST" if request.param("restore").is_some() || request.param("select").is_some() => Err(Code::NotImplemented.into()),
-        _ => Err(Code::MethodNotAllowed.into()),
+        _ => Err(not_allowed(method, "OBJECT", "GET, HEAD, PUT, DELETE")),
+    }
+}
+
+/// Refuses what would be an operation on an object if some of what it says were passed over.
+fn check_object(request: &Request, method: &str) -> Result<(), S3Error> {
+    let has = |name| request.param(name).is_some();
+    let is_of_upload = has("uploadId");
+    if has("logging") {
+        return Err(Code::NoLoggingStatusForKey.into());
+    }
+    if matches!(method, "PUT" | "DELETE") {
+        let of_posts = ["uploads", "restore", "select"];
+        if of_posts.iter().any(|name| has(name)) {
+            return Err(not_allowed(method, "OBJECT", "POST"));
+        }
+        // The document of a setting is not the object, and to remove the setting is not to remove the object.
+        if is_of_bucket(request) {
+            return Err(not_allowed(method, "OBJECT", "GET, HEAD"));
+        }
+    }
+    if method == "GET" {
+        for (name, what) in [
+            ("uploads", "Key is not expected for the GET method ?uploads subresource"),
+            ("versions", "There is no such thing as the ?versions sub-resource for a key"),
+        ] {
+            if has(name) {
+                return Err(S3Error::with(Code::InvalidRequest, what));
+            }
+        }
+    }
+    if method == "PUT" && is_of_upload && !has("partNumber") {
+        return Err(not_allowed(method, "UPLOAD", "DELETE, POST, GET"));
+    }
+    if method == "PUT" && !is_of_upload && has("partNumber") {
+        let what = "This operation does not accept partNumber without uploadId";
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "partNumber").field("ArgumentValue", "partNumber"));
+    }
+    if matches!(method, "PUT" | "POST") && has("versionId") {
+        let what = "This operation does not accept a version-id.";
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "versionId"));
+    }
+    let copies_nothing = matches!(method, "GET" | "HEAD" | "DELETE") || method == "POST" && is_of_upload;
+    if let Some(source) = request.text(COPY_SOURCE).filter(|_| copies_nothing) {
+        let what = "You can only specify a copy source header for copy requests.";
+        let refused = S3Error::with(Code::InvalidArgument, what).field("ArgumentName", COPY_SOURCE);
+        return Err(refused.field("ArgumentValue", source));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::request::Arrival;
+    use crate::wire::http::head::Head;
+
+    fn routed(line: &str, fields: &str) -> Result<Operation, S3Error> {
+        let bytes = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+        let (head, _) = Head::parse(bytes.as_bytes()).unwrap().unwrap();
+        let arrival = Arrival { id: 1, now_ms: 0, peer: [127, 0, 0, 1].into(), tls_version: None };
+        route(&Request::new(head, &[], arrival).unwrap())
+    }
+
+    fn refused(line: &str) -> (Code, Option<String>) {
+        let error = routed(line, "").expect_err(line);
+        let allow = error.headers.into_iter().find(|(name, _)| *name == "allow").map(|(_, value)| value);
+        (error.code, allow)
+    }
+
+    #[test]
+    fn what_a_method_does_not_have_tells_those_that_there_are() {
+        for (line, allow) in [
+            ("POST /", "GET"),
+            ("PATCH /b", "GET, HEAD, PUT, DELETE, POST"),
+            ("PATCH /b/k", "GET, HEAD, PUT, DELETE"),
+            ("POST /b/k", "GET, HEAD, PUT, DELETE"),
+            ("PUT /b?delete", "POST"),
+            ("PUT /b?location", "GET"),
+            ("PUT /b?uploads", "GET"),
+            ("DELETE /b?versioning", "GET, PUT"),
+            ("PUT /b/k?attributes", "GET"),
+            ("GET /b/k?renameObject", "PUT"),
+            ("DELETE /b/k?acl", "GET, PUT"),
+            ("POST /b?policy", "GET, PUT, DELETE"),
+            ("PUT /b/k?uploads", "POST"),
+            ("PUT /b/k?uploadId=1", "DELETE, POST, GET"),
+        ] {
+            assert_eq!(refused(line), (Code::MethodNotAllowed, Some(allow.into())), "{line}");
+        }
+        assert_eq!(refused("PUT /b?website").0, Code::NotImplemented);
+        assert_eq!(refused("PUT /b/k?encryption").0, Code::NotImplemented);
+    }
+
+    #[test]
+    fn what_is_of_a_bucket_is_not_an_object() {
+        for (name, _) in OF_BUCKETS.iter().filter(|(name, _)| OF_OBJECTS.iter().all(|(other, _)| other != name)) {
+            let expected = match *name {
+                "logging" => Some(Code::NoLoggingStatusForKey),
+                _ if ONLY_TOLD.contains(name) => None,
+                _ => Some(Code::MethodNotAllowed),
+            };
+            for method in ["PUT", "DELETE"] {
+                assert_eq!(routed(&format!("{method} /b/k?{name}"), "").err().map(|error| error.code), expected, "{method} ?{name}");
+            }
+        }
+        for line in ["GET /b/k?uploads", "GET /b/k?versions"] {
+            assert_eq!(refused(line).0, Code::InvalidRequest, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_clients_say_besides_changes_nothing() {
+        for (line, operation) in [
+            ("GET /b/k?x-id=GetObject", Op::GetObject),
+            ("PUT /b/k?x-id=PutObject&X-Amz-Signature=1&X-Amz-Expires=9&AWSAccessKeyId=a", Op::PutObject),
+            ("PUT /b/k?x-id=UploadPart&partNumber=1&uploadId=2", Op::UploadPart),
+            ("DELETE /b/k?x-id=AbortMultipartUpload&uploadId=2", Op::AbortMultipartUpload),
+            ("PUT /b/k?mine=1&session=2&location=3", Op::PutObject),
+            ("GET /b/k?policy&website", Op::GetObject),
+            ("POST /b?session=1", Op::PostObject),
+        ] {
+            assert_eq!(routed(line, ""), Ok(operation), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_copied_where_nothing_is() {
+        let source = "x-amz-copy-source: b/l\r\n";
+        for line in ["GET /b/k", "HEAD /b/k", "DELETE /b/k", "GET /b/k?uploadId=1", "DELETE /b/k?uploadId=1", "POST /b/k?uploadId=1"] {
+            assert_eq!(routed(line, source).expect_err(line).code, Code::InvalidArgument, "{line}");
+        }
+        assert_eq!(routed("PUT /b/k", source), Ok(Op::CopyObject));
+        assert_eq!(routed("PUT /b/k?uploadId=1&partNumber=1", source), Ok(Op::UploadPartCopy));
+        assert_eq!(routed("POST /b/k?uploads", source), Ok(Op::CreateMultipartUpload));
     }
 }

@@ -121,6 +121,33 @@ def test_create_again_with_other_acl(t):
     same(len(t.main.get_bucket_acl(Bucket=private)["Grants"]), 1, "grants")
 
 
+def test_create_again_with_other_settings(t):
+    """Nor its ownership and its place; said as they are they are taken."""
+    name = t.bucket(ObjectOwnership="BucketOwnerEnforced")
+    refused(409, "BucketAlreadyExists", t.main.create_bucket, Bucket=name, ObjectOwnership="ObjectWriter")
+    t.main.create_bucket(Bucket=name, ObjectOwnership="BucketOwnerEnforced")
+    rules = t.main.get_bucket_ownership_controls(Bucket=name)["OwnershipControls"]["Rules"]
+    same(rules, [{"ObjectOwnership": "BucketOwnerEnforced"}], "rules")
+    place = "<CreateBucketConfiguration><LocationConstraint>{}</LocationConstraint></CreateBucketConfiguration>"
+    elsewhere = place.format("moon-1").encode()
+    t.request("PUT", f"/{name}", body=elsewhere, user=t.main_user).expect(409, "BucketAlreadyExists")
+    here = t.request("HEAD", f"/{name}", user=t.main_user).headers["x-amz-bucket-region"]
+    t.request("PUT", f"/{name}", body=place.format(here).encode(), user=t.main_user).expect(200)
+
+
+def test_lock_asked_wrongly(t):
+    """Object Lock is asked for with true, and not with false; with nothing else."""
+    field = "x-amz-bucket-object-lock-enabled"
+    for value, status in (("yes", 400), ("", 400), ("false", 200), ("False", 200)):
+        name = t.name()
+        answer = t.request("PUT", f"/{name}", headers={field: value}, user=t.main_user).expect(status)
+        if status == 400:
+            answer.expect(400, "InvalidArgument")
+            refused(404, "404", t.main.head_bucket, Bucket=name)
+        else:
+            refused(404, "ObjectLockConfigurationNotFoundError", t.main.get_object_lock_configuration, Bucket=name)
+
+
 def test_create_other_users(t):
     """Somebody else's name is taken."""
     name = t.bucket()

@@ -86,6 +86,13 @@ def test_content_md5(t):
     same(t.request("HEAD", f"/{name}/l", user=t.main_user).status, 404, "status of what was refused")
 
 
+def test_content_md5_without_a_body(t):
+    """Of what brings nothing it says nothing, whatever it is."""
+    name = t.filled("k")
+    for method, status in (("GET", 200), ("HEAD", 200), ("DELETE", 204)):
+        t.request(method, f"/{name}/k", headers={"Content-MD5": "x"}, user=t.main_user).expect(status)
+
+
 def test_content_md5_of_large_body(t):
     """A large body that is not of its MD5 is refused, and the object that was there stays."""
     name = t.filled("k")
@@ -144,7 +151,8 @@ def test_of_uploads(t):
             (digest(bodies[0]), algorithm, kind),
             "ListParts",
         )
-        end(t, name, upload, parts, **{field(algorithm): "bad"}).expect(400, "InvalidRequest")
+        for bad in ("bad", f"{digest(b'other')}-smth", f"{digest(b'other')}-10-20", f"{digest(b'other')}--3", f"{digest(b'other')}-"):
+            end(t, name, upload, parts, **{field(algorithm): bad}).expect(400, "InvalidRequest")
         end(t, name, upload, parts, **{field(algorithm): digest(b"other")}).expect(400, "BadDigest")
         wrong = [(1, parts[0][1], {element: digest(b"other")}), parts[1]]
         end(t, name, upload, wrong).expect(400, ("InvalidPart", "BadDigest"))

@@ -112,7 +112,9 @@ def test_put_if_none_match(t):
     put(t, name, "k", b"two", if_none_match=etag(b"one").strip('"')).expect(412, "PreconditionFailed")
     same(t.body(name, "k"), b"one", "body")
     for several in (f'{etag(b"one")}, "other"', '*, "x"'):
-        put(t, name, "k", b"two", if_none_match=several).expect(501, "NotImplemented")
+        same(put(t, name, "k", b"two", if_none_match=several).expect(501, "NotImplemented").text("Header"), "If-None-Match", "Header")
+    both = put(t, name, "k", b"two", if_match="*", if_none_match="*").expect(501, "NotImplemented")
+    same(both.text("Header"), "If-Match,If-None-Match", "Header")
     same(t.body(name, "k"), b"one", "body")
     put(t, name, "k", b"two", if_none_match="badetag").expect(200)
     same(t.body(name, "k"), b"two", "body")
@@ -212,6 +214,26 @@ def test_copy_onto(t):
         t.request("PUT", f"/{name}/to", headers={**headers, field: value}, user=t.main_user).expect(status)
     t.request("PUT", f"/{name}/new", headers={**headers, "If-Match": "*"}, user=t.main_user).expect(404)
     t.request("PUT", f"/{name}/new", headers={**headers, "If-None-Match": "*"}, user=t.main_user).expect(200)
+
+
+def test_conditions_of_reads(t):
+    """A change under a condition that changes do not have is refused, and not made as if nothing had been said."""
+    name = t.filled("k", "to")
+    upload = t.main.create_multipart_upload(Bucket=name, Key="to")["UploadId"]
+    tag = t.main.upload_part(Bucket=name, Key="to", UploadId=upload, PartNumber=1, Body=b"new")["ETag"]
+    document = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part></CompleteMultipartUpload>".encode()
+    dates = (("If-Unmodified-Since", OLD), ("If-Unmodified-Since", FAR), ("If-Modified-Since", OLD))
+    for method, query, headers, body, conditions in (
+        ("PUT", None, {}, b"new", dates),
+        ("PUT", None, {"x-amz-copy-source": f"{name}/k"}, b"", dates),
+        ("POST", {"uploadId": upload}, {}, document, dates),
+        ("DELETE", None, {}, b"", (*dates, ("If-None-Match", "*"))),
+    ):
+        for field, value in conditions:
+            answer = t.request(method, f"/{name}/to", query, {**headers, field: value}, body, t.main_user).expect(501, "NotImplemented")
+            same(answer.text("Header"), field, f"Header of {method}")
+    same(t.body(name, "to"), b"to", "body")
+    t.request("POST", f"/{name}/to", {"uploadId": upload}, None, document, t.main_user).expect(200)
 
 
 def test_delete_if_match(t):

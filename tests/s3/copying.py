@@ -160,6 +160,32 @@ def test_malformed_source(t):
         answer = t.request("PUT", f"/{name}/b", headers={"x-amz-copy-source": source}, user=t.main_user)
         check(answer.status in (400, 404) and answer.code() != "InternalError", f"source {source!r}: status {answer.status}")
     refused(404, "404", t.main.head_object, Bucket=name, Key="b")
+    for source in ("192.168.1.1/foo", "my-buc@k/obj", "Upper/k"):
+        for query in (None, {"partNumber": "1", "uploadId": "0123456789abcdef"}):
+            answer = t.request("PUT", f"/{name}/b", query, {"x-amz-copy-source": source}, user=t.main_user)
+            same(answer.expect(400, "InvalidArgument").text("ArgumentName"), "x-amz-copy-source", f"ArgumentName for {source}")
+
+
+def test_source_where_nothing_is_copied(t):
+    """A source that a request has no use for is not passed over."""
+    name = t.filled("k", "l")
+    upload = t.main.create_multipart_upload(Bucket=name, Key="k")["UploadId"]
+    headers = {"x-amz-copy-source": f"{name}/l"}
+    for method, query in (("GET", None), ("DELETE", None), ("POST", {"uploadId": upload}), ("DELETE", {"uploadId": upload})):
+        answer = t.request(method, f"/{name}/k", query, headers, user=t.main_user).expect(400, "InvalidArgument")
+        same((answer.text("ArgumentName"), answer.text("ArgumentValue")), ("x-amz-copy-source", f"{name}/l"), f"argument of {method}")
+    same(t.request("HEAD", f"/{name}/k", headers=headers, user=t.main_user).status, 400, "status of HEAD")
+    same(t.body(name, "k"), b"k", "body")
+    t.main.abort_multipart_upload(Bucket=name, Key="k", UploadId=upload)
+
+
+def test_range_without_an_upload(t):
+    """A range of a source is a part of an upload: CopyObject does not copy all of it instead."""
+    name = t.filled("k")
+    headers = {"x-amz-copy-source": f"{name}/k", "x-amz-copy-source-range": "bytes=0-0"}
+    answer = t.request("PUT", f"/{name}/b", headers=headers, user=t.main_user).expect(400, "InvalidRequest")
+    same(answer.text("ArgumentName"), "x-amz-copy-source-range", "ArgumentName")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="b")
 
 
 def test_forms_of_source(t):
@@ -292,12 +318,17 @@ def test_expected_source_owner(t):
 
 
 def test_with_a_body(t):
-    """A copy has no body; one that comes is passed over or refused, and never stored."""
+    """A copy has no body; one that comes is refused, and nothing is put. One of no bytes is none."""
     name = t.filled("k")
-    answer = t.request("PUT", f"/{name}/b", headers={"x-amz-copy-source": f"{name}/k"}, body=b"body", user=t.main_user)
-    check(answer.status in (200, 400), f"status {answer.status}")
-    if answer.status == 200:
-        same(t.body(name, "b"), b"k", "body")
+    upload = t.main.create_multipart_upload(Bucket=name, Key="b")["UploadId"]
+    headers = {"x-amz-copy-source": f"{name}/k"}
+    for query in (None, {"partNumber": "1", "uploadId": upload}):
+        t.request("PUT", f"/{name}/b", query, headers, b"body", t.main_user).expect(400, "InvalidRequest")
+    refused(404, "404", t.main.head_object, Bucket=name, Key="b")
+    check("Parts" not in t.main.list_parts(Bucket=name, Key="b", UploadId=upload), "there is a part")
+    for query in (None, {"partNumber": "1", "uploadId": upload}):
+        t.request("PUT", f"/{name}/b", query, headers, b"", t.main_user).expect(200)
+    same(t.body(name, "b"), b"k", "body")
 
 
 def test_version_header_only_where_versions_are(t):

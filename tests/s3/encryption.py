@@ -149,6 +149,7 @@ def test_asked_wrongly(t):
         ({HEADER: "aws:kms", f"{HEADER}-context": "bm90IGpzb24="}, 400, "InvalidArgument"),
         ({HEADER: "aws:kms", f"{HEADER}-aws-kms-key-id": 'a"b'}, 400, "KMS.NotFoundException"),
         ({HEADER: "aws:kms:dsse"}, 501, "NotImplemented"),
+        ({f"{HEADER}-bucket-key-enabled": "maybe"}, 400, "InvalidArgument"),
     ):
         t.request("PUT", f"/{name}/k", headers=headers, body=b"x", user=t.main_user).expect(status, code)
         t.request("POST", f"/{name}/k", {"uploads": None}, headers, user=t.main_user).expect(status, code)
@@ -340,6 +341,13 @@ def test_buckets_that_encrypt(t):
     rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "tests"}, "BucketKeyEnabled": True}
     t.main.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})
     same(told(t.put(name, "k", b"k")), {**SSE_KMS, "BucketKeyEnabled": True}, "told with a key by name")
+    same(told(t.put(name, "k", b"k", BucketKeyEnabled=False)), SSE_KMS, "told of a PUT that says no key of the bucket's")
+    rule["BucketKeyEnabled"] = False
+    t.main.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})
+    same(told(t.put(name, "k", b"k")), SSE_KMS, "told without a key of the bucket's")
+    with_key = {**SSE_KMS, "BucketKeyEnabled": True}
+    same(told(t.put(name, "k", b"k", BucketKeyEnabled=True)), with_key, "told of a PUT that says a key of the bucket's")
+    same(told(t.main.create_multipart_upload(Bucket=name, Key="k", BucketKeyEnabled=True)), with_key, "and of an upload")
     nameless = b"<KMSMasterKeyID/>"
     body = b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>aws:kms</SSEAlgorithm>"
     body += nameless + b"</ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>"

@@ -122,6 +122,17 @@ def test_many_fields_of_metadata(t):
     same(t.main.head_object(Bucket=name, Key="k")["Metadata"], metadata, "Metadata")
 
 
+def test_more_fields_of_metadata(t):
+    """As many as S3's 2 KiB have room for in fields of some ten bytes, which is more than most servers take."""
+    name = t.bucket(ACL="public-read-write")
+    metadata = {f"x-amz-meta-a{number}": f"{number}" for number in range(200)}
+    given = {"x-amz-acl": "public-read", "Content-Length": "0", **metadata}
+    same(raw(t, head(t, "PUT", f"/{name}/k", given))[0], 200, "status of PUT")
+    # Python's own reader of heads takes a hundred.
+    fields = raw(t, head(t, "GET", f"/{name}/k"))[1]
+    same({field: fields.get(field) for field in metadata}, metadata, "metadata")
+
+
 def test_lengths_of_answers(t):
     """Content-Length of GET and HEAD is the object's; of an error the document's."""
     name = t.filled("key")

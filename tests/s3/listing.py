@@ -1,6 +1,6 @@
 """ListObjects and ListObjectsV2: prefixes, delimiters, pages, encoding."""
 
-from harness import CHECKSUMS, PART, check, etag, keys_of, needs, pattern, prefixes_of, refused, same
+from harness import CHECKSUMS, PART, check, etag, header_of, keys_of, needs, pattern, prefixes_of, refused, same
 from multipart import uploaded
 
 BOTH = ("list_objects", "list_objects_v2")
@@ -47,6 +47,7 @@ def test_empty(t):
     for what, function in both(t):
         page = function(Bucket=name)
         check("Contents" not in page and "CommonPrefixes" not in page, f"{what} has contents")
+        same(header_of(page, "x-amz-bucket-region"), header_of(t.main.head_bucket(Bucket=name), "x-amz-bucket-region"), "region")
         same((page["IsTruncated"], page["MaxKeys"]), (False, 1000), "IsTruncated, MaxKeys")
 
 

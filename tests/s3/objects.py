@@ -172,6 +172,17 @@ def test_response_overrides(t):
             same(answer.headers.get(parameter[9:]), value, f"{method} {parameter}")
 
 
+def test_response_overrides_that_are_not(t):
+    """What is named like an override and is none is refused, and named."""
+    name = t.filled("k")
+    for parameter in ("response-content-typ", "response-etag"):
+        for method in ("GET", "HEAD"):
+            answer = t.request(method, f"/{name}/k", {parameter: "text/plain"}, user=t.main_user)
+            same(answer.status, 400, f"status of {method} with {parameter}")
+        answer = t.request("GET", f"/{name}/k", {parameter: "text/plain"}, user=t.main_user).expect(400, "InvalidArgument")
+        same((answer.text("ArgumentName"), answer.text("ArgumentValue")), (parameter, "text/plain"), "argument")
+
+
 def test_response_overrides_are_for_signed(t):
     """An unsigned request may not say what the answer's header is."""
     name = t.bucket()
@@ -329,11 +340,53 @@ def test_names_of_other_methods(t):
         ("DELETE", "/k", "versions"),
         ("PUT", "/k", "uploads"),
         ("PUT", "/k", "restore"),
+        ("PUT", "", "location"),
+        ("PUT", "", "policyStatus"),
+        ("PUT", "", "uploads"),
+        ("PUT", "", "versions"),
+        ("PUT", "", "session"),
+        ("PUT", "/k", "attributes"),
+        ("GET", "/k", "renameObject"),
+        ("POST", "", "acl"),
+        ("POST", "", "policy"),
+        ("POST", "", "versioning"),
     ):
         answer = t.request(method, f"/{name}{key}", {query: None}, body=b"", user=t.main_user)
         same((answer.status, answer.code()), (405, "MethodNotAllowed"), f"{method} of ?{query}")
-    t.request("PUT", f"/{name}/k", {"partNumber": "1"}, body=b"", user=t.main_user).expect(400, "InvalidArgument")
+        check(answer.headers.get("allow"), f"{method} of ?{query} does not tell which methods there are")
+        same((answer.text("Method"), bool(answer.text("ResourceType"))), (method, True), f"elements of {method} of ?{query}")
+    answer = t.request("PUT", f"/{name}/k", {"partNumber": "1"}, body=b"", user=t.main_user).expect(400, "InvalidArgument")
+    same(answer.text("ArgumentValue"), "partNumber", "ArgumentValue")
     same(t.body(name, "k"), b"k", "body")
+
+
+def test_settings_of_buckets_on_keys(t):
+    """A bucket's setting that is put or deleted with a key is neither the object nor its end."""
+    name = t.filled("k")
+    for setting in ("policy", "lifecycle", "cors", "versioning", "notification", "website", "replication", "object-lock", "versions",
+                    "ownershipControls", "publicAccessBlock", "requestPayment", "accelerate", "inventory", "metrics"):  # fmt: skip
+        for method in ("PUT", "DELETE"):
+            answer = t.request(method, f"/{name}/k", {setting: None}, body=b"<a/>" if method == "PUT" else b"", user=t.main_user)
+            answer.expect(405, "MethodNotAllowed")
+    for method in ("PUT", "GET", "DELETE"):
+        t.request(method, f"/{name}/k", {"logging": None}, user=t.main_user).expect(400, "NoLoggingStatusForKey")
+    same(t.body(name, "k"), b"k", "body")
+
+
+def test_parameters_that_nobody_knows(t):
+    """They are passed over, also such as SDKs and applications have in URLs."""
+    name = t.bucket()
+    query = {"x-id": "PutObject", "mine": "1", "session": "2", "location": "3"}
+    t.request("PUT", f"/{name}/k", query, body=b"k", user=t.main_user).expect(200)
+    same(t.request("GET", f"/{name}/k", {**query, "x-id": "GetObject"}, user=t.main_user).expect(200).body, b"k", "body")
+    t.request("DELETE", f"/{name}/k", {**query, "x-id": "DeleteObject"}, user=t.main_user).expect(204)
+
+
+def test_lists_are_of_buckets(t):
+    """Who asks for the uploads or versions of a key is not given the object."""
+    name = t.filled("k")
+    for query in ("uploads", "versions"):
+        t.request("GET", f"/{name}/k", {query: None}, user=t.main_user).expect(400, "InvalidRequest")
 
 
 def test_refused_before_a_body(t):

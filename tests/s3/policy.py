@@ -538,6 +538,7 @@ def test_malformed(t):
         {"Action": None},
         {"Action": "s3:Fly"},
         {"Action": "ec2:RunInstances"},
+        {"Action": "*GetObject"},
         {"Resource": "arn:aws:sqs:::x"},
         {"Resource": "nonsense"},
         {"Principal": None},

@@ -351,7 +351,8 @@ def test_no_key(t):
 def test_no_file(t):
     """A form needs a file."""
     name = t.bucket(ACL="public-read-write")
-    post(t, name, {"key": "foo.txt"}, file=None).expect(400)
+    answer = post(t, name, {"key": "foo.txt"}, file=None).expect(400, "InvalidArgument")
+    same((answer.text("ArgumentName"), answer.text("ArgumentValue")), ("file", "0"), "argument")
 
 
 def test_not_a_form(t):

@@ -59,7 +59,7 @@ def test_not_understood(t):
     """What is no range, or several, is passed over: 200 with all of it."""
     name = t.bucket()
     t.put(name, "k", b"testcontent")
-    for given in ("bytes", "bytes=", "bytes=a-b", "bytes=5-4", "lines=0-1", "bytes=--1", "0-3", "bytes=-"):
+    for given in ("bytes", "bytes=", "bytes=a-b", "bytes=5-4", "lines=0-1", "bytes=--1", "0-3", "bytes=-", "bytes= -1", "bytes= 0-1"):
         answer = got(t, name, given)
         same((answer.status, answer.body), (200, b"testcontent"), f"status and body of {given}")
         same(answer.headers.get("content-range"), None, f"Content-Range of {given}")

@@ -93,7 +93,7 @@ def test_version_marker_without_key(t):
     name = t.versioned()
     t.put(name, "a")
     answer = t.request("GET", f"/{name}", {"versions": None, "version-id-marker": "x"}, user=t.main_user)
-    answer.expect(400, "InvalidArgument")
+    same(answer.expect(400, "InvalidArgument").text("ArgumentName"), "version-id-marker", "ArgumentName")
 
 
 def test_order_within_the_answer(t):

@@ -39,8 +39,6 @@ pub struct Bucket<'a> {
     pub block: PublicAccessBlock,
     /// Who owns its objects.
     pub ownership: Ownership,
-    /// Whether the policy was put with `x-amz-confirm-remove-self-bucket-access`: then it may lock out the owner's own credentials, too.
-    pub locks_out_owner: bool,
 }
 
 /// What a request is for.
@@ -149,7 +147,7 @@ fn decide_within(request: &Request<'_>, work: &Work) -> Result<(), Denied> {
         Target::Service | Target::NewBucket { .. } => return if user_allows { Ok(()) } else { Err(Denied::NotByUserPolicy) },
     };
     let is_of_bucket_owner = request.requester.id() == bucket.acl.owner;
-    if request.is_owners_own(bucket) && of_user.is_none() && !bucket.locks_out_owner {
+    if request.is_owners_own(bucket) && of_user.is_none() {
         return Ok(());
     }
     let of_bucket = bucket.policy.map_or(Verdict::default(), |policy| policy.verdict(request.action, request.about(), &scope));

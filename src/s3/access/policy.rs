@@ -62,6 +62,17 @@ impl Policy {
         Policy::parse(document, To::Bucket(bucket))
     }
 
+    /// A policy that is put on a bucket. Those that are kept already may say what this refuses, and hold.
+    ///
+    /// # Errors
+    /// As of [`Policy::for_bucket`].
+    pub fn to_keep(document: &[u8], bucket: &str) -> Result<Policy, S3Error> {
+        let policy = Policy::for_bucket(document, bucket)?;
+        // All actions are `*`; of what begins so S3 takes no other.
+        let is_vague = |name: &str| name.len() > 1 && name.starts_with('*');
+        if actions_named(document).iter().any(|name| is_vague(name)) { malformed("Policy has invalid action") } else { Ok(policy) }
+    }
+
     /// A policy that is attached to a user.
     ///
     /// # Errors
@@ -135,6 +146,16 @@ impl Policy {
         }
         verdict
     }
+}
+
+/// The patterns of actions that the statements of a document have.
+fn actions_named(document: &[u8]) -> Vec<String> {
+    let members = |json: Json| if let Json::Object(members) = json { members } else { Vec::new() };
+    let document = serde_json::from_slice(document).map(members).unwrap_or_default();
+    let statements = document.iter().filter(|(name, _)| name == "Statement").flat_map(|(_, value)| value.items());
+    let of_statements = statements.cloned().flat_map(members);
+    let actions = of_statements.filter(|(name, _)| matches!(name.as_str(), "Action" | "NotAction"));
+    actions.flat_map(|(_, value)| value.items().iter().filter_map(Json::scalar).collect::<Vec<_>>()).collect()
 }
 
 /// What a statement is called; no name is like none.

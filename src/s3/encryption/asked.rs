@@ -104,6 +104,19 @@ pub fn check_way(request: &Request, keys: &Keys) -> Result<(), S3Error> {
     Err(S3Error::with(Code::InvalidRequest, what))
 }
 
+/// Whether a request says that the bucket has a key of its own.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub fn bucket_key(said: &Said<'_>) -> Result<Option<bool>, S3Error> {
+    match said.text(BUCKET_KEY) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        other => Err(invalid("It is true or false.", BUCKET_KEY, other)),
+    }
+}
+
 /// What a request, or a bucket, asks for of an object to be.
 #[derive(Debug)]
 pub enum Asked {
@@ -145,11 +158,7 @@ impl Asked {
             (None, None) => Ok(None),
             (Some("AES256"), None) => Ok(Some(Asked::Server)),
             (Some("aws:kms"), _) => {
-                let has_bucket_key = match said.text(BUCKET_KEY) {
-                    None | Some("false") => false,
-                    Some("true") => true,
-                    other => return Err(invalid("It is true or false.", BUCKET_KEY, other)),
-                };
+                let has_bucket_key = bucket_key(said)?.unwrap_or(false);
                 let (key, context) = (key.filter(|key| !key.is_empty()).map(Box::from), context.map(context_of).transpose()?);
                 Ok(Some(Asked::Named { key, context, has_bucket_key }))
             }

@@ -6,7 +6,7 @@
 use super::directory::check_object;
 use super::headers::{Said, meta_of};
 use super::put::{check_length, receive, refused, with_checksum};
-use super::version::{etag_of, expect_of};
+use super::version::{OF_READS, check_conditions, etag_of, expect_of};
 use super::{Bucket, Call, readable};
 use crate::s3::answer::Answer;
 use crate::s3::body::{Body, Digested};
@@ -43,6 +43,7 @@ pub async fn append(call: &Call<'_>, bucket: &Bucket, offset: &str, body: &mut B
     check_object(bucket, request, &mut meta)?;
     let (owner, _) = call.owner_and_acl(bucket).await?;
     meta.owner = Some(owner);
+    check_conditions(request, OF_READS)?;
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     check_length(body)?;
     // Who comes with a wrong offset need not send all of it.

@@ -22,8 +22,11 @@ const ETAGS: &str = "x-basin-etag";
 /// Buckets in a page of a list, where the client does not say: S3's.
 const PAGE: u32 = 10_000;
 
+/// Asks for a bucket with Object Lock.
+const LOCK: &str = "x-amz-bucket-object-lock-enabled";
+
 /// Where a bucket's region is told.
-const REGION_FIELD: &str = "x-amz-bucket-region";
+pub(super) const REGION_FIELD: &str = "x-amz-bucket-region";
 
 /// What a location constraint has no word for.
 const FIRST_REGION: &str = "us-east-1";
@@ -50,7 +53,7 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     let configuration = configuration?;
     let is_local = check_zone(name, zone, &configuration)?;
     let mut meta = BucketMeta::new(user.id, request.now_ms);
-    let is_locked = request.text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    let is_locked = is_lock_asked(request)?;
     if is_locked {
         if zone.is_some() {
             return Err(S3Error::with(Code::InvalidRequest, "A directory bucket does not have Object Lock").field("BucketName", name));
@@ -97,7 +100,7 @@ pub async fn create(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3Er
     match call.store().create_bucket(name.as_bytes(), &meta.to_bytes(), request.now_ms).await {
         Ok(_) => {}
         Err(Failure::BucketExists(_)) if user.is_admin && adopt(call, &meta).await? => {}
-        Err(Failure::BucketExists(_)) => again(call, user.id, &acl, (asked_etags, is_locked))?,
+        Err(Failure::BucketExists(_)) => again(call, &meta, &acl, (asked_etags, is_locked))?,
         Err(failure) => return Err(failure.into()),
     }
     Ok(Answer::new(200).header("location", format!("/{name}")))
@@ -130,6 +133,19 @@ fn check_namespace(request: &Request) -> Result<(), S3Error> {
         Some(other) => Err(S3Error::with(Code::InvalidArgument, "A bucket's namespace is global or account-regional")
             .field("ArgumentName", NAMESPACE)
             .field("ArgumentValue", other)),
+    }
+}
+
+/// Whether the bucket is to have Object Lock.
+fn is_lock_asked(request: &Request) -> Result<bool, S3Error> {
+    match request.text(LOCK) {
+        None => Ok(false),
+        Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(other) => {
+            let invalid = S3Error::with(Code::InvalidArgument, format!("{LOCK} is true or false"));
+            Err(invalid.field("ArgumentName", LOCK).field("ArgumentValue", other))
+        }
     }
 }
 
@@ -178,11 +194,13 @@ fn etags_of(call: &Call<'_>) -> Result<Option<Etags>, S3Error> {
 }
 
 /// Whether a bucket that is there is what is to be made: who has it makes it again, and nothing changes.
-fn again(call: &Call<'_>, user: CanonicalId, acl: &Acl, (etags, is_locked): (Option<Etags>, bool)) -> Result<(), S3Error> {
+fn again(call: &Call<'_>, asked: &BucketMeta, acl: &Acl, (etags, is_locked): (Option<Etags>, bool)) -> Result<(), S3Error> {
     let taken = || S3Error::new(Code::BucketAlreadyExists).field("BucketName", &*call.request.bucket);
     let bucket = call.service().find(&call.request.bucket)?.ok_or_else(taken)?;
-    let is_that = bucket.meta.owner == user
+    let is_that = bucket.meta.owner == asked.owner
         && bucket.acl()?.to_owned() == *acl
+        && (asked.document(Document::Ownership).is_none() || asked.ownership() == bucket.ownership())
+        && asked.location.as_deref().is_none_or(|place| place == region(call, &bucket))
         && etags.is_none_or(|etags| etags == bucket.meta.etags)
         && (bucket.lock.is_some() || !is_locked);
     if is_that { Ok(()) } else { Err(taken()) }
@@ -203,7 +221,7 @@ pub fn head(call: &Call<'_>) -> Result<Answer, S3Error> {
     Ok(answer)
 }
 
-fn region(call: &Call<'_>, bucket: &Bucket) -> String {
+pub(super) fn region(call: &Call<'_>, bucket: &Bucket) -> String {
     bucket.meta.location.as_deref().unwrap_or(call.service().region()).into()
 }
 

@@ -9,7 +9,7 @@ use super::multipart::{longest_told, told, upload_meta};
 use super::put::{PUT_MAX, part_of, refused};
 use super::read::names;
 use super::tagging::reading;
-use super::version::{etag_of, expect_of, part_etag, shown_etag, version_id, which_of};
+use super::version::{OF_READS, check_conditions, etag_of, expect_of, part_etag, shown_etag, version_id, which_of};
 use super::{Bucket, Call, readable};
 use crate::s3::access::Action;
 use crate::s3::answer::Answer;
@@ -25,12 +25,15 @@ use crate::s3::gather::Gather;
 use crate::s3::labels::Labels;
 use crate::s3::lock::Lock;
 use crate::s3::meta::{Checksum, Meta};
+use crate::s3::request::{is_bucket_name, zone_of};
 use crate::s3::xml::multipart::CopyResult;
 use crate::store::engine::{Attributes, Which};
 use crate::store::failure::Failure;
 use crate::store::index::Version;
 use crate::wire::http::uri;
 
+/// Which bytes of the source a part is.
+const RANGE: &str = "x-amz-copy-source-range";
 const TOO_LARGE: &str = "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
 
 /// What is copied.
@@ -65,6 +68,11 @@ impl Source {
         if bucket.is_empty() || key.is_empty() {
             return Err(invalid());
         }
+        // There is none of such a name.
+        if !is_bucket_name(bucket) && zone_of(bucket).is_none() {
+            let refused = S3Error::with(Code::InvalidArgument, "Invalid copy source bucket name");
+            return Err(refused.field("ArgumentName", "x-amz-copy-source").field("ArgumentValue", bucket));
+        }
         Ok(Source { bucket: bucket.into(), key: key.into(), which: which_of(version)?, version: version.map(str::to_owned) })
     }
 }
@@ -80,13 +88,16 @@ struct Found {
     cipher: Option<Cipher>,
 }
 
-/// Looks up what is to be copied.
-async fn find(call: &Call<'_>) -> Result<Found, S3Error> {
-    let request = call.request;
+/// What a request names as what is to be copied.
+fn source_of(call: &Call<'_>) -> Result<Source, S3Error> {
     if call.is_anonymous() {
         return Err(S3Error::with(Code::AccessDenied, "Anonymous users cannot copy objects. Please authenticate."));
     }
-    let source = Source::parse(request.text("x-amz-copy-source").unwrap_or_default())?;
+    Source::parse(call.request.text("x-amz-copy-source").unwrap_or_default())
+}
+
+/// Looks up what is to be copied.
+async fn find(call: &Call<'_>, source: Source) -> Result<Found, S3Error> {
     call.judge_version(source.version.as_deref());
     let brought = call.customer_key(&SOURCE)?;
     let bucket = call.source_bucket(&source.bucket)?;
@@ -174,6 +185,10 @@ pub async fn copy_object(call: &Call<'_>) -> Result<Answer, S3Error> {
 /// `OperationAborted`, with nothing done: the source is another one by now.
 async fn copy_object_as_is(call: &Call<'_>) -> Result<Answer, S3Error> {
     let request = call.request;
+    if let Some(range) = request.text(RANGE) {
+        let refused = S3Error::with(Code::InvalidRequest, "A range is copied into a part of an upload alone");
+        return Err(refused.field("ArgumentName", RANGE).field("ArgumentValue", range));
+    }
     let bucket = call.bucket()?;
     let new_tags = tags_of(request.text("x-amz-tagging"))?;
     let replaces_tags = replaces(request.text("x-amz-tagging-directive"), "x-amz-tagging-directive")?;
@@ -185,7 +200,7 @@ async fn copy_object_as_is(call: &Call<'_>) -> Result<Answer, S3Error> {
     let replaces_meta = replaces(request.text("x-amz-metadata-directive"), "x-amz-metadata-directive")?;
     let encryption_asked = call.encryption_asked(&bucket, &said)?;
     let is_encryption_asked = Asked::read(&said)?.is_some();
-    let mut found = find(call).await?;
+    let mut found = find(call, source_of(call)?).await?;
     let mut asked = meta_of(&said)?;
     check_object(&bucket, request, &mut asked)?;
     let is_itself = found.source.bucket == *request.bucket && found.source.key == *request.key && found.source.which == Which::Newest;
@@ -225,6 +240,7 @@ async fn copy_object_as_is(call: &Call<'_>) -> Result<Answer, S3Error> {
             Some(Algorithm::parse(name).ok_or_else(unknown)?)
         }
     };
+    check_conditions(request, OF_READS)?;
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     let whole = 0..found.version.size;
     let mut attributes = Attributes { expect, time_ms: request.now_ms, ..Attributes::default() };
@@ -344,11 +360,12 @@ async fn copy_part_as_is(call: &Call<'_>) -> Result<Answer, S3Error> {
     let bucket = call.bucket()?;
     call.permit_part(&bucket).await?;
     let (number, upload) = part_of(call)?;
+    let source = source_of(call)?;
     let of_upload = upload_meta(call, &bucket, upload).await?.meta;
     let brought = call.customer_key_of_part(of_upload.encryption.as_ref())?;
     let cipher = call.open_upload(&bucket, &of_upload, brought.as_ref())?.map(|cipher| (Box::new(cipher), nonce_of_part(number)));
-    let mut found = find(call).await?;
-    let range = match request.text("x-amz-copy-source-range") {
+    let mut found = find(call, source).await?;
+    let range = match request.text(RANGE) {
         None => 0..found.version.size,
         Some(text) => source_range(text, found.version.size)?,
     };
@@ -386,15 +403,14 @@ fn source_range(text: &str, size: u64) -> Result<Range<u64>, S3Error> {
     let invalid = || {
         let what = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets \
             of the first and last bytes to copy";
-        S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-copy-source-range").field("ArgumentValue", text)
+        S3Error::with(Code::InvalidArgument, what).field("ArgumentName", RANGE).field("ArgumentValue", text)
     };
     let (first, last) = text.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or_else(invalid)?;
     let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     let (first, last) = number(first).zip(number(last)).filter(|(first, last)| first <= last).ok_or_else(invalid)?;
     if last >= size {
         let what = format!("Range specified is not valid for source object of size: {size}");
-        let error = S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "x-amz-copy-source-range");
-        return Err(error.field("ArgumentValue", text));
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", RANGE).field("ArgumentValue", text));
     }
     Ok(first..last + 1)
 }
@@ -405,11 +421,15 @@ mod tests {
 
     #[test]
     fn sources() {
-        let source = Source::parse("/b/a%2520b%3Fc?versionId=null").unwrap();
-        assert_eq!((&*source.bucket, &*source.key, source.which), ("b", "a%20b?c", Which::Null));
-        assert_eq!(Source::parse("b/k/l").unwrap().key, "k/l");
-        for bad in ["", "b", "/b", "b/", "/b/", "b/k?versionId=x"] {
-            assert!(Source::parse(bad).is_err(), "{bad}");
+        let source = Source::parse("/bucket/a%2520b%3Fc?versionId=null").unwrap();
+        assert_eq!((&*source.bucket, &*source.key, source.which), ("bucket", "a%20b?c", Which::Null));
+        for (text, bucket) in [("my.bucket/k/l", "my.bucket"), ("base--zone--x-s3/k/l", "base--zone--x-s3")] {
+            let source = Source::parse(text).unwrap();
+            assert_eq!((&*source.bucket, &*source.key), (bucket, "k/l"));
+        }
+        for bad in ["", "bucket", "/bucket", "bucket/", "/bucket/", "/bucket/k?versionId=x", "//k", "192.168.1.1/k", "my-buc%40k/k", "b/k"]
+        {
+            assert_eq!(Source::parse(bad).err().map(|error| error.code), Some(Code::InvalidArgument), "{bad}");
         }
     }
 

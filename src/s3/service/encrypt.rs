@@ -3,7 +3,9 @@
 use super::headers::Said;
 use super::{Bucket, Call, readable};
 use crate::s3::bucket::Etags;
-use crate::s3::encryption::asked::{ALGORITHM, Asked, CustomerFields, CustomerKey, OWN, check_none, check_not_asked, check_way};
+use crate::s3::encryption::asked::{
+    ALGORITHM, Asked, CustomerFields, CustomerKey, OWN, bucket_key, check_none, check_not_asked, check_way,
+};
 use crate::s3::encryption::cipher::Cipher;
 use crate::s3::encryption::keys::Place;
 use crate::s3::encryption::reading::{self, Reading, Segments};
@@ -55,7 +57,16 @@ impl Call<'_> {
                 return Err(S3Error::with(Code::AccessDenied, what));
             }
         }
-        Ok(asked.or_else(|| bucket.encryption.as_ref().and_then(Asked::by_bucket)))
+        if asked.is_some() {
+            return Ok(asked);
+        }
+        let mut usual = bucket.encryption.as_ref().and_then(Asked::by_bucket);
+        // It can be said alone, of what the bucket asks for.
+        let said_of_key = bucket_key(said)?;
+        if let (Some(is_so), Some(Asked::Named { has_bucket_key, .. })) = (said_of_key, &mut usual) {
+            *has_bucket_key = is_so;
+        }
+        Ok(usual)
     }
 
     /// That a key by name is used by somebody: it may be made for who names it.

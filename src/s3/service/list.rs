@@ -2,6 +2,7 @@
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
+use super::bucket::{REGION_FIELD, region};
 use super::version::{version_id, which_of};
 use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
@@ -156,7 +157,7 @@ pub async fn objects(call: &Call<'_>, is_v2: bool) -> Result<Answer, S3Error> {
         });
         ListBucketResult { page, marker: marker.into(), next_marker }.to_xml()
     };
-    Ok(Answer::xml(document))
+    Ok(Answer::xml(document).header(REGION_FIELD, region(call, &bucket)))
 }
 
 /// The common prefix that a name is told by, where it is not told itself.
@@ -191,7 +192,8 @@ pub async fn versions(call: &Call<'_>) -> Result<Answer, S3Error> {
     let key_marker = request.param("key-marker").unwrap_or_default();
     let version_marker = request.param("version-id-marker").unwrap_or_default();
     if key_marker.is_empty() && !version_marker.is_empty() {
-        return Err(S3Error::with(Code::InvalidArgument, "A version-id marker cannot be specified without a key marker."));
+        let refused = S3Error::with(Code::InvalidArgument, "A version-id marker cannot be specified without a key marker.");
+        return Err(refused.field("ArgumentName", "version-id-marker").field("ArgumentValue", version_marker));
     }
     let behind = match (key_marker, version_marker, common_prefix(key_marker, &asked)) {
         ("", ..) => Behind::Nothing,

@@ -542,6 +542,11 @@ impl<'a> Call<'a> {
             Op::ListParts => multipart::parts(self).await,
             Op::CompleteMultipartUpload => multipart::complete(self, body).await,
             Op::AbortMultipartUpload => multipart::abort(self).await,
+            Op::CopyObject | Op::UploadPartCopy if !body.is_empty() && body.length().is_some_and(|bytes| bytes > 0) => {
+                // Who sends bytes means to put them. What is in memory for RDMA is not brought.
+                let what = "The request included a body. Requests of this type must not include a non-empty body.";
+                Err(S3Error::with(Code::InvalidRequest, what))
+            }
             Op::CopyObject => copy::copy_object(self).await,
             Op::UploadPartCopy => copy::copy_part(self).await,
             Op::DeleteObjects => delete::delete_objects(self, body).await,
@@ -604,12 +609,17 @@ impl From<Failure> for S3Error {
             // The server is about to end, and the next one will do it.
             Failure::Failed(_) if failure.is_closed() => Code::ServiceUnavailable,
             Failure::Failed(error) => {
-                tracing::error!("{error:#}");
-                return match error.kind() {
-                    ErrorKind::Unavailable if error.errno().is_none() => Code::InsufficientStorage.into(),
-                    ErrorKind::Busy => Code::SlowDown.into(),
-                    _ => Code::InternalError.into(),
+                let code = match error.kind() {
+                    ErrorKind::Unavailable if error.errno().is_none() => Code::InsufficientStorage,
+                    ErrorKind::Busy => Code::SlowDown,
+                    _ => Code::InternalError,
                 };
+                // A lack of room is no fault: whose requests it meets is said where they are settled.
+                match code {
+                    Code::InternalError => tracing::error!("{error:#}"),
+                    _ => tracing::debug!("{error:#}"),
+                }
+                code
             }
         };
         code.into()

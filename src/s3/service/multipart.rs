@@ -7,7 +7,7 @@ use super::directory::check_object;
 use super::headers::{Said, meta_of, tags_of};
 use super::lifecycle::{with_abort, with_expiration};
 use super::put::{refused, upload_of};
-use super::version::{etag_of, expect_of, parse_etag, part_etag, shown_etag, version_id};
+use super::version::{OF_READS, check_conditions, etag_of, expect_of, parse_etag, part_etag, shown_etag, version_id};
 use super::{Bucket, Call, readable};
 use crate::s3::access::action::Action;
 use crate::s3::access::key::SAID_OF_OBJECTS;
@@ -283,17 +283,20 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     // As it is now: it may have got versions, or a lock, while the document came.
     let bucket = call.bucket()?;
     let (id, name) = (upload_of(call)?, request.key.as_bytes());
-    let wanted = in_order(CompleteMultipartUpload::parse(&document)?.parts)?;
+    let named = CompleteMultipartUpload::parse(&document)?.parts;
+    check_sums(&named)?;
+    let wanted = in_order(named)?;
     let is_gapless = wanted.iter().zip(1..).all(|(part, number)| part.number == number);
     if bucket.meta.is_directory && !is_gapless {
         let what = "The parts of an object in a directory bucket are numbered one after the other, from 1";
         return Err(S3Error::with(Code::InvalidRequest, what));
     }
+    check_conditions(request, OF_READS)?;
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     let etag = |part: &CompletedPart| match parse_etag(&part.etag) {
         // One that is opaque is told as if the part were made of one itself.
         Some((etag, 0 | 1)) => Ok((part.number, etag)),
-        _ => Err(invalid_part(part.number, &part.etag)),
+        _ => Err(invalid_part(id, part.number, &part.etag)),
     };
     let etags: Vec<(u16, [u8; 16])> = match wanted.iter().map(etag).collect() {
         Ok(etags) => etags,
@@ -328,7 +331,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
                 let UploadMeta { mut meta, mut labels, .. } = upload_meta(call, &bucket, id).await?;
                 call.check_key_of_upload(&bucket, &meta)?;
                 labels.lock = labels.lock.or_default(bucket.lock.as_ref(), request.now_ms);
-                check_parts(&upload, &wanted, &etags, request.text("x-amz-mp-object-size"))?;
+                check_parts((id, &upload), &wanted, &etags, request.text("x-amz-mp-object-size"))?;
                 // Who has the checksum of the parts' checksums finds each part's by its place.
                 if meta.checksum.as_ref().is_some_and(|checksum| checksum.kind == Kind::Composite) && !is_gapless {
                     return Err(Code::InvalidPartOrder.into());
@@ -350,7 +353,7 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
             Ok(version) => break (version, joined),
             // One that was encrypted may have been put again since it was looked at.
             Err(Failure::InvalidPart(_)) if tries < TRIES && joined.as_ref().is_some_and(|(meta, _)| meta.encryption.is_some()) => {}
-            Err(Failure::InvalidPart(number)) => return Err(invalid_part(number, "")),
+            Err(Failure::InvalidPart(number)) => return Err(invalid_part(id, number, "")),
             Err(failure) => return Err(refused(failure, expect)),
         }
     };
@@ -371,8 +374,29 @@ pub async fn complete(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, S3
     Ok(with_expiration(answer, &bucket, &request.key, &version, &labels))
 }
 
-fn invalid_part(number: u16, etag: &str) -> S3Error {
-    S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string()).field("ETag", etag.trim_matches('"'))
+fn invalid_part(upload: u64, number: u16, etag: &str) -> S3Error {
+    let refused = S3Error::new(Code::InvalidPart).field("UploadId", format!("{upload:016x}"));
+    refused.field("PartNumber", number.to_string()).field("ETag", etag.trim_matches('"'))
+}
+
+/// Refuses checksums of parts that can be nobody's, and several of one part.
+fn check_sums(parts: &[CompletedPart]) -> Result<(), S3Error> {
+    let is_sum =
+        |(algorithm, value): &(Algorithm, String)| BASE64_STANDARD.decode(value).is_ok_and(|bytes| bytes.len() == algorithm.bytes());
+    match parts.iter().all(|part| part.checksums.0.len() < 2 && part.checksums.0.iter().all(is_sum)) {
+        true => Ok(()),
+        false => {
+            let what = "Invalid Base64 or multiple checksums present in request";
+            Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", "Checksum"))
+        }
+    }
+}
+
+/// That a part of an upload with an algorithm is named with the checksum of another one.
+fn other_sum(part: &CompletedPart, named: Algorithm) -> S3Error {
+    let named = named.name().to_lowercase();
+    let what = format!("The {named} you specified for part {} did not match what we received.", part.number);
+    S3Error::with(Code::BadDigest, what)
 }
 
 /// The parts named, each once: of one that is named again the last holds.
@@ -389,11 +413,16 @@ fn in_order(parts: Vec<CompletedPart>) -> Result<Vec<CompletedPart>, S3Error> {
 }
 
 /// Whether the parts named are there and long enough.
-fn check_parts(upload: &Upload, wanted: &[CompletedPart], etags: &[(u16, [u8; 16])], size: Option<&str>) -> Result<(), S3Error> {
+fn check_parts(
+    (id, upload): (u64, &Upload),
+    wanted: &[CompletedPart],
+    etags: &[(u16, [u8; 16])],
+    size: Option<&str>,
+) -> Result<(), S3Error> {
     let mut all = 0;
     for (at, (number, etag)) in etags.iter().enumerate() {
         let there = upload.parts.get(number).filter(|there| there.fields.etag == *etag);
-        let there = there.ok_or_else(|| invalid_part(*number, &wanted[at].etag))?;
+        let there = there.ok_or_else(|| invalid_part(id, *number, &wanted[at].etag))?;
         all += there.fields.size;
         if there.fields.size < PART_MIN && at + 1 < etags.len() {
             return Err(S3Error::new(Code::EntityTooSmall)
@@ -459,8 +488,10 @@ async fn join(
                 *said == algorithm
                     || there.checksum.as_ref().is_some_and(|own| own.algorithm == *said && BASE64_STANDARD.encode(&own.value) == *value)
             };
-            if !part.checksums.0.iter().all(is_its_own) {
-                return Err(invalid_part(part.number, &part.etag));
+            match part.checksums.0.iter().find(|said| !is_its_own(said)) {
+                Some((said, _)) if asked.is_some() => return Err(other_sum(part, *said)),
+                Some(_) => return Err(invalid_part(id, part.number, &part.etag)),
+                None => {}
             }
         }
         // What the store has of an encrypted part is the checksum of what lies there.
@@ -474,7 +505,7 @@ async fn join(
     for (part, value) in wanted.iter().zip(&each) {
         let said = part.checksums.get(algorithm);
         if said.is_some_and(|said| *said != BASE64_STANDARD.encode(value)) {
-            return Err(invalid_part(part.number, &part.etag));
+            return Err(invalid_part(id, part.number, &part.etag));
         }
     }
     let value = match kind {

@@ -186,7 +186,6 @@ impl<'a> Call<'a> {
             policy: bucket.policy.as_ref(),
             block: bucket.public_block(),
             ownership: bucket.ownership(),
-            locks_out_owner: false,
         }))
     }
 

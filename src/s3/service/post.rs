@@ -185,7 +185,9 @@ fn malformed(bad: BadForm) -> S3Error {
         BadForm::ContentType => {
             S3Error::new(Code::PreconditionFailed).field("Condition", "Bucket POST must be of the enclosure-type multipart/form-data")
         }
-        BadForm::NoFile => S3Error::with(Code::IncorrectNumberOfFilesInPostRequest, "POST requires exactly one file upload per request."),
+        BadForm::NoFile => S3Error::with(Code::InvalidArgument, "POST requires exactly one file upload per request.")
+            .field("ArgumentName", "file")
+            .field("ArgumentValue", "0"),
         BadForm::TooLong => Code::MaxPostPreDataLengthExceededError.into(),
         _ => Code::MalformedPostRequest.into(),
     }

@@ -8,7 +8,7 @@ use super::lifecycle::with_expiration;
 use super::lock::check_digest;
 use super::multipart::upload_meta;
 use super::state::State;
-use super::version::{etag_of, expect_of, id_of, version_id, which_of};
+use super::version::{NOT_OF_DELETES, OF_READS, check_conditions, etag_of, expect_of, id_of, version_id, which_of};
 use super::{Bucket, Call, Service, append};
 use crate::mem::Run;
 use crate::s3::access::action::Action;
@@ -50,6 +50,7 @@ pub async fn put_object(call: &Call<'_>, body: &mut Body<'_>) -> Result<Answer, 
     check_digest(&lock, &bucket, &said, body)?;
     let (owner, acl) = call.owner_and_acl(&bucket).await?;
     meta.owner = Some(owner);
+    check_conditions(request, OF_READS)?;
     let expect = expect_of(request.text("if-match"), request.text("if-none-match"))?;
     check_length(body)?;
     let begun = call.begin_encryption(&bucket, &request.key, asked)?;
@@ -343,6 +344,7 @@ pub async fn delete_object(call: &Call<'_>) -> Result<Answer, S3Error> {
     let which = which_of(request.param("versionId"))?;
     let action = if which == Which::Newest { Action::DeleteObject } else { Action::DeleteObjectVersion };
     call.permit(&bucket, action)?;
+    check_conditions(request, NOT_OF_DELETES)?;
     let expect = expect_of_delete(
         request.text("if-match"),
         request.text("x-amz-if-match-last-modified-time"),

@@ -31,12 +31,21 @@ const OVERRIDES: [(&str, &str); 6] = [
     ("response-content-encoding", "content-encoding"),
 ];
 
+/// Whether it is named as if it were one of them.
+fn is_no_override(name: &str) -> bool {
+    name.starts_with("response-") && OVERRIDES.iter().all(|(parameter, _)| *parameter != name)
+}
+
 /// GetObject, and HeadObject where `is_head`.
 pub async fn get_object(call: &Call<'_>, is_head: bool) -> Result<Answer, S3Error> {
     let request = call.request;
     let bucket = call.bucket()?;
     let brought = call.customer_key_alone(&OWN)?;
     let which = which_of(request.param("versionId"))?;
+    if let Some((name, value)) = request.params().find(|(name, _)| is_no_override(name)) {
+        let what = format!("{name} is not in the set of overridable response headers.");
+        return Err(S3Error::with(Code::InvalidArgument, what).field("ArgumentName", name).field("ArgumentValue", value));
+    }
     if call.is_anonymous() && OVERRIDES.iter().any(|(parameter, _)| request.param(parameter).is_some()) {
         let what = "Request specific response headers cannot be used for anonymous GET requests.";
         return Err(S3Error::with(Code::InvalidRequest, what));
@@ -289,7 +298,7 @@ impl Asked {
 
 /// `bytes=0-9`, `bytes=5-`, `bytes=-5`. What is no range, or more than one, is as if nothing was asked for (RFC 9110, section 14.2).
 fn parse_range(text: &str) -> Option<Asked> {
-    let (first, last) = text.trim().strip_prefix("bytes=")?.trim().split_once('-')?;
+    let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     // What is more than any object has is all there is.
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = |text: &str| is_number(text).then(|| text.parse().unwrap_or(u64::MAX));
@@ -323,7 +332,19 @@ mod tests {
         ] {
             assert_eq!(parse_range(text).unwrap().of(size), range, "{text} of {size}");
         }
-        for none in ["", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=7-4", "bytes=0-1,3-4", "items=0-1", "bytes=+1-2"] {
+        for none in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=a-b",
+            "bytes=7-4",
+            "bytes=0-1,3-4",
+            "items=0-1",
+            "bytes=+1-2",
+            "bytes= -1",
+            "bytes= 0-1",
+        ] {
             assert_eq!(parse_range(none), None, "{none}");
         }
     }

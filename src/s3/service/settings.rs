@@ -273,7 +273,7 @@ async fn put_encryption(call: &Call<'_>, bucket: &Bucket, document: &[u8]) -> Re
 }
 
 async fn put_policy(call: &Call<'_>, bucket: &Bucket, document: &[u8]) -> Result<Answer, S3Error> {
-    let policy = Policy::for_bucket(document, &bucket.name)?;
+    let policy = Policy::to_keep(document, &bucket.name)?;
     change(call, |meta| {
         // As it is then: it may have changed while the document came.
         meta.public_block().check_policy(&policy)?;

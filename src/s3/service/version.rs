@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::s3::error::{Code, S3Error};
+use crate::s3::request::Request;
 use crate::store::engine::{Expect, Which};
 use crate::store::index::Version;
 
@@ -54,6 +55,28 @@ pub fn parse_etag(text: &str) -> Option<([u8; 16], u16)> {
 /// An ETag that no version has.
 pub const NOBODYS: ([u8; 16], u16) = ([0; 16], u16::MAX);
 
+/// Conditions that S3 has for reads alone.
+pub const OF_READS: &[&str] = &["If-Modified-Since", "If-Unmodified-Since"];
+/// Those that a deletion has not either.
+pub const NOT_OF_DELETES: &[&str] = &["If-Modified-Since", "If-Unmodified-Since", "If-None-Match"];
+
+/// What is wrong with a condition that S3 has not, or not like this.
+fn not_had(header: &'static str, why: &str) -> S3Error {
+    S3Error::with(Code::NotImplemented, format!("A header you provided implies functionality that is not implemented: {why}"))
+        .field("Header", header)
+}
+
+/// Refuses a change that has one of these conditions: it is not made as if nothing had been said.
+///
+/// # Errors
+/// `NotImplemented`.
+pub fn check_conditions(request: &Request, names: &'static [&'static str]) -> Result<(), S3Error> {
+    match names.iter().find(|name| request.text(name).is_some()) {
+        Some(name) => Err(not_had(name, "this change does not have such a condition")),
+        None => Ok(()),
+    }
+}
+
 /// What `If-Match` and `If-None-Match` of a change ask for.
 ///
 /// # Errors
@@ -61,16 +84,14 @@ pub const NOBODYS: ([u8; 16], u16) = ([0; 16], u16::MAX);
 pub fn expect_of(if_match: Option<&str>, if_none_match: Option<&str>) -> Result<Expect, S3Error> {
     match (if_match, if_none_match) {
         (None, None) => Ok(Expect::Anything),
-        (Some(_), Some(_)) => Err(S3Error::with(Code::NotImplemented, "If-Match and If-None-Match of one request are not implemented")),
+        (Some(_), Some(_)) => Err(not_had("If-Match,If-None-Match", "both of them in one request")),
         (Some(text), None) if text.trim() == "*" => Ok(Expect::AnObject),
         (None, Some(text)) if text.trim() == "*" => Ok(Expect::NoObject),
         (Some(text), None) => {
             let (etag, parts) = parse_etag(text).unwrap_or(NOBODYS);
             Ok(Expect::Etag(etag, parts))
         }
-        (None, Some(text)) if text.contains(',') => {
-            Err(S3Error::with(Code::NotImplemented, "If-None-Match of a change is * or one ETag: several are not implemented"))
-        }
+        (None, Some(text)) if text.contains(',') => Err(not_had("If-None-Match", "of a change it is * or one ETag")),
         (None, Some(text)) => {
             let (etag, parts) = parse_etag(text).unwrap_or(NOBODYS);
             Ok(Expect::NotEtag(etag, parts))
@@ -113,6 +134,16 @@ mod tests {
         assert_eq!(which_of(Some("000000000000001a")), Ok(Which::Sequence(26)));
         for other in ["000000000000001A", "+00000000000001a", "1a", "00000000000000001a", "00000000000000g0", ""] {
             assert!(which_of(Some(other)).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_had_is_named() {
+        let refused = |if_match, if_none_match| expect_of(if_match, if_none_match).unwrap_err();
+        for (error, header) in
+            [(refused(Some("*"), Some("*")), "If-Match,If-None-Match"), (refused(None, Some("\"a\", \"b\"")), "If-None-Match")]
+        {
+            assert_eq!((error.code, error.fields), (Code::NotImplemented, vec![("Header", header.to_owned())]));
         }
     }
 

@@ -30,7 +30,7 @@ pub enum BadForm {
     /// More than [`FIELDS_MAX`] bytes before the file: S3's `MaxPostPreDataLengthExceededError`.
     #[error("the fields before the file are too long")]
     TooLong,
-    /// The form has no field `file`: S3's `IncorrectNumberOfFilesInPostRequest`.
+    /// The form has no field `file`, of which S3 wants one.
     #[error("no file in the form")]
     NoFile,
 }

@@ -11,8 +11,9 @@ use super::fields::{Control, Fields, Span, bounds};
 
 /// Bytes of the longest head. S3 says 8 KiB for the fields of a PUT; queries of presigned requests and their tokens are longer.
 pub const HEAD_MAX: usize = 32 << 10;
-/// Fields in a head at most: S3 allows 2 KiB of metadata, and its clients send some 30 fields besides.
-pub const HEADERS_MAX: usize = 128;
+/// Fields in a head at most: S3 allows 2 KiB of metadata, which many have in short fields, and its clients send some 30 fields besides. As
+/// many can be signed; while a head is parsed they take 8 KiB of the stack.
+pub const HEADERS_MAX: usize = 256;
 
 /// Why bytes are not a head that we take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

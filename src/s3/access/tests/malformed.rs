@@ -94,6 +94,23 @@ fn statements() {
     }
 }
 
+/// What was kept before it was refused can still be read.
+#[test]
+fn actions_of_policies_that_are_put() {
+    let of = |actions: &str| {
+        format!(r#"{{"Statement": {{{PRINCIPAL}, "Effect": "Allow", "Action": {actions}, "Resource": "arn:aws:s3:::examplebucket/*"}}}}"#)
+    };
+    for (actions, is_taken) in
+        [(r#""*""#, true), (r#"["s3:*Object", "s3:Get*"]"#, true), (r#""*GetObject""#, false), (r#"["s3:GetObject", "*Object"]"#, false)]
+    {
+        let document = of(actions);
+        assert!(Policy::for_bucket(document.as_bytes(), BUCKET).is_ok(), "{actions}");
+        let put = Policy::to_keep(document.as_bytes(), BUCKET).map(drop).map_err(|error| (error.code, error.message));
+        let refused = Err((Code::MalformedPolicy, "Policy has invalid action".to_owned()));
+        assert_eq!(put, if is_taken { Ok(()) } else { refused }, "{actions}");
+    }
+}
+
 #[test]
 fn conditions() {
     for (condition, message) in [

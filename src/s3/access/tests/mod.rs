@@ -64,7 +64,6 @@ fn bucket<'a>(acl: &'a Acl, policy: Option<&'a Policy>) -> Bucket<'a> {
         policy,
         block: PublicAccessBlock::default(),
         ownership: Ownership::default(),
-        locks_out_owner: false,
     }
 }
 
