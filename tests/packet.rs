@@ -6,11 +6,13 @@ mod packet_net;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use basin::base::Clock;
 use basin::base::error::ErrorKind;
-use basin::device::packet::{Answer, Depth, Interface, InterfaceConfig, ModeWish, PacketMode, Port, PortConfig, Refusal, probe};
+use basin::device::packet::{
+    Answer, Depth, Interface, InterfaceConfig, ModeWish, PacketMode, Port, PortConfig, Refusal, neighbours, probe,
+};
 use basin::device::{Ops, Outcome};
 use basin::mem::{Buf, Gather, Run, Slab};
 use packet_net::*;
@@ -488,5 +490,18 @@ fn neighbours_are_found_over_the_interface() {
         assert_eq!(error.errno(), Some(libc::ENETUNREACH), "{error}");
         ip("route add 192.0.2.0/24 dev lo");
         assert!(find("192.0.2.1").unwrap_err().to_string().contains("leaves by lo, not by near"));
+        // Whose device sends by this interface whatever the routes are asks for less, and is answered at once.
+        let is_known = |address: &str| neighbours::is_known(&link, address.parse().unwrap()).unwrap();
+        for (address, known) in [(FAR, true), (FAR6, true), ("10.99.1.2", true), (NEAR, true), ("10.77.0.201", false), ("192.0.2.1", false)]
+        {
+            let begun = Instant::now();
+            assert_eq!(is_known(address), known, "{address}");
+            assert!(begun.elapsed() < Duration::from_millis(500), "{address} was waited for");
+        }
+        ip(&format!("neigh del {FAR} dev near"));
+        let begun = Instant::now();
+        while !is_known(FAR) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not looked up");
+        }
     });
 }

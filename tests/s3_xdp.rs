@@ -10,9 +10,15 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use basin::base::{Nanos, Rng};
+use basin::base::{Nanos, Qpn, Rng};
 use basin::client::object::PutOptions;
 use basin::client::{Check, Client, Credentials, Options, Way, run};
+use basin::reactor::{Core, CoreConfig};
+use basin::s3::auth::{Secret, Signer};
+use basin::s3::client::http::{Ask as HttpAsk, Http};
+use basin::s3::rdma::connect::{CONNECT, PSN, TOKEN};
+use basin::wire::s3::Memory;
+use basin::wire::s3::token::{Connection, Endpoint};
 
 use packet_net::{FAR, Far, NEAR, in_namespaces, ip};
 
@@ -121,6 +127,44 @@ async fn get(client: &Client, key: &str) -> Vec<u8> {
         all.extend_from_slice(piece.as_slice());
     }
     all
+}
+
+/// Who names an address at which nobody is holds up nobody else while that is found out.
+#[test]
+fn a_client_that_is_not_there_holds_up_nobody() {
+    in_namespaces(1, |far| {
+        let _server = Server::start(&["--rdma-interface", "near"]);
+        far.run(|| {
+            let core = Core::new(CoreConfig::default()).unwrap();
+            core.clone().run(async move { ask_beside_an_absent_client(&core).await }).unwrap();
+        });
+    });
+}
+
+async fn ask_beside_an_absent_client(core: &Core) {
+    let address = "10.77.0.1:9100".parse().unwrap();
+    let signer = || Signer::new(KEY.to_owned(), Secret::new(SECRET.to_owned()), "us-east-1");
+    let (mut one, mut other) = (Http::connect(core, address).await.unwrap(), Http::connect(core, address).await.unwrap());
+    let asked = core.spawn(async move {
+        let memory = Memory { address: 0, bytes: 0, rkey: 0 };
+        let gid = "::ffff:10.77.0.200".parse().unwrap();
+        let absent = Endpoint { connection: Connection::Rc, qpn: Qpn(0x11), gid, memory, port: 1, lid: 0 }.encode();
+        let fields = [(TOKEN, absent.as_str()), (PSN, "000001")];
+        let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
+        let (answer, body) = one.ask(&signer(), ask).await.unwrap();
+        (answer.status(), String::from_utf8(body).unwrap())
+    });
+    let (mut longest, mut answers) = (Duration::ZERO, 0);
+    while !asked.is_done() {
+        let begun = Instant::now();
+        let ask = HttpAsk { method: "GET", path: "/", query: "", fields: &[], body: b"" };
+        assert_eq!(other.ask(&signer(), ask).await.unwrap().0.status(), 200);
+        longest = longest.max(begun.elapsed());
+        answers += 1;
+    }
+    let (status, said) = asked.await.unwrap();
+    assert!(status == 503 && said.contains("nobody answers for 10.77.0.200"), "{status} {said}");
+    assert!(answers > 10 && longest < Duration::from_millis(700), "{answers} answers, of which one took {longest:?}");
 }
 
 /// Objects of these sizes by RDMA and by HTTP, each put by one and got by the other.

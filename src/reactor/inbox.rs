@@ -15,12 +15,13 @@ pub struct Inbox<M> {
 struct State<M> {
     waiting: VecDeque<M>,
     waker: Option<Waker>,
+    is_closed: bool,
 }
 
 impl<M: Send> Inbox<M> {
     /// With room for so many messages.
     pub fn new(most: usize) -> Inbox<M> {
-        Inbox { most, state: Mutex::new(State { waiting: VecDeque::with_capacity(most), waker: None }) }
+        Inbox { most, state: Mutex::new(State { waiting: VecDeque::with_capacity(most), waker: None, is_closed: false }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State<M>> {
@@ -31,10 +32,10 @@ impl<M: Send> Inbox<M> {
     /// Leaves a message, and wakes whoever waits for one.
     ///
     /// # Errors
-    /// The message, when there is no room for it.
+    /// The message, when there is no room for it, or nobody takes any more.
     pub fn try_send(&self, message: M) -> Result<(), M> {
         let mut state = self.state();
-        if state.waiting.len() == self.most {
+        if state.is_closed || state.waiting.len() == self.most {
             return Err(message);
         }
         state.waiting.push_back(message);
@@ -44,6 +45,21 @@ impl<M: Send> Inbox<M> {
             waker.wake();
         }
         Ok(())
+    }
+
+    /// Takes no message any more, and drops those that wait.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        // They may tell whoever sent them, and not under the lock.
+        drop(state);
+        drop(waiting);
+    }
+
+    /// Whether it takes no message any more.
+    pub fn is_closed(&self) -> bool {
+        self.state().is_closed
     }
 
     /// The next message. For one task at a time.
@@ -68,6 +84,18 @@ mod tests {
 
     use super::*;
     use crate::reactor::{Core, CoreConfig};
+
+    #[test]
+    fn what_nobody_takes_any_more_is_dropped() {
+        let (inbox, message) = (Inbox::new(2), Arc::new(()));
+        inbox.try_send(message.clone()).unwrap();
+        assert!(!inbox.is_closed() && Arc::strong_count(&message) == 2);
+        for _ in 0..2 {
+            inbox.close();
+            assert!(inbox.is_closed() && Arc::strong_count(&message) == 1);
+            assert!(inbox.try_send(message.clone()).is_err());
+        }
+    }
 
     #[test]
     fn messages_of_another_thread_come_in_order_and_no_more_than_fit() {

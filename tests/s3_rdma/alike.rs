@@ -72,9 +72,9 @@ fn puts_that_have_to_wait_for_memory_are_done_all_the_same() {
 const CLIENTS: u64 = 2;
 /// Who take memory by HTTP meanwhile.
 const OTHERS: u64 = 2;
-/// As many as go in a message, and as many as go at once.
+/// As many as go in a message, and as many at once as there are receives for: the clients have one access key.
 const BYTES: usize = 65_000;
-const DEPTH: u64 = 255;
+const DEPTH: u64 = 180;
 const TURNS: u64 = 4;
 
 /// Puts as many at once as a session takes, and looks what is there.

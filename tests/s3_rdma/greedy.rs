@@ -1,5 +1,6 @@
 //! Clients that keep to the protocol, and take more than their share of the server.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -9,13 +10,13 @@ use basin::mem::Window;
 use basin::s3::client::http::{Ask as HttpAsk, Http};
 use basin::s3::client::native::Ground;
 use basin::s3::rdma::connect::{CONNECT, DISCONNECT, ENDPOINT, NATIVE, PSN, SESSION, TOKEN, token_of};
-use basin::s3::rdma::session::{RECEIVES_MAX, REQUESTS_MAX};
+use basin::s3::rdma::session::{RECEIVES_MAX, REQUESTS_MAX, WRITING_MAX};
 use basin::wire::s3::Memory;
-use basin::wire::s3::frame::{Answer, Body, Method, Request, SUM_BYTES, Sum};
+use basin::wire::s3::frame::{Answer, Body, Listed, Method, Request, SUM_BYTES, Sum};
 
-use super::raw::{connect, connect_for};
+use super::raw::{connect, connect_for, connect_of, exchange};
 use super::server::Server;
-use super::{client, http, is_lab, room, run_of, signer};
+use super::{client, free_address, http, is_lab, metric, pattern, room, run_of, signer, told};
 
 /// As many requests as a session may have, in the shortest messages.
 const TERMS: &str = "1;receive=1024;depth=256";
@@ -24,6 +25,11 @@ const CONTENT: &[u8] = b"sixteen bytes it";
 
 fn server() -> Server {
     Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "512M")])
+}
+
+/// One that tells what it counts, with one more setting.
+fn server_telling(metrics: SocketAddr, more: (&str, &str)) -> Server {
+    Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "512M"), ("BASIN_METRICS_LISTEN", &metrics.to_string()), more])
 }
 
 /// A HEAD, or a PUT of what is in a window, whose sum comes later.
@@ -53,15 +59,22 @@ fn who_takes_no_answer_loses_the_session() {
     if is_lab() {
         return;
     }
-    let server = server();
+    let metrics = free_address();
+    // So that their send queue is full.
+    let server = server_telling(metrics, ("BASIN_RDMA_MAX_SEND_WR", "4"));
     let address = server.address;
-    client("soft", async move |ground| takes_none(&ground, address).await);
+    client("soft", async move |ground| takes_none(&ground, address, metrics).await);
 }
 
-async fn takes_none(ground: &Ground, address: SocketAddr) {
+/// Seconds that the server has worked.
+fn worked(metrics: SocketAddr) -> f64 {
+    told(metrics, "process_cpu_seconds_total").parse().unwrap()
+}
+
+async fn takes_none(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     let mut front = Http::connect(&ground.core, address).await.unwrap();
     let qp = connect(ground, &mut front).await;
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), worked(metrics));
     for id in 0..8 {
         // One that waits for its answer alone, and others whose answers go together.
         let head = request(id, "/nowhere", None);
@@ -72,6 +85,140 @@ async fn takes_none(ground: &Ground, address: SocketAddr) {
         ground.core.sleep(Nanos::from_millis(100)).await;
     }
     assert!(begun.elapsed() > Duration::from_secs(25), "it had some time for them: {:?}", begun.elapsed());
+    let worked = worked(metrics) - before;
+    assert!(worked < 12.0, "who waits for room in a queue keeps the core awake: {worked} s of {:?}", begun.elapsed());
+}
+
+#[test]
+fn who_takes_no_answers_is_given_no_more_than_a_few() {
+    if is_lab() {
+        return;
+    }
+    let metrics = free_address();
+    let server = server_telling(metrics, ("BASIN_STORE_CACHE", "32M"));
+    let address = server.address;
+    client("soft", async move |ground| untaken(&ground, address, metrics).await);
+}
+
+async fn untaken(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    const ASKED: u64 = 60;
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    // Two do not fit a message.
+    let content = pattern(7000, 1);
+    assert_eq!(http(&mut front, "PUT", "/greedy", &[], b"").await.0, 200);
+    assert_eq!(http(&mut front, "PUT", "/greedy/known", &[], &content).await.0, 200);
+    let get = |id, target| Request { method: Method::Get, ..request(id, target, None) };
+    // From now on its answer is known.
+    let good = connect(ground, &mut front).await;
+    for id in 0..3 {
+        assert_eq!(exchange(ground, &good, &get(id, "/greedy/known")).await.unwrap().1, 200);
+    }
+    let sent = || metric(metrics, "basin_s3_rdma_frames_total{way=\"sent\"}");
+    // Memory bounds the long ones, which are answered at once, and their number the short ones, which are a task each.
+    for (is_get, terms, most) in [(true, "1;receive=8192;depth=4", 5), (false, "1;receive=65536;depth=4", 8)] {
+        let qp = connect_for(ground, &mut front, &QpConfig { send_depth: 100, ..QpConfig::default() }, terms).await;
+        let before = sent();
+        for id in 0..ASKED {
+            let request = if is_get { get(id as u32, "/greedy/known") } else { request(id as u32, "/greedy/none", None) };
+            let mut run = room(ground, request.frame_bytes());
+            request.emit(run.as_mut_slice());
+            drop(qp.submit_send(run, None).unwrap());
+            // One message each, and the task of one is done before the next: more than four that are not would be a violation.
+            for _ in 0..if id < most { 400 } else { 2 } {
+                if sent() > before + id {
+                    break;
+                }
+                ground.core.sleep(Nanos::from_millis(5)).await;
+            }
+        }
+        ground.core.sleep(Nanos::from_millis(300)).await;
+        assert_eq!(sent() - before, most, "answers that wait for who takes none");
+        assert_eq!(qp.state(), QpState::Connected, "it is waited for");
+        // Once it takes them, one after the other, it has all: each that is taken lets one more be begun.
+        let mut taken = 0;
+        while taken < ASKED {
+            let receiving = qp.submit_recv(room(ground, 65536)).unwrap();
+            let message = ground.core.timeout(Nanos::from_secs(20), receiving).await.expect("it goes on").into_result().unwrap();
+            let mut left = message.as_slice();
+            while !left.is_empty() {
+                let (answer, behind) = Answer::parse(left).unwrap();
+                assert_eq!(answer.status, if is_get { 200 } else { 404 });
+                assert!(!is_get || matches!(answer.body, Body::Inline(bytes) if *bytes == content[..]));
+                (taken, left) = (taken + 1, behind);
+            }
+        }
+        assert_eq!(qp.state(), QpState::Connected);
+    }
+}
+
+#[test]
+fn who_takes_no_answer_does_not_keep_the_memory() {
+    if is_lab() {
+        return;
+    }
+    let metrics = free_address();
+    let server = server_telling(metrics, ("BASIN_STORE_CACHE", "32M"));
+    let address = server.address;
+    client("soft", async move |ground| behind_one(&ground, address, metrics).await);
+}
+
+/// GETs to windows, all of which are behind an answer that is not taken.
+async fn behind_one(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
+    const ASKED: u32 = 60;
+    const NAMES: u32 = 10;
+    // In more pieces than are answered at once.
+    const PIECES: usize = 6;
+    let mut front = Http::connect(&ground.core, address).await.unwrap();
+    assert_eq!(http(&mut front, "PUT", "/greedy", &[], b"").await.0, 200);
+    let content = pattern(PIECES << 20, 1);
+    for name in 0..NAMES {
+        assert_eq!(http(&mut front, "PUT", &format!("/greedy/{name}"), &[], &content).await.0, 200);
+    }
+    let config = QpConfig { send_depth: 100, recv_depth: 100, ..QpConfig::default() };
+    let qp = connect_for(ground, &mut front, &config, "1;receive=8192;depth=64").await;
+    let mut windows = Vec::new();
+    for _ in 0..PIECES {
+        windows.push(qp.grant(room(ground, 1 << 20), Access::WRITE).await.unwrap());
+    }
+    let list: Vec<Listed> = windows.iter().map(|window| Listed::new(window.address(), 1 << 20, window.rkey())).collect();
+    let free = || metric(metrics, "basin_chunks{core=\"0\",pool=\"requests\",state=\"free\"}") * 4096;
+    let before = free();
+    let head = request(ASKED, "/greedy/none", None);
+    send(ground, &qp, head.frame_bytes(), |out| head.emit(out)).await;
+    ground.core.sleep(Nanos::from_millis(100)).await;
+    for id in 0..ASKED {
+        let target = format!("/greedy/{}", id % NAMES);
+        let window = Memory { address: 0, bytes: (PIECES as u64) << 20, rkey: 0 };
+        let get = Request { method: Method::Get, window, list: &list, ..request(id, &target, None) };
+        send(ground, &qp, get.frame_bytes(), |out| get.emit(out)).await;
+    }
+    ground.core.sleep(Nanos::from_secs(2)).await;
+    let kept = before.saturating_sub(free());
+    assert!(kept > 8 << 20, "nothing waits behind the answer: {kept} bytes");
+    assert!(kept < 2 * WRITING_MAX, "a session that takes no answer keeps {kept} bytes");
+    let begun = Instant::now();
+    assert_eq!(http(&mut front, "PUT", "/greedy/beside", &[], &content[..3 << 20]).await.0, 200);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Once it takes them it has all.
+    let mut receiving: VecDeque<_> = (0..=ASKED).map(|_| qp.submit_recv(room(ground, 8192)).unwrap()).collect();
+    let mut answered = 0;
+    while answered <= ASKED {
+        let receiving = receiving.pop_front().expect("there is one for each");
+        let message = ground.core.timeout(Nanos::from_secs(20), receiving).await.expect("it goes on").into_result().unwrap();
+        let mut left = message.as_slice();
+        while !left.is_empty() {
+            let (answer, behind) = Answer::parse(left).unwrap();
+            assert_eq!(answer.status, if answer.id == ASKED { 404 } else { 200 });
+            (answered, left) = (answered + 1, behind);
+        }
+    }
+    assert_eq!(qp.state(), QpState::Connected);
+    // All wrote the same into the same windows.
+    let mut got = Vec::new();
+    for window in windows {
+        got.extend_from_slice(ground.hca.revoke(window).await.as_slice());
+    }
+    assert!(got == content);
 }
 
 #[test]
@@ -89,8 +236,10 @@ async fn too_many(ground: &Ground, address: SocketAddr) {
     assert_eq!(http(&mut front, "PUT", "/greedy", &[], b"").await.0, 200);
     let config = QpConfig { send_depth: DEPTH as u32, recv_depth: DEPTH as u32, ..QpConfig::default() };
     let of_each = DEPTH as u32 / 2 - 1;
-    let sessions = REQUESTS_MAX as u32 / of_each + 1;
-    let beyond = sessions * of_each - REQUESTS_MAX as u32;
+    // What one access key may have.
+    let most = REQUESTS_MAX as u32 / 4 * 3;
+    let sessions = most / of_each + 1;
+    let beyond = sessions * of_each - most;
     let mut held = Vec::new();
     for session in 0..sessions {
         let qp = connect_for(ground, &mut front, &config, TERMS).await;
@@ -118,6 +267,9 @@ async fn too_many(ground: &Ground, address: SocketAddr) {
         }
     }
     assert_eq!(last.state(), QpState::Connected);
+    // Others have theirs.
+    let other = connect_of(ground, &mut front, "alt", &QpConfig::default(), "1;receive=8192;depth=4").await;
+    assert_eq!(exchange(ground, &other, &request(1, "/greedy/0-3", None)).await.unwrap().1, 403);
     let take = async |(qp, receiving, _): &mut (Qp, Vec<_>, Window)| {
         let op: basin::device::Op<basin::mem::Run> = receiving.pop().expect("there is one more");
         let message = op.await.into_result().unwrap();
@@ -175,7 +327,9 @@ async fn many_receives(ground: &Ground, address: SocketAddr) {
         assert!(held.len() <= RECEIVES_MAX / DEPTH, "there is no end to it");
     };
     assert!(refusal.0 == 503 && refusal.1.contains("all the receives"), "{refusal:?}");
-    assert_eq!(held.len(), RECEIVES_MAX / (DEPTH + 1));
+    // Three quarters are for one access key, and what is left for others.
+    assert_eq!(held.len(), RECEIVES_MAX / 4 * 3 / (DEPTH + 1));
+    connect_of(ground, &mut front, "alt", &QpConfig::default(), TERMS).await;
     // The next one has those of one that is over.
     let (_, session) = held.pop().unwrap();
     assert_eq!(http(&mut front, "POST", DISCONNECT, &[(SESSION, &session)], b"").await.0, 204);

@@ -41,6 +41,7 @@ use basin::wire::s3::frame::Method;
 use basin::wire::s3::token::{Endpoint, parse_psn};
 
 use guesses::Prepared;
+use raw::connect_of;
 use server::{Server, free_address};
 
 const TERMS: Terms = Terms { receive: 8192, depth: 16 };
@@ -283,12 +284,16 @@ fn known(metrics: SocketAddr) -> u64 {
 
 /// What a server tells of that name and those labels.
 fn metric(metrics: SocketAddr, name: &str) -> u64 {
+    told(metrics, name).parse().unwrap()
+}
+
+fn told(metrics: SocketAddr, name: &str) -> String {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: basin\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
     let told = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    told.unwrap_or_else(|| panic!("{name} is not told")).parse().unwrap()
+    told.unwrap_or_else(|| panic!("{name} is not told")).to_owned()
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
@@ -554,9 +559,11 @@ async fn tokens(ground: &Ground, address: SocketAddr, device: &str) {
     // Nobody who does not sign makes the server send to another host.
     let unsigned = ground.hca.create_qp(&QpConfig::default()).unwrap();
     // A device of the kernel does not reach the loopback.
-    let hosts = [("192.0.2.1", 403), ("127.0.0.1", 200)].into_iter().take(if device.starts_with("soft") { 2 } else { 1 });
-    for (host, status) in hosts {
-        let local = QpEndpoint { link: None, address: Some(format!("{host}:4791").parse().unwrap()), ..unsigned.local() };
+    let link = unsigned.local().link;
+    let hosts = [("192.0.2.1", None, 403), ("127.0.0.1", None, 200)].into_iter().take(if device.starts_with("soft") { 2 } else { 1 });
+    // Nor have one of its few links of shared memory.
+    for (host, link, status) in hosts.chain(link.map(|link| ("127.0.0.1", Some(link), 403))) {
+        let local = QpEndpoint { link, address: Some(format!("{host}:4791").parse().unwrap()), ..unsigned.local() };
         let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         let text = format!(
@@ -730,5 +737,7 @@ async fn violations(ground: &Ground, address: SocketAddr) {
         statuses.push(http(&mut front, "POST", CONNECT, &fields, b"").await.0);
     }
     assert!(statuses.first() == Some(&200) && statuses.last() == Some(&503), "{statuses:?}");
+    // And of those one access key has no more than that others find some.
+    connect_of(ground, &mut front, "alt", &QpConfig::default(), "1;receive=65536;depth=256").await;
     assert_eq!(http(&mut front, "PUT", "/rules/beside", &[], &pattern(3 << 20, 1)).await.0, 200);
 }

@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use basin::base::Nanos;
 use basin::device::rdma::{Access, Qp, QpConfig};
 use basin::mem::Window;
-use basin::s3::client::http::Http;
+use basin::s3::client::http::{Ask as HttpAsk, Http};
 use basin::s3::client::native::Ground;
 use basin::wire::s3::Memory;
 use basin::wire::s3::frame::{Answer, Body, Method, Request, Sum};
 
-use super::raw::connect_for;
+use super::raw::{connect_for, connect_of};
 use super::server::Server;
-use super::{client, free_address, http, is_lab, metric, pattern, room, run_of};
+use super::{client, free_address, http, is_lab, metric, pattern, room, run_of, signer};
 
 /// Bytes of a message, and of an object whose answer fills one.
 const MESSAGE: usize = 64 << 10;
 const OBJECT: usize = 60_000;
-/// Of the server's 64 MiB for messages half is for receives: with those of [`Late`] these take all of that, and their answers nearly all
-/// of the other half.
-const DEPTHS: [u32; 2] = [249, 256];
-/// Answers that one of them has in messages that the session's own task is to let go of.
-const AT_ONCE: u32 = 100;
+/// Requests at once. Of the server's 64 MiB for messages half is for receives: of these each of two users has as many as he may have beside
+/// the other. The first one's messages and answers take nearly all that is left.
+const DEPTHS: [u32; 2] = [255, 187];
+/// Answers that the other one has in messages that the session's own task is to let go of.
+const AT_ONCE: u32 = 40;
 
 #[test]
 fn a_session_that_waits_for_memory_lets_go_of_what_it_has() {
@@ -40,18 +40,21 @@ fn a_session_that_waits_for_memory_lets_go_of_what_it_has() {
 /// A client's end, which has its answers when it posts receives for them.
 struct End {
     qp: Qp,
+    /// Of an object whose answer is known, and of the same one where it is not: then it is a task's, which has the message, too.
+    targets: [&'static str; 2],
     asked: u32,
     answered: u32,
 }
 
 impl End {
-    async fn new(ground: &Ground, front: &mut Http, depth: u32) -> End {
+    async fn new(ground: &Ground, front: &mut Http, (user, depth): (&str, u32), targets: [&'static str; 2]) -> End {
         let config = QpConfig { send_depth: 300, recv_depth: 300, ..QpConfig::default() };
-        let qp = connect_for(ground, front, &config, &format!("1;receive={MESSAGE};depth={depth}")).await;
-        End { qp, asked: 0, answered: 0 }
+        let qp = connect_of(ground, front, user, &config, &format!("1;receive={MESSAGE};depth={depth}")).await;
+        End { qp, targets, asked: 0, answered: 0 }
     }
 
-    async fn ask(&mut self, ground: &Ground, target: &str) {
+    async fn ask(&mut self, ground: &Ground, is_known: bool) {
+        let target = self.targets[usize::from(!is_known)];
         let window = Memory { address: 0, bytes: 0, rkey: 0 };
         let id = self.asked;
         let request = Request {
@@ -122,19 +125,22 @@ async fn exhausted(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     assert_eq!(http(&mut front, "PUT", "/memory", &[], b"").await.0, 200);
     let content = pattern(OBJECT, 1);
     assert_eq!(http(&mut front, "PUT", "/memory/one", &[], &content).await.0, 200);
+    for (path, body) in [("/memory-too", &[][..]), ("/memory-too/one", &content)] {
+        let ask = HttpAsk { method: "PUT", path, query: "", fields: &[], body };
+        assert_eq!(front.ask(&signer("alt"), ask).await.unwrap().0.status(), 200);
+    }
     let late = Late::new(ground, &mut front, &content).await;
     late.send(ground, Some(1), &[]);
-    let mut hog = End::new(ground, &mut front, DEPTHS[0]).await;
-    let mut end = End::new(ground, &mut front, DEPTHS[1]).await;
+    let mut hog = End::new(ground, &mut front, ("main", DEPTHS[0]), ["/memory/one", "/memory/one?x-id=GetObject"]).await;
+    let mut end = End::new(ground, &mut front, ("alt", DEPTHS[1]), ["/memory-too/one", "/memory-too/one?x-id=GetObject"]).await;
     // From now on its answer is known.
-    hog.ask(ground, "/memory/one").await;
-    hog.take(ground, 1, &content).await;
+    end.ask(ground, true).await;
+    end.take(ground, 1, &content).await;
     for _ in 0..DEPTHS[0] {
-        hog.ask(ground, "/memory/one").await;
+        hog.ask(ground, false).await;
     }
     for at in 0..DEPTHS[1] {
-        // What is not known is a task's, which has the message, too, until its answer is there.
-        end.ask(ground, if at < AT_ONCE { "/memory/one" } else { "/memory/one?x-id=GetObject" }).await;
+        end.ask(ground, at < AT_ONCE).await;
     }
     let begun = || metric(metrics, "basin_s3_rdma_frames_total{way=\"received\"}");
     let mut stands_at = begun();
@@ -173,7 +179,7 @@ async fn exhausted(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     drop(ground.hca.revoke(late.window).await);
     // Both are as good as before.
     for end in [&mut hog, &mut end] {
-        end.ask(ground, "/memory/one").await;
+        end.ask(ground, true).await;
         end.take(ground, 1, &content).await;
     }
 }

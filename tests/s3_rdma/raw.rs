@@ -23,12 +23,17 @@ pub async fn connect_as(ground: &Ground, front: &mut Http, config: &QpConfig) ->
 
 /// The same, for these terms.
 pub async fn connect_for(ground: &Ground, front: &mut Http, config: &QpConfig, terms: &str) -> Qp {
+    connect_of(ground, front, "main", config, terms).await
+}
+
+/// The same, of this user.
+pub async fn connect_of(ground: &Ground, front: &mut Http, user: &str, config: &QpConfig, terms: &str) -> Qp {
     let qp = ground.hca.create_qp(config).unwrap();
     let local = qp.local();
     let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
     let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, terms)];
     let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
-    let (answer, _) = front.ask(&signer("main"), ask).await.unwrap();
+    let (answer, _) = front.ask(&signer(user), ask).await.unwrap();
     assert!(answer.text(NATIVE).unwrap().ends_with(";windows=16"));
     qp.connect(&serde_json::from_str(answer.text(ENDPOINT).unwrap()).unwrap()).unwrap();
     qp

@@ -3,12 +3,13 @@
 //! The kernel keeps ARP and neighbour discovery; we only read. An address nobody has talked to yet is looked up by sending one
 //! datagram to the discard port on an ordinary socket and watching the table.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Duration;
 
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use socket2::{Domain, Socket, Type};
 
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
@@ -54,9 +55,15 @@ pub struct Path {
 /// # Errors
 /// There is none.
 pub fn route(destination: IpAddr) -> Result<Route> {
+    route_by(destination, None)
+}
+
+/// The route to `destination`; by the interface with this number, if one is given, as for who is bound to that.
+fn route_by(destination: IpAddr, index: Option<u32>) -> Result<Route> {
     let mut message = RouteMessage::default();
     (message.header.address_family, message.header.destination_prefix_length) = family(destination);
     message.attributes.push(RouteAttribute::Destination(destination.into()));
+    message.attributes.extend(index.map(RouteAttribute::Oif));
     let what = format!("the route to {destination}");
     let answers = ask(&what, RouteNetlinkMessage::GetRoute(message), Scope::One).map_err(|error| match error.errno() {
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => error
@@ -172,15 +179,44 @@ pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<P
     Err(Error::new(ErrorKind::Unavailable, what).remedy("check the address, the cable and the other machine"))
 }
 
+/// Whether the kernel knows the hardware address that frames to `destination` go to, for a device that sends by `link` whatever the routes
+/// are, as RDMA devices do. If not, it looks it up from here on.
+///
+/// # Errors
+/// No route by this interface; the kernel does not answer.
+pub fn is_known(link: &Link, destination: IpAddr) -> Result<bool> {
+    let route = route_by(destination, Some(link.index))?;
+    let next_hop = route.gateway.unwrap_or(destination);
+    if route.is_local || neighbour(link.index, next_hop)?.is_some() {
+        return Ok(true);
+    }
+    provoke_by(link, next_hop).map_err(|error| Error::io(format!("sending a datagram to {next_hop} to look it up"), &error))?;
+    Ok(false)
+}
+
+/// As [`provoke`], by this interface alone.
+fn provoke_by(link: &Link, address: IpAddr) -> std::io::Result<()> {
+    let domain = if address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::DGRAM, None)?;
+    // Nobody needs a privilege for it since Linux 5.7.
+    socket.bind_device(Some(link.name.as_bytes()))?;
+    socket.send_to(&[0], &discard(address, link.index).into()).map(|_| ())
+}
+
 /// Makes the kernel look `address` up: one byte to its discard port.
 fn provoke(source: IpAddr, address: IpAddr, index: u32) -> std::io::Result<()> {
     // A link-local source must name its interface; any source of the right family will do otherwise.
-    let (unspecified, target): (IpAddr, SocketAddr) = match address {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), (address, DISCARD_PORT).into()),
-        IpAddr::V6(v6) => (Ipv6Addr::UNSPECIFIED.into(), std::net::SocketAddrV6::new(v6, DISCARD_PORT, 0, scope_of(v6, index)).into()),
-    };
+    let unspecified: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((source, 0)).or_else(|_| UdpSocket::bind((unspecified, 0)))?;
-    socket.send_to(&[0], target).map(|_| ())
+    socket.send_to(&[0], discard(address, index)).map(|_| ())
+}
+
+/// The discard port at `address`, on the link of interface `index`.
+fn discard(address: IpAddr, index: u32) -> SocketAddr {
+    match address {
+        IpAddr::V4(_) => (address, DISCARD_PORT).into(),
+        IpAddr::V6(v6) => SocketAddrV6::new(v6, DISCARD_PORT, 0, scope_of(v6, index)).into(),
+    }
 }
 
 fn scope_of(address: Ipv6Addr, index: u32) -> u32 {

@@ -114,7 +114,17 @@ impl Qp {
         on!(&self.backend, hca => hca.borrow().endpoint(self.index))
     }
 
-    /// Connects to the endpoint the peer told. Requests may be posted from here on.
+    /// Whether the way to the endpoint the peer told is known, so that [`Qp::connect`] returns at once. If it is not, it is looked for from
+    /// here on: ask again in some milliseconds, and for no longer than a second. This never waits.
+    ///
+    /// # Errors
+    /// As of [`Qp::connect`], as far as that is known by now.
+    pub fn seek(&self, remote: &QpEndpoint) -> Result<bool> {
+        on!(&self.backend, hca => hca.borrow_mut().seek(self.index, remote))
+    }
+
+    /// Connects to the endpoint the peer told. Requests may be posted from here on. Where the way there is not known ([`Qp::seek`]) this
+    /// waits for it, a second at most.
     ///
     /// # Errors
     /// No wire in common, the peer cannot be reached, or it told nonsense.

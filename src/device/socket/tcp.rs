@@ -16,8 +16,8 @@ use crate::device::socket::ready;
 use crate::device::uring::Uring;
 use crate::mem::{Ledger, Run};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that may wait to be accepted, as far as `net.core.somaxconn` goes. Who finds no room comes again after a second.
+const BACKLOG: i32 = 4096;
 
 /// What is read at once beyond what is asked for, so that a short message costs one call.
 const READ_AHEAD: usize = 4 << 10;

@@ -31,7 +31,7 @@ use crate::mem::{Crc64, Ledger, Run, Shared, Slab};
 use crate::reactor::{Core, Sleep};
 use crate::s3::auth::sign::Signer;
 use crate::s3::rdma::connect::{
-    CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, takes_sums, token_of, windows_of,
+    CONNECT, ENDPOINT, NATIVE, PSN, REPLY, SHARDS, TOKEN, Terms, number_in, of_token, seek, takes_sums, token_of, windows_of,
 };
 use crate::s3::rdma::outbox::{NoRoom, Outbox};
 use crate::s3::xml::failure::ErrorDocument;
@@ -194,6 +194,7 @@ impl Native {
         };
         let native = Native { inner: Rc::new(inner) };
         native.inner.post_all()?;
+        seek(&ground.core, &native.inner.qp, &remote).await?;
         native.inner.qp.connect(&remote)?;
         let inner = native.inner.clone();
         ground.core.spawn(async move { inner.serve().await });

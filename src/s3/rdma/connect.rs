@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
 use super::session::{Rdma, Session, Signer};
-use crate::base::{Psn, Qpn};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Psn, Qpn};
 use crate::device::rdma::endpoint::{FabricOffer, gid};
-use crate::device::rdma::{QpEndpoint, Transport};
+use crate::device::rdma::{Qp, QpEndpoint, Transport};
+use crate::reactor::Core;
 use crate::s3::answer::Answer;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::request::Request;
@@ -39,6 +41,9 @@ pub const BUCKET: &str = "x-basin-rdma-bucket";
 
 /// The path MTU towards a client that says nothing of it: what stock programs use.
 const USUAL_MTU: u32 = 1024;
+/// How long the way to a peer is looked for, and how long until the second look; each pause is twice as long as the one before.
+const SOUGHT: Nanos = Nanos::from_secs(1);
+const SEEK_LOOK: Nanos = Nanos::from_millis(2);
 /// Requests of the native mode that may be under way, at most.
 const DEPTH_MAX: u32 = 256;
 /// Bytes of a message, at least and at most.
@@ -137,10 +142,12 @@ impl Wanted {
             Some(text) => told(text, &token, psn)?,
             None => of_token(&token, psn),
         };
-        // Nobody is made to send to a third by somebody he does not know. An address of InfiniBand's says nothing of who sent it.
-        let is_peer = remote.fabric.is_none() && remote.address.is_some_and(|address| address.ip() == request.peer);
+        // Nobody is made to send to a third by somebody he does not know. An address of InfiniBand's says nothing of who sent it; and of
+        // links of shared memory there are few.
+        let is_plain = remote.fabric.is_none() && remote.link.is_none();
+        let is_peer = is_plain && remote.address.is_some_and(|address| address.ip() == request.peer);
         if signer.is_none() && !is_peer {
-            let what = "A queue pair at another address than the request's needs a signed connect.";
+            let what = "A queue pair at another address than the request's, or over shared memory, needs a signed connect.";
             return Err(S3Error::with(Code::AccessDenied, what));
         }
         let core = request.text(NATIVE).and_then(|text| number_in(text, "core"));
@@ -187,18 +194,16 @@ impl Connected {
 ///
 /// # Errors
 /// No room, or no wire in common.
-pub fn connect(
+pub async fn connect(
     rdma: &Rdma,
     wanted: Wanted,
     ready: impl FnOnce(&Rc<Session>, Terms, bool) -> Result<(), S3Error>,
 ) -> Result<Connected, S3Error> {
-    let Wanted { signer, remote, is_told, terms, core, .. } = wanted;
+    let Wanted { peer, signer, remote, is_told, terms, core } = wanted;
     // What is told back holds.
     let terms = terms.map(|asked| Terms { depth: asked.depth.min(rdma.depth_max()), ..asked });
-    if rdma.is_full() || signer.is_none() && rdma.is_full_of_unsigned() {
-        return Err(Code::ServiceUnavailable.into());
-    }
-    let unavailable = |error: crate::base::Error| {
+    let seat = rdma.seat(signer.as_ref(), peer).ok_or(Code::ServiceUnavailable)?;
+    let unavailable = |error: Error| {
         if rdma.lines().take() {
             tracing::warn!("a client's queue pair was not connected: {error:#}");
         }
@@ -206,7 +211,8 @@ pub fn connect(
     };
     let qp = rdma.queue_pair(terms.map_or(1, |terms| terms.depth)).map_err(unavailable)?;
     let local = qp.local();
-    let session = rdma.open(qp, &remote, signer, terms.is_some()).map_err(unavailable)?;
+    rdma.seek(&seat, &qp, &remote).await.map_err(unavailable)?;
+    let session = rdma.open(qp, &remote, signer, (seat, terms.is_some())).map_err(unavailable)?;
     let shards = terms.and(core).and(rdma.deal());
     if let Some(terms) = terms
         && let Err(error) = ready(&session, terms, shards.is_some())
@@ -215,6 +221,24 @@ pub fn connect(
         return Err(error);
     }
     Ok(Connected { id: session.id, local, is_told, terms, place: rdma.place(), shards: shards.cloned(), life_seconds: rdma.life_seconds() })
+}
+
+/// Waits until the way to a peer is known, so that connecting to it does not. Meanwhile the core does other things.
+///
+/// # Errors
+/// Nobody answers there, or as for [`Qp::connect`].
+pub async fn seek(core: &Core, qp: &Qp, remote: &QpEndpoint) -> Result<(), Error> {
+    let (until, mut pause) = (core.now().saturating_add(SOUGHT), SEEK_LOOK);
+    while !qp.seek(remote)? {
+        if core.now() >= until {
+            let at = remote.address.map_or_else(String::new, |address| format!(" for {}", address.ip()));
+            let what = format!("nobody answers{at} within {} ms", SOUGHT.0 / 1_000_000);
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy("check the address, the cable and the other machine"));
+        }
+        core.sleep(pause).await;
+        pause = Nanos(2 * pause.0);
+    }
+    Ok(())
 }
 
 /// An end that was told with all its wires; what the token says of it must be the same.

@@ -100,6 +100,30 @@ impl Cores {
         self.inboxes[to].try_send(errand).map_err(|_| Code::SlowDown)?;
         back.recv().await.ok_or(Code::InternalError)
     }
+
+    /// Has core `at` end a session. With a core its sessions have ended.
+    ///
+    /// # Errors
+    /// `SlowDown`: it has too much to do.
+    fn disconnect(&self, at: usize, id: SessionId) -> Result<(), Code> {
+        let inbox = &self.inboxes[at];
+        inbox.try_send(Errand::Disconnect(id)).or_else(|_| if inbox.is_closed() { Ok(()) } else { Err(Code::SlowDown) })
+    }
+}
+
+/// Takes the errands of a core. Once this is dropped there is none that does, and those who have sent some are told.
+struct Desk(Cores);
+
+impl Desk {
+    async fn next(&self) -> Errand {
+        self.0.inboxes[self.0.own].recv().await
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.0.inboxes[self.0.own].close();
+    }
 }
 
 /// Connects a queue pair, or ends a session, on whichever core that is.
@@ -113,7 +137,7 @@ pub async fn session(shared: &Rc<Shared>, request: &Request, signer: Option<Sign
         let id = request.text(SESSION).and_then(|text| SessionId::parse(text).ok());
         match (id.map(|id| (id, home(id))), &shared.rdma) {
             (Some((id, at)), Some(rdma)) if at == cores.own => rdma.close(id),
-            (Some((id, at)), _) if at < cores.with_rdma => drop(cores.inboxes[at].try_send(Errand::Disconnect(id))),
+            (Some((id, at)), _) if at < cores.with_rdma => cores.disconnect(at, id)?,
             _ => {}
         }
         return Ok(Answer::new(204));
@@ -121,13 +145,13 @@ pub async fn session(shared: &Rc<Shared>, request: &Request, signer: Option<Sign
     let wanted = Wanted::read(request, signer)?;
     let at = cores.place(wanted.core).ok_or(Code::NotImplemented)?;
     let connected = match &shared.rdma {
-        Some(rdma) if at == cores.own => Box::new(connected(shared, rdma, wanted)?),
+        Some(rdma) if at == cores.own => Box::new(connected(shared, rdma, wanted).await?),
         _ => cores.ask(at, |back| Errand::Connect(Box::new(wanted), back)).await??,
     };
     Ok(connected.answer())
 }
 
-fn connected(shared: &Rc<Shared>, rdma: &Rdma, wanted: Wanted) -> Result<Connected, S3Error> {
+async fn connected(shared: &Rc<Shared>, rdma: &Rdma, wanted: Wanted) -> Result<Connected, S3Error> {
     let peer = wanted.peer;
     connect(rdma, wanted, |session, terms, is_dealt| {
         let native = Native::new(rdma, session, (peer, is_dealt), terms, &shared.service)?;
@@ -136,6 +160,7 @@ fn connected(shared: &Rc<Shared>, rdma: &Rdma, wanted: Wanted) -> Result<Connect
             Err(_) => Err(Code::ServiceUnavailable.into()),
         }
     })
+    .await
 }
 
 /// The answer of the core that has the session of a request's token; nothing where that is this one, or it declines.
@@ -162,16 +187,23 @@ pub async fn by_token(shared: &Shared, request: &Request, id: SessionId, body: &
     Some(Answer { status: done.status, headers: done.headers, content, code: done.code })
 }
 
-/// Does what other cores ask of this one, for ever.
-pub async fn serve(shared: Rc<Shared>, rdma: Rdma) {
-    loop {
-        match shared.cores.inboxes[shared.cores.own].recv().await {
-            Errand::Connect(wanted, back) => back.give(connected(&shared, &rdma, *wanted).map(Box::new)),
-            Errand::Disconnect(id) => rdma.close(id),
-            Errand::Token(request, back) => {
-                let (shared, rdma) = (shared.clone(), rdma.clone());
-                // Without room for the task it is dropped, and that is the answer.
-                drop(rdma.core().clone().try_spawn(async move { back.give(token_of_another(&shared, &rdma, *request).await) }));
+/// Does what other cores ask of this one, as long as the core lasts. From the call on, that this ends tells who asks.
+pub fn serve(shared: Rc<Shared>, rdma: Rdma) -> impl Future<Output = ()> {
+    let (desk, core) = (Desk(shared.cores.clone()), rdma.core().clone());
+    async move {
+        loop {
+            match desk.next().await {
+                // Without room for a task it is dropped, and that is the answer.
+                Errand::Connect(wanted, back) => {
+                    let (shared, rdma) = (shared.clone(), rdma.clone());
+                    let connecting = async move { back.give(connected(&shared, &rdma, *wanted).await.map(Box::new)) };
+                    drop(core.try_spawn(connecting));
+                }
+                Errand::Disconnect(id) => rdma.close(id),
+                Errand::Token(request, back) => {
+                    let (shared, rdma) = (shared.clone(), rdma.clone());
+                    drop(core.try_spawn(async move { back.give(token_of_another(&shared, &rdma, *request).await) }));
+                }
             }
         }
     }
@@ -192,4 +224,44 @@ async fn token_of_another(shared: &Rc<Shared>, rdma: &Rdma, (head, arrival): (He
     };
     let (brought, kind) = (body.received(), request.kind.get());
     Some(Done { status, headers, document, code, kind, signer: request.signer.into_inner(), brought })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Nanos;
+    use crate::reactor::{Core, CoreConfig};
+
+    #[test]
+    fn what_a_core_that_has_ended_was_asked_is_answered() {
+        let core = Core::new(CoreConfig::default()).unwrap();
+        core.clone()
+            .run(async move {
+                let cores = Cores::all(2, 2);
+                let (desk, asking) = (Desk(cores[1].clone()), cores[0].clone());
+                let ask = {
+                    let core = core.clone();
+                    async move || {
+                        let (head, _) = Head::parse(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").unwrap().unwrap();
+                        let arrival = Arrival { id: 1, now_ms: 0, peer: [127, 0, 0, 1].into(), tls_version: None };
+                        let asked = asking.ask(1, |back| Errand::Token(Box::new((head, arrival)), back));
+                        core.timeout(Nanos::from_secs(5), asked).await.expect("it is answered").err()
+                    }
+                };
+                let asked = core.spawn({
+                    let ask = ask.clone();
+                    async move { ask().await }
+                });
+                core.yield_now().await;
+                // Where there is no room it was not done, and who asks is to come again.
+                while cores[0].disconnect(1, SessionId(1)).is_ok() {}
+                assert_eq!(cores[0].disconnect(1, SessionId(1)), Err(Code::SlowDown));
+                assert!(!asked.is_done());
+                drop(desk);
+                assert_eq!(asked.await.unwrap(), Some(Code::InternalError));
+                assert_eq!(ask().await, Some(Code::SlowDown));
+                assert_eq!(cores[0].disconnect(1, SessionId(1)), Ok(()));
+            })
+            .unwrap();
+    }
 }

@@ -221,9 +221,8 @@ async fn prepare(
         // Any queue pair of the device could write to it.
         return Err(Bare(501));
     }
-    if rdma.is_full() {
-        return Err(Bare(503));
-    }
+    let signer = Signer { access_key: access_key.clone(), signed_ms: request.now_ms };
+    let seat = rdma.seat(Some(&signer), request.peer).ok_or(Bare(503))?;
     let of_key = OfKey::take(&transfers.keys, &access_key).ok_or(Bare(503))?;
     let share = Share::take(&transfers.under_way, 1, PREPARED_MAX).ok_or(Bare(503))?;
     let get = if is_put { None } else { Some(find(rdma, service, &inner, &access_key, size).await?) };
@@ -235,8 +234,9 @@ async fn prepare(
     };
     let qp = rdma.queue_pair(1).map_err(unavailable)?;
     let local = qp.local();
-    let signer = Signer { access_key: access_key.clone(), signed_ms: request.now_ms };
-    let session = rdma.open(qp, &of_token(&token, psn), Some(signer), false).map_err(unavailable)?;
+    let remote = of_token(&token, psn);
+    rdma.seek(&seat, &qp, &remote).await.map_err(unavailable)?;
+    let session = rdma.open(qp, &remote, Some(signer), (seat, false)).map_err(unavailable)?;
     let used = rdma.use_of(session.clone());
     let what = match get {
         Some(get) => What::Get(get),

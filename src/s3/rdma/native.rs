@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
 use arrayvec::ArrayVec;
 
@@ -100,7 +101,7 @@ pub struct Native {
     answered: Vec<Answered>,
     ledger: Ledger,
     /// The receives that are posted or owed.
-    _receives: Share,
+    _receives: [Share; 2],
 }
 
 impl Native {
@@ -116,8 +117,9 @@ impl Native {
         service: &Service,
     ) -> Result<Native, S3Error> {
         let open = Rc::new(Open::new(rdma.core().ops()));
-        let receives = rdma.receives(terms.depth as usize + 1).ok_or_else(|| {
-            S3Error::with(Code::ServiceUnavailable, "Sessions of RDMA have all the receives they may have: ask for fewer requests.")
+        let receives = rdma.receives(session, terms).ok_or_else(|| {
+            let what = "Sessions of RDMA have all the receives they may have: ask for fewer requests, or shorter messages.";
+            S3Error::with(Code::ServiceUnavailable, what)
         })?;
         let mut native = Native {
             rdma: rdma.clone(),
@@ -126,7 +128,7 @@ impl Native {
             is_dealt,
             terms,
             posted: VecDeque::with_capacity(terms.depth as usize),
-            answers: Rc::new(Answers::new(rdma, session, service, &open, terms.receive)),
+            answers: Rc::new(Answers::new(rdma, session, service, &open, terms)),
             open,
             fields: Vec::new(),
             answered: Vec::new(),
@@ -202,7 +204,7 @@ impl Native {
                 // The client leaves.
                 return Ok(());
             }
-            self.message(front, run.freeze())?;
+            self.message(front, run.freeze()).await?;
             // With more of them here, what is answered at once goes together.
             if !self.posted.front().is_some_and(Op::is_done) {
                 // Where the send queue is full it is tried again.
@@ -266,8 +268,20 @@ impl Native {
         }
     }
 
+    /// Waits until the client has taken some of its answers. One that takes none loses the session in time.
+    async fn catch_up(&self) {
+        self.answers.wait(true);
+        poll_fn(|context| {
+            self.answers.poll(context);
+            let goes_on = !self.answers.is_behind() || self.session.qp.state() != QpState::Connected;
+            if goes_on { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        self.answers.wait(false);
+    }
+
     /// Begins all requests of a message, and takes the sums that were missing of others.
-    fn message(&mut self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
+    async fn message(&mut self, front: &Rc<Front>, message: Shared) -> Result<(), String> {
         let mut left = message.as_slice();
         let counters = front.service.counters();
         counters.messages_received.add(1);
@@ -277,6 +291,9 @@ impl Native {
             match asked {
                 Asked::Request(request) => {
                     self.open.check(&request, self.terms.depth)?;
+                    if self.answers.is_behind() {
+                        self.catch_up().await;
+                    }
                     if self.at_once(front, &request).is_none() {
                         self.begin(front, &request, (message.clone(), message.as_slice().len() - left.len()));
                     }
@@ -361,7 +378,7 @@ impl Native {
             front: front.clone(),
             _share: share,
         };
-        let Some(share) = self.rdma.request() else { return exchange(None).turn_away(asked) };
+        let Some(share) = self.rdma.request(&self.session) else { return exchange(None).turn_away(asked) };
         let (core, begun) = (self.rdma.core(), exchange(Some(share)));
         let is_begun = match alike {
             Some(found) => {
@@ -447,7 +464,7 @@ impl Exchange {
         let said = async move {
             let held = self.hold();
             let is_sent = self.send(number, &reply).await.is_ok();
-            self.settle((id, begun, 0), Kind::Unknown, None, is_sent.then_some(&reply), Some(Code::SlowDown));
+            self.settle((id, begun, 0), Kind::Unknown, None, is_sent.then_some(&reply));
             unanswered.0.take_if(|_| is_sent);
             drop((held, unanswered));
         };
@@ -486,20 +503,20 @@ impl Exchange {
         self.front.service.counters().alike.add(1);
         let label = Label { id, bucket: self.place((found.alike().bucket(), found.key.as_bytes())) };
         let done = found.alike().put(store, &found.key, (run, put.crc), unix_now_ns() / 1_000_000);
-        let (code, reply) = match done.await {
+        let reply = match done.await {
             Ok(version) => {
                 let mut fields = Vec::with_capacity(FIELDS_ROOM);
                 found.alike().tell(&version, put.crc, &mut fields);
                 put_label(&mut fields, label);
-                (None, Reply { status: 200, fields, bytes: 0, crc: 0, body: ReplyBody::None })
+                Reply { status: 200, code: None, fields, bytes: 0, crc: 0, body: ReplyBody::None }
             }
             Err(error) => {
                 let (asked, _) = frame::Request::parse(&message.as_slice()[at..]).expect("it was parsed before");
                 let answer = told_of(&error, &String::from_utf8_lossy(asked.target), &format!("{id:016X}"));
-                (Some(error.code), self.document(answer, label, Method::Put))
+                self.document(answer, label, Method::Put)
             }
         };
-        self.settle((id, begun, bytes.len() as u64), Kind::Operation(Operation::PutObject), None, Some(&reply), code);
+        self.settle((id, begun, bytes.len() as u64), Kind::Operation(Operation::PutObject), None, Some(&reply));
         self.conclude(put.id, reply).await;
         unanswered.0 = None;
         drop(held);
@@ -514,21 +531,21 @@ impl Exchange {
             self.front.service.counters().known.add(1);
             let label = Label { id, bucket: self.place(kept.name()) };
             let reply = self.object(Reading::plain(get), (200, kept.lines()), label, asked).await;
-            self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, reply.as_ref().ok(), None);
+            self.settle((id, begun, 0), Kind::Operation(Operation::GetObject), None, reply.as_ref().ok());
             return reply;
         }
         let arrival = Arrival { id, now_ms: unix_now_ns() / 1_000_000, peer: self.peer, tls_version: None };
         let mut label = Label { id, bucket: None };
         let head = match self.head(asked) {
             Ok(head) => head,
-            Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
+            Err(error) => return Ok(self.unread((id, begun), None, (told_apart(&error), label), asked.method)),
         };
         let request = match Request::new(head, &[], arrival) {
             Ok(request) => request,
-            Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
+            Err(error) => return Ok(self.unread((id, begun), None, (told_apart(&error), label), asked.method)),
         };
         if let Some(code) = refusal(&self.front, &self.session, begun) {
-            return Ok(self.document(told(&request, code.into()), label, asked.method));
+            return Ok(self.unread((id, begun), Some(&request), (told(&request, code.into()), label), asked.method));
         }
         let (core, slab, service) = (self.rdma.core(), self.rdma.slab(), &self.front.service);
         let from = match asked.body {
@@ -568,9 +585,9 @@ impl Exchange {
             // Who may not do it is told nothing of the bucket.
             label.bucket = self.place((bucket, request.key.as_bytes())).filter(|_| answer.status != 403);
         }
-        let (code, received) = (answer.code, body.received());
+        let received = body.received();
         let reply = self.reply(answer, label, asked).await;
-        self.settle((id, begun, received), request.kind.get(), Some(&request), reply.as_ref().ok(), code);
+        self.settle((id, begun, received), request.kind.get(), Some(&request), reply.as_ref().ok());
         reply
     }
 
@@ -591,16 +608,23 @@ impl Exchange {
         (!is_own && self.is_dealt).then_some(bucket)
     }
 
-    fn settle(
+    /// The answer to a request that is not looked at, which is counted as one all the same.
+    fn unread(
         &self,
-        (id, begun, received): (u64, Nanos, u64),
-        kind: Kind,
+        (id, begun): (u64, Nanos),
         request: Option<&Request>,
-        reply: Option<&Reply<'_>>,
-        code: Option<Code>,
-    ) {
+        (answer, label): (Answer, Label),
+        method: Method,
+    ) -> Reply<'static> {
+        let reply = self.document(answer, label, method);
+        self.settle((id, begun, 0), Kind::Unknown, request, Some(&reply));
+        reply
+    }
+
+    /// Counts a request, which has this reply if its transfers did not fail.
+    fn settle(&self, (id, begun, received): (u64, Nanos, u64), kind: Kind, request: Option<&Request>, reply: Option<&Reply<'_>>) {
         let account = Account { id, begun, peer: (self.peer, 0).into(), received, kind, request };
-        let (status, sent) = reply.map_or((500, 0), |reply| (reply.status, reply.sent()));
+        let (status, code, sent) = reply.map_or((500, Some(Code::RdmaTransferFailed), 0), |reply| (reply.status, reply.code, reply.sent()));
         account.settle(&self.front.service, &Outgoing { status, code, sent, is_whole: reply.is_some() });
     }
 
@@ -658,7 +682,7 @@ impl Exchange {
                 Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
             };
             let (crc, body) = if bytes == 0 { (0, ReplyBody::None) } else { (crc, ReplyBody::Window(writing)) };
-            return Ok(Reply { status, fields, bytes, crc, body });
+            return Ok(Reply { status, code: None, fields, bytes, crc, body });
         }
         if bytes > self.room(fields.len()) {
             return Ok(too_long(bytes));
@@ -677,7 +701,8 @@ impl Exchange {
                 Err(error) => return Ok(self.document(told_apart(&error), label, asked.method)),
             }
         }
-        Ok(Reply { status, fields, bytes, crc: known.unwrap_or_else(|| crc.finalize()), body: ReplyBody::Pieces(pieces) })
+        let crc = known.unwrap_or_else(|| crc.finalize());
+        Ok(Reply { status, code: None, fields, bytes, crc, body: ReplyBody::Pieces(pieces) })
     }
 
     /// Bytes of a body that fit a message beside so many of fields.
@@ -687,21 +712,21 @@ impl Exchange {
 
     /// An answer whose body is a document or none.
     async fn small<'a>(&'a self, answer: Answer, label: Label, asked: &frame::Request<'_>) -> Result<Reply<'a>, S3Error> {
-        let is_head = asked.method == Method::Head;
+        let (is_head, status, code) = (asked.method == Method::Head, answer.status, answer.code);
         let Some(fields) = lines(&answer.headers).map(|fields| labelled(&fields, label)) else { return Ok(broken()) };
         let document = match answer.content {
             Content::Document(document) if !is_head => document,
             Content::Told(bytes) => {
-                return Ok(Reply { status: answer.status, fields, bytes, crc: 0, body: ReplyBody::None });
+                return Ok(Reply { status, code, fields, bytes, crc: 0, body: ReplyBody::None });
             }
-            _ => return Ok(Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None }),
+            _ => return Ok(Reply { status, code, fields, bytes: 0, crc: 0, body: ReplyBody::None }),
         };
         let bytes = document.len() as u64;
         let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &document);
         if bytes <= self.room(fields.len()) {
-            return Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Document(document) });
+            return Ok(Reply { status, code, fields, bytes, crc, body: ReplyBody::Document(document) });
         }
-        if asked.method != Method::Get && !(400..500).contains(&answer.status) {
+        if asked.method != Method::Get && !(400..500).contains(&status) {
             // It was done, or may have been: that is not what the other status says.
             return Ok(broken());
         }
@@ -712,7 +737,7 @@ impl Exchange {
         run.set_len(bytes as u32);
         self.ledger.copy(run.as_mut_slice(), &document);
         let writing = Push::new(self.rdma.core(), &self.session, asked).begin_with(run.freeze()).await?;
-        Ok(Reply { status: answer.status, fields, bytes, crc, body: ReplyBody::Window(writing) })
+        Ok(Reply { status, code, fields, bytes, crc, body: ReplyBody::Window(writing) })
     }
 
     /// An error's document, where it fits.
@@ -720,10 +745,11 @@ impl Exchange {
         let Some(fields) = lines(&answer.headers).map(|fields| labelled(&fields, label)) else { return broken() };
         let document = match answer.content {
             Content::Document(document) if method != Method::Head && document.len() as u64 <= self.room(fields.len()) => document,
-            _ => return Reply { status: answer.status, fields, bytes: 0, crc: 0, body: ReplyBody::None },
+            _ => return Reply { status: answer.status, code: answer.code, fields, bytes: 0, crc: 0, body: ReplyBody::None },
         };
         let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &document);
-        Reply { status: answer.status, fields, bytes: document.len() as u64, crc, body: ReplyBody::Document(document) }
+        let (status, code, bytes) = (answer.status, answer.code, document.len() as u64);
+        Reply { status, code, fields, bytes, crc, body: ReplyBody::Document(document) }
     }
 
     async fn send(&self, id: u32, reply: &Reply<'_>) -> Result<(), S3Error> {

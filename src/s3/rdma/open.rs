@@ -54,6 +54,11 @@ impl Open {
         self.requests.borrow().is_empty()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.requests.borrow().len()
+    }
+
     /// Whether sums are to come.
     pub fn awaits_sums(&self) -> bool {
         self.sums.get() > 0

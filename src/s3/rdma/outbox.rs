@@ -42,6 +42,8 @@ pub struct Message {
     pub op: Op<Run>,
     /// Frames in it.
     pub frames: u64,
+    /// Bytes of memory that it has until then.
+    pub bytes: u32,
 }
 
 /// Why there is no room for a frame now.
@@ -141,10 +143,11 @@ impl Outbox {
         let waiting = self.draft.borrow_mut().take_if(|draft| draft.frames > 0);
         let Some(Draft { run, most, frames }) = waiting else { return Ok(None) };
         self.like.set(run.len());
+        let bytes = run.capacity();
         match qp.submit_send(run, None) {
             Ok(op) => {
                 self.last.set(self.core.turns());
-                Ok(Some(Message { op, frames }))
+                Ok(Some(Message { op, frames, bytes }))
             }
             Err(refused) => {
                 self.draft.replace(Some(Draft { run: refused.lease, most, frames }));

@@ -3,15 +3,18 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::alike::Puts;
 use super::bounce::Bounce;
+use super::connect::{Terms, seek};
 use super::known::Known;
 use super::refused::Lines;
 use super::transfer::PATIENCE;
-use crate::base::{Nanos, Result};
+use crate::base::error::ErrorKind;
+use crate::base::{Error, Nanos, Result};
 use crate::device::rdma::{Hca, HcaEvent, Qp, QpConfig, QpEndpoint, QpFault, Remote};
 use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
@@ -26,8 +29,17 @@ pub const SESSIONS_MAX: usize = 1024;
 pub const RECEIVES_MAX: usize = SESSIONS_MAX * 17;
 /// Requests of a core's sessions of the native mode that are tasks at once.
 pub const REQUESTS_MAX: usize = 4096;
-/// Those among them that nobody has signed for: half, so that whoever may sign finds room.
+/// Bytes of WRITEs that a session has under way before more is read for them, with what is being read: several milliseconds of 100 Gb/s,
+/// and an eighth of the memory that requests have if nothing is configured.
+pub const WRITING_MAX: u64 = 32 << 20;
+/// Clients whose way is looked for at once, on a core.
+const SEEKING_MAX: usize = 16;
+/// Sessions that nobody has signed for: half, so that whoever may sign finds room.
 const UNSIGNED_MAX: usize = SESSIONS_MAX / 2;
+/// Of what the sessions of a core have together one access key may have so many times what is left: three quarters where it is alone, and
+/// however many take all that they get, some is left for the next (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+/// packet switches", 1998). Of those who do not sign the same holds by address.
+const TIMES_LEFT: usize = 3;
 /// A session on which nothing was moved for so long ends.
 pub const IDLE: Nanos = Nanos::from_secs(300);
 /// How often that is looked at.
@@ -88,8 +100,15 @@ struct Inner {
     /// Seconds that a session of the native mode lasts.
     life_seconds: u32,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
+    /// Places that are taken, and those of them that nobody has signed for.
+    seats: Rc<Cell<usize>>,
+    unsigned: Rc<Cell<usize>>,
     receives: Rc<Cell<usize>>,
+    /// Bytes of memory of these.
+    memory: Rc<Cell<usize>>,
     requests: Rc<Cell<usize>>,
+    seeking: Rc<Cell<usize>>,
+    parties: RefCell<HashMap<Box<str>, Weak<Party>>>,
     known: Known,
     puts: Puts,
     lines: Lines,
@@ -111,6 +130,7 @@ pub struct Session {
     pub qp: Qp,
     /// Who connected it; nobody if that was not signed.
     signer: Option<Signer>,
+    seat: Seat,
     /// The way between the device's memory and the store's, where they are not one.
     pub bounce: Option<Bounce>,
     /// When it ends.
@@ -118,6 +138,8 @@ pub struct Session {
     used: Cell<Nanos>,
     /// Since when the client has not taken the answer that it is to take next.
     waits_since: Cell<Option<Nanos>>,
+    /// Bytes of WRITEs of its tasks, and of what is read for them.
+    pub writing: Cell<u64>,
     /// Requests that are using it.
     busy: Cell<usize>,
     /// It is of the native mode: it has receives, and its client takes WRITEs of no bytes.
@@ -183,6 +205,11 @@ impl Session {
         self.waits_since.set(since);
     }
 
+    /// For how long an answer has waited for the client to take it.
+    pub fn waits(&self, now: Nanos) -> Nanos {
+        self.waits_since.get().map_or(Nanos::ZERO, |since| now.since(since))
+    }
+
     /// It was used, at this time.
     pub fn touch(&self, now: Nanos) {
         self.used.set(now);
@@ -192,6 +219,8 @@ impl Session {
 /// Some of what all sessions of a core have together, until it is dropped.
 pub struct Share {
     of: Rc<Cell<usize>>,
+    /// What one of those who share has of it.
+    own: Option<Rc<Cell<usize>>>,
     much: usize,
 }
 
@@ -199,14 +228,43 @@ impl Share {
     /// So much more of it, if all have no more than `most` then.
     pub fn take(of: &Rc<Cell<usize>>, much: usize, most: usize) -> Option<Share> {
         of.set(of.get().checked_add(much).filter(|&taken| taken <= most)?);
-        Some(Share { of: of.clone(), much })
+        Some(Share { of: of.clone(), own: None, much })
+    }
+
+    /// The same for one of those who share, who has `own` of it, if that leaves enough for others.
+    fn take_own(of: &Rc<Cell<usize>>, own: &Rc<Cell<usize>>, much: usize, most: usize) -> Option<Share> {
+        let left = most.checked_sub(of.get().checked_add(much)?)?;
+        if own.get() + much > left.saturating_mul(TIMES_LEFT) {
+            return None;
+        }
+        own.update(|taken| taken + much);
+        of.update(|taken| taken + much);
+        Some(Share { of: of.clone(), own: Some(own.clone()), much })
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.of.update(|taken| taken - self.much);
+        for taken in [Some(&self.of), self.own.as_ref()].into_iter().flatten() {
+            taken.update(|taken| taken - self.much);
+        }
     }
+}
+
+/// What the sessions of one access key have, or those of one address that nobody has signed for.
+#[derive(Default)]
+struct Party {
+    sessions: Rc<Cell<usize>>,
+    receives: Rc<Cell<usize>>,
+    memory: Rc<Cell<usize>>,
+    requests: Rc<Cell<usize>>,
+    seeking: Rc<Cell<usize>>,
+}
+
+/// A place among the sessions of a core, until it is dropped.
+pub struct Seat {
+    party: Rc<Party>,
+    _shares: (Share, Option<Share>),
 }
 
 /// A request that has no answer yet: where its task ends without one, so does the session.
@@ -251,9 +309,28 @@ impl Rdma {
         let (core, home, sessions, lines) = (core.clone(), slab.clone(), RefCell::default(), Lines::default());
         let (known, puts) = (Known::default(), Puts::default());
         let Wants { bounce, copied, life_seconds, .. } = wants;
-        let (receives, requests) = (Rc::default(), Rc::default());
-        let inner =
-            Inner { core, hca, home, bounce, copied, place, deal, depths, life_seconds, sessions, receives, requests, known, puts, lines };
+        let inner = Inner {
+            core,
+            hca,
+            home,
+            bounce,
+            copied,
+            place,
+            deal,
+            depths,
+            life_seconds,
+            sessions,
+            seats: Rc::default(),
+            unsigned: Rc::default(),
+            receives: Rc::default(),
+            memory: Rc::default(),
+            requests: Rc::default(),
+            seeking: Rc::default(),
+            parties: RefCell::default(),
+            known,
+            puts,
+            lines,
+        };
         Rdma { inner: Rc::new(inner) }
     }
 
@@ -319,24 +396,52 @@ impl Rdma {
         self.inner.life_seconds
     }
 
-    /// Whether there is no room for one more.
-    pub fn is_full(&self) -> bool {
-        self.inner.sessions.borrow().len() >= SESSIONS_MAX
+    /// A place for a session that `signer` has signed for, or nobody, at this address; nothing where there is none for them.
+    pub fn seat(&self, signer: Option<&Signer>, peer: IpAddr) -> Option<Seat> {
+        let Inner { seats, unsigned, .. } = &*self.inner;
+        let (party, shares);
+        match signer {
+            Some(signer) => {
+                party = self.party(&signer.access_key);
+                shares = (Share::take_own(seats, &party.sessions, 1, SESSIONS_MAX)?, None);
+            }
+            None => {
+                // No access key has a blank.
+                party = self.party(&format!("address {peer}"));
+                let of_unsigned = Share::take_own(unsigned, &party.sessions, 1, UNSIGNED_MAX)?;
+                shares = (Share::take(seats, 1, SESSIONS_MAX)?, Some(of_unsigned));
+            }
+        }
+        Some(Seat { party, _shares: shares })
     }
 
-    /// The same for one that nobody has signed for.
-    pub fn is_full_of_unsigned(&self) -> bool {
-        self.inner.sessions.borrow().values().filter(|session| session.signer.is_none()).count() >= UNSIGNED_MAX
+    fn party(&self, name: &str) -> Rc<Party> {
+        let mut parties = self.inner.parties.borrow_mut();
+        if let Some(known) = parties.get(name).and_then(Weak::upgrade) {
+            return known;
+        }
+        // Those that have sessions are no more than these.
+        parties.retain(|_, party| party.strong_count() > 0);
+        let party = Rc::new(Party::default());
+        parties.insert(name.into(), Rc::downgrade(&party));
+        party
     }
 
-    /// So many receives, if there may be more.
-    pub fn receives(&self, much: usize) -> Option<Share> {
-        Share::take(&self.inner.receives, much, RECEIVES_MAX)
+    /// The receives of a session with these terms and one more, and memory for them, if it may have so many. Half of the memory is left
+    /// for what is moved.
+    pub fn receives(&self, session: &Session, terms: Terms) -> Option<[Share; 2]> {
+        let (slab, party, count) = (self.slab(), &session.seat.party, terms.depth as usize + 1);
+        let bytes = count * terms.receive.next_multiple_of(slab.chunk_bytes()) as usize;
+        let most = slab.census().total as usize * slab.chunk_bytes() as usize / 2;
+        Some([
+            Share::take_own(&self.inner.receives, &party.receives, count, RECEIVES_MAX)?,
+            Share::take_own(&self.inner.memory, &party.memory, bytes, most)?,
+        ])
     }
 
-    /// A request, if there may be one more.
-    pub fn request(&self) -> Option<Share> {
-        Share::take(&self.inner.requests, 1, REQUESTS_MAX)
+    /// A request of a session, if it may have one more.
+    pub fn request(&self, session: &Session) -> Option<Share> {
+        Share::take_own(&self.inner.requests, &session.seat.party.requests, 1, REQUESTS_MAX)
     }
 
     /// How many there are.
@@ -359,11 +464,25 @@ impl Rdma {
         })
     }
 
-    /// Connects a queue pair, and keeps it as a session, of the native mode or of another one.
+    /// Waits until the way to the queue pair of a client that has this place is known.
+    ///
+    /// # Errors
+    /// As for [`seek`]; too many are looked for.
+    pub async fn seek(&self, seat: &Seat, qp: &Qp, remote: &QpEndpoint) -> Result<()> {
+        if qp.seek(remote)? {
+            return Ok(());
+        }
+        let one = Share::take_own(&self.inner.seeking, &seat.party.seeking, 1, SEEKING_MAX);
+        let too_many = || Error::new(ErrorKind::Busy, "too many clients are looked for that do not answer").remedy("try again");
+        let _one = one.ok_or_else(too_many)?;
+        seek(&self.inner.core, qp, remote).await
+    }
+
+    /// Connects a queue pair, and keeps it as a session that has this place, of the native mode or of another one.
     ///
     /// # Errors
     /// The two have no wire in common, or the client told nonsense.
-    pub fn open(&self, qp: Qp, remote: &QpEndpoint, signer: Option<Signer>, is_native: bool) -> Result<Rc<Session>> {
+    pub fn open(&self, qp: Qp, remote: &QpEndpoint, signer: Option<Signer>, (seat, is_native): (Seat, bool)) -> Result<Rc<Session>> {
         qp.connect(remote)?;
         let id = {
             let mut rng = self.inner.core.rng();
@@ -375,7 +494,8 @@ impl Rdma {
         let life = Nanos::from_secs(self.inner.life_seconds.into());
         let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(life));
         let (used, waits_since, busy) = (Cell::new(now), Cell::new(None), Cell::new(0));
-        let session = Rc::new(Session { id, qp, signer, bounce, ends, used, waits_since, busy, is_native });
+        let writing = Cell::new(0);
+        let session = Rc::new(Session { id, qp, signer, seat, bounce, ends, used, waits_since, writing, busy, is_native });
         self.inner.sessions.borrow_mut().insert(id, session.clone());
         Ok(session)
     }
@@ -464,6 +584,32 @@ impl Rdma {
                     self.close_all();
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_leave_something_for_the_next() {
+        let of = Rc::new(Cell::new(0));
+        let own: [Rc<Cell<usize>>; 4] = std::array::from_fn(|_| Rc::default());
+        let all = |own| std::iter::from_fn(|| Share::take_own(&of, own, 1, 100)).collect::<Vec<_>>();
+        let mut taken: Vec<Vec<Share>> = own.iter().map(all).collect();
+        assert_eq!(taken.iter().map(Vec::len).collect::<Vec<_>>(), [75, 18, 5, 1]);
+        assert_eq!((of.get(), own[0].get(), own[1].get()), (99, 75, 18));
+        // Of what some give back who has much gets nothing while others have theirs, and who has nothing gets some.
+        taken.truncate(2);
+        assert!(Share::take_own(&of, &own[0], 1, 100).is_none() && Share::take_own(&of, &own[2], 1, 100).is_some());
+        taken.truncate(1);
+        assert_eq!((of.get(), own[1].get()), (75, 0));
+        // All at once is as one by one, and what is too much changes nothing.
+        taken.clear();
+        for (much, is_there) in [(76, false), (usize::MAX, false), (75, true)] {
+            assert_eq!(Share::take_own(&of, &own[0], much, 100).is_some(), is_there, "{much}");
+            assert!(of.get() == 0 && own[0].get() == 0);
         }
     }
 }

@@ -4,10 +4,11 @@
 //! A few pieces are under way at a time. Whoever begins must end: from the answer on a client's memory is its own. So an answer waits until
 //! no READ and no WRITE is under way any more, or it is a SEND behind the WRITEs on the same queue pair, which comes when they are done.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::session::{Session, Use};
+use super::session::{Session, Use, WRITING_MAX};
 use super::windows::Windows;
 use crate::base::Nanos;
 use crate::device::Op;
@@ -29,8 +30,13 @@ pub const PATIENCE: Nanos = Nanos::from_secs(30);
 const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
 /// How often to look for it.
 pub const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
-/// How often to look whether a send queue has room.
+/// How often to look whether a send queue has room, and how often if its client has taken nothing for so long.
 const QUEUE_LOOK: Nanos = Nanos::from_micros(20);
+const SLOW_QUEUE_LOOK: Nanos = Nanos::from_millis(1);
+const SLOW: Nanos = Nanos::from_millis(10);
+
+/// Bytes that the store reads ahead of what is taken of it.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
 
 /// What can be said of a transfer that failed.
 fn failed(session: &Session) -> S3Error {
@@ -38,6 +44,11 @@ fn failed(session: &Session) -> S3Error {
         Some(why) => S3Error::with(Code::RdmaTransferFailed, format!("The RDMA transfer failed, and nothing was stored: {why}.")),
         None => Code::RdmaTransferFailed.into(),
     }
+}
+
+/// How long to wait until the next look whether a session's send queue has room: who takes nothing is not to keep the core awake.
+pub fn queue_look(core: &Core, session: &Session) -> Nanos {
+    if session.waits(core.turn_time()) > SLOW { SLOW_QUEUE_LOOK } else { QUEUE_LOOK }
 }
 
 /// A run of memory for somebody who begins, waiting a while for it: the last of it is for those who have begun.
@@ -162,18 +173,37 @@ impl Pull {
     }
 }
 
+/// Bytes of a session's WRITEs, and of what is read for them, until it is dropped.
+struct Writing<'a> {
+    of: &'a Cell<u64>,
+    bytes: u64,
+}
+
+impl Writing<'_> {
+    fn new(session: &Session, bytes: u64) -> Writing<'_> {
+        session.writing.update(|all| all + bytes);
+        Writing { of: &session.writing, bytes }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.of.update(|all| all - self.bytes);
+    }
+}
+
 /// WRITEs that are under way.
 pub struct Writes<'a> {
     core: &'a Core,
     session: &'a Rc<Session>,
-    writing: VecDeque<Op<Shared>>,
+    writing: VecDeque<(Op<Shared>, Writing<'a>)>,
 }
 
 impl Writes<'_> {
     /// Waits for the oldest.
     async fn reap(&mut self) -> Result<(), S3Error> {
-        let Some(writing) = self.writing.pop_front() else { return Ok(()) };
-        match self.core.timeout(PATIENCE, writing).await {
+        let Some((op, _writing)) = self.writing.pop_front() else { return Ok(()) };
+        match self.core.timeout(PATIENCE, op).await {
             Ok(completed) => completed.into_result().map(drop).map_err(|_| failed(self.session)),
             Err(_) => {
                 self.session.qp.force_error();
@@ -250,7 +280,7 @@ impl<'a> Push<'a> {
                 // Others have all of the send queue.
                 Err(refused) if self.writes.writing.is_empty() => {
                     piece = refused.lease;
-                    self.writes.core.sleep(QUEUE_LOOK).await;
+                    self.writes.core.sleep(queue_look(self.writes.core, session)).await;
                 }
                 Err(refused) => {
                     piece = refused.lease;
@@ -258,7 +288,7 @@ impl<'a> Push<'a> {
                 }
             }
         };
-        self.writes.writing.push_back(op);
+        self.writes.writing.push_back((op, Writing::new(session, remote.len.into())));
         self.left.advance(remote.len);
         Ok(())
     }
@@ -305,20 +335,42 @@ impl<'a> Push<'a> {
     }
 
     async fn all(mut self, get: &mut Reading) -> Result<(Writes<'a>, Option<crc_fast::Digest>), S3Error> {
+        let mut left = get.bytes();
         loop {
-            let outcome = match get.fetch().await {
-                Ok(Some(piece)) => match self.patiently(piece, |piece| get.open(piece)).await {
-                    Ok(piece) => self.piece(piece).await,
-                    Err(error) => Err(error),
-                },
-                Ok(None) => return Ok((self.writes, self.crc)),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = outcome {
-                let _ = self.writes.end().await;
-                return Err(error);
+            match self.one(get, &mut left).await {
+                Ok(true) => {}
+                Ok(false) => return Ok((self.writes, self.crc)),
+                Err(error) => {
+                    let _ = self.writes.end().await;
+                    return Err(error);
+                }
             }
         }
+    }
+
+    /// Brings the next piece of a get that has so many bytes left; false where there is none.
+    async fn one(&mut self, get: &mut Reading, left: &mut u64) -> Result<bool, S3Error> {
+        if *left > 0 {
+            self.wait_for_others().await?;
+        }
+        // What is read counts before it is there: many begin in the same turn.
+        let _reading = Writing::new(self.writes.session, (*left).min(READ_AHEAD_BYTES));
+        let Some(piece) = get.fetch().await? else { return Ok(false) };
+        *left = left.saturating_sub(piece.len().into());
+        let piece = self.patiently(piece, |piece| get.open(piece)).await?;
+        self.piece(piece).await.map(|()| true)
+    }
+
+    /// Waits while the session has so much under way that what is read now would only wait, behind what its client has not taken.
+    async fn wait_for_others(&mut self) -> Result<(), S3Error> {
+        while self.writes.session.writing.get() >= WRITING_MAX {
+            if self.writes.writing.is_empty() {
+                self.writes.core.sleep(MEMORY_LOOK).await;
+            } else {
+                self.writes.reap().await?;
+            }
+        }
+        Ok(())
     }
 
     /// The same for a document.

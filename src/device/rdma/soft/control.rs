@@ -159,6 +159,14 @@ impl Soft {
         }
     }
 
+    /// Whether the way to a peer is known; if not, it is looked for.
+    pub fn seek(&mut self, index: u32, remote: &QpEndpoint) -> Result<bool> {
+        match endpoint::choose(&self.endpoint(index), remote)?.0 {
+            Route::Address(address) => Ok(self.wires.path_at_once(address)?.is_some()),
+            Route::Link(_) | Route::Fabric(_) => Ok(true),
+        }
+    }
+
     /// Connects: ready to send when this returns, though packets wait until the peer's end of a link is there.
     pub fn connect(&mut self, index: u32, remote: &QpEndpoint) -> Result<()> {
         let own = self.slot(index).psn;

@@ -9,6 +9,8 @@ use super::hca::Verbs;
 use super::slot::Way;
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
+use crate::device::packet::link::Link;
+use crate::device::packet::neighbours;
 use crate::device::rdma::endpoint::{self, FabricOffer, QpEndpoint, Route};
 use crate::device::rdma::{NIC_PATIENCE, QpConfig, QpState, Transport};
 use crate::proto::rc::{AckTimeout, Mtu, RnrTimer};
@@ -58,6 +60,15 @@ impl Verbs {
     /// READs and atomics that one queue pair may have under way: some devices answer more than they ask.
     pub(super) fn reads_asked(&self) -> u8 {
         self.device.attr.max_qp_init_rd_atom.clamp(0, self.reads().into()) as u8
+    }
+
+    /// Whether the way to a peer is known. If not, connecting waits for it in the kernel, a second where nobody answers; it is looked for.
+    pub fn seek(&mut self, index: u32, remote: &QpEndpoint) -> Result<bool> {
+        let (Route::Address(address), _) = endpoint::choose(&self.endpoint(index), remote)? else { return Ok(true) };
+        // Two ports in one network are usual: the device's own interface counts, not the route. What cannot be found out that way the
+        // device finds out by itself.
+        let Ok(link) = Link::find(&self.device.gid.interface) else { return Ok(true) };
+        Ok(neighbours::is_known(&link, address.ip()).unwrap_or(true))
     }
 
     /// Connects: ready to send when this returns.
