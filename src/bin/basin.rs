@@ -140,14 +140,15 @@ impl Serve {
             ("store.etag", etag),
             ("store.poll", poll),
             ("log_level", log_level),
-            ("rdma.enabled", rdma.as_deref().filter(|rdma| *rdma == "off").map(|_| "false".to_owned())),
+            // Who names a device wants it.
+            ("rdma.enabled", rdma.as_deref().map(|rdma| (rdma != "off").to_string())),
             ("rdma.device_name", rdma.filter(|rdma| rdma != "off")),
             ("rdma.interface", rdma_interface),
             ("rdma.port", rdma_port),
         ];
         let given: Vec<_> = options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let config = config.filter(|config| !config.is_empty()).map(PathBuf::from);
-        settings::load(config.as_deref(), &settings::environment(), &given)
+        settings::load(config.as_deref(), &settings::environment()?, &given)
     }
 }
 

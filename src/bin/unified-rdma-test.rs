@@ -2,7 +2,7 @@
 //! library.
 
 use std::cell::RefCell;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -279,6 +279,11 @@ fn show(rows: &[Row], json: bool) -> u8 {
     report::exit_code(rows) as u8
 }
 
+/// Writes a line for people. Where nobody reads standard error there is nobody else to be told.
+fn told(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// A progress bar on a terminal; nothing elsewhere.
 #[derive(Default)]
 struct Bar {
@@ -290,8 +295,8 @@ struct Bar {
 impl Bar {
     fn say(&self, line: &str) {
         match &*self.bar.borrow() {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
-            None => eprintln!("{line}"),
+            Some(bar) => bar.suspend(|| told(line)),
+            None => told(line),
         }
     }
 }

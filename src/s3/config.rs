@@ -19,6 +19,9 @@ use crate::base::units::{human_bytes, parse_bytes};
 use crate::base::{Error, Result, Rng};
 use crate::device::rdma::RdmaName;
 use crate::store::format::STORE_MIN_BYTES;
+use draft::Draft;
+
+pub(super) mod draft;
 
 /// A number of bytes: `64M`, `4G`, or a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,15 +315,15 @@ impl RdmaConfig {
     pub fn device(&self) -> Result<RdmaName> {
         let name: RdmaName = self.device_name.parse()?;
         if let Some(interface) = self.interface.as_ref().filter(|_| name != RdmaName::SoftXdp) {
-            let error = Error::new(ErrorKind::Usage, format!("rdma: interface {interface} of the device {name}"));
+            let error = Error::new(ErrorKind::Usage, format!("rdma.interface: {interface} of the device {name}"));
             return Err(error.remedy("the interface is soft:xdp's: rdma.device_name, --rdma soft:xdp"));
         }
         if self.udp_port != 0 && !matches!(name, RdmaName::Soft | RdmaName::SoftUdp | RdmaName::SoftXdp) {
-            let error = Error::new(ErrorKind::Usage, format!("rdma: udp_port {} of the device {name}", self.udp_port));
+            let error = Error::new(ErrorKind::Usage, format!("rdma.udp_port: {} of the device {name}", self.udp_port));
             return Err(error.remedy("the port is that of soft, soft:udp and soft:xdp: other devices have none to choose"));
         }
         if let Some(index) = self.gid_index.filter(|_| !matches!(name, RdmaName::Verbs(_))) {
-            let error = Error::new(ErrorKind::Usage, format!("rdma: gid_index {index} of the device {name}"));
+            let error = Error::new(ErrorKind::Usage, format!("rdma.gid_index: {index} of the device {name}"));
             return Err(error.remedy("the index is of the table of a device of the kernel: other devices have none"));
         }
         if name == RdmaName::SoftMemory {
@@ -331,7 +334,7 @@ impl RdmaConfig {
             (name, None) => Ok(name),
             (RdmaName::Verbs(name), Some(port)) if !name.contains(':') => Ok(RdmaName::Verbs(format!("{name}:{port}"))),
             (name, Some(port)) => {
-                let error = Error::new(ErrorKind::Usage, format!("rdma: ib_port {port} of the device {name}"));
+                let error = Error::new(ErrorKind::Usage, format!("rdma.ib_port: {port} of the device {name}"));
                 Err(error.remedy("ib_port is for devices of the kernel, and is named once"))
             }
         }
@@ -535,7 +538,9 @@ impl Config {
         }
         self.rdma.device()?;
         super::log::filter(self)?;
-        users_of(&self.all_users()?).map(drop)
+        users_of(&self.users).map_err(|error| error.of("users"))?;
+        // What is wrong now is so with the administrator, or with what others have of his.
+        users_of(&self.all_users()?).map(drop).map_err(|error| error.of("auth.access_key, auth.secret_key"))
     }
 
     /// Finds what this machine has not of what it names: files and memory.
@@ -623,7 +628,7 @@ impl OwnUser {
     pub fn keep(&self) -> Result<String> {
         let shown = self.path.display();
         if let Some(text) = &self.new {
-            write_secret(&self.path, text).map_err(|error| {
+            Draft::of(&self.path).and_then(|draft| draft.make(text)).map_err(|error| {
                 let error = Error::io(format!("keeping a new key in {shown}"), &error);
                 error.remedy("give it room where this user may write, or name users in a configuration file: basin serve --config FILE")
             })?;
@@ -636,19 +641,6 @@ impl OwnUser {
 fn letters(rng: &mut Rng, count: usize) -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
     (0..count).map(|_| char::from(LETTERS[rng.below(32) as usize])).collect()
-}
-
-/// Writes a file that nobody else may read; a part of it is not left behind.
-fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    if written.is_err() {
-        // What is wrong with the file system was found, and is told.
-        let _ = std::fs::remove_file(path);
-    }
-    written
 }
 
 #[cfg(test)]
@@ -691,13 +683,20 @@ mod tests {
         let mut rng = Rng::seeded(1);
         let made = own_user(&path, &mut rng).unwrap();
         assert!(!path.exists(), "it may not be needed");
+        // A server that was ended while it wrote its own.
+        let part = place.path().join("credentials.toml.new");
+        std::fs::write(&part, "access_key").unwrap();
         let told = made.keep().unwrap();
+        assert!(!part.exists(), "it is written under another name, and has its own when all of it is there");
         let kept = own_user(&path, &mut rng).unwrap();
         assert_eq!(kept.keep().unwrap(), told);
         let key = |own: &OwnUser| own.user.access_keys[0].clone();
         assert_eq!(key(&made).secret_key, key(&kept).secret_key);
         assert_eq!((key(&made).access_key.len(), key(&made).secret_key.len()), (20, 40));
         assert!(told.contains(&key(&made).access_key) && !told.contains(&key(&made).secret_key));
+        let late = OwnUser { new: Some("access_key = \"another\"".into()), ..own_user(&path, &mut rng).unwrap() };
+        assert!(late.keep().unwrap_err().to_string().contains("EEXIST"), "a key that is there is not written over");
+        assert_eq!(key(&own_user(&path, &mut rng).unwrap()).secret_key, key(&made).secret_key);
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
@@ -733,9 +732,9 @@ mod tests {
             ("http.domains", |config| config.http.domains = vec!["s3.example.com:9000".into()]),
             ("http.domains", |config| config.http.domains = vec!["*.s3.example.com".into()]),
             ("http.domains", |config| config.http.domains = vec!["s3.example.com.".into()]),
-            ("rdma: gid_index", |config| config.rdma.gid_index = Some(1)),
+            ("rdma.gid_index", |config| config.rdma.gid_index = Some(1)),
             ("rdma.device_name", |config| config.rdma.device_name = "soft:mem".into()),
-            ("rdma: udp_port", |config| (config.rdma.device_name, config.rdma.udp_port) = ("mlx5_0".into(), 4791)),
+            ("rdma.udp_port", |config| (config.rdma.device_name, config.rdma.udp_port) = ("mlx5_0".into(), 4791)),
             ("metrics.listen", |config| config.metrics.listen = config.http.listen),
             ("metrics.listen", |config| {
                 config.metrics.listen = Listen(config.http.listen.0.map(|at| ([0, 0, 0, 0], at.port()).into()));
@@ -751,7 +750,7 @@ mod tests {
             ("no https.key", |config| config.https = Https { key: None, ..secure() }),
             ("rdma.cq_size: 768", |config| config.rdma.cq_size = Some(768)),
             ("rdma.max_sge", |config| config.rdma.max_sge = Some(0)),
-            ("interface eth7", |config| config.rdma.interface = Some("eth7".into())),
+            ("rdma.interface: eth7", |config| config.rdma.interface = Some("eth7".into())),
             ("auth.secret_key", |config| config.auth.access_key = Some("AKIA".into())),
             ("log_level", |config| config.log_level = LogLevel("loud".into())),
             ("access key", |config| config.auth = Auth { access_key: Some("K".into()), secret_key: Some(Hidden("a long secret".into())) }),

@@ -3,13 +3,15 @@
 //!
 //! No line has a secret, a signature, a token or a query.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
 use nix::sys::signal::SigmaskHow;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 use super::config::{Config, LogFormat};
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Result};
+use crate::base::{Error, Nanos, Result};
 use crate::reactor::ending_signals;
 
 /// The target of the lines of requests.
@@ -17,6 +19,39 @@ pub const ACCESS: &str = "basin::access";
 /// Lines that wait to be written: at 300 bytes each, 2.4 MiB.
 const LINES: usize = 8192;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// For how long as many lines of a kind as there may be hold.
+const PERIOD: Nanos = Nanos::from_secs(5);
+
+/// Lines of one kind, of which few are written: what is wrong for long, or what clients can bring about, is not to fill the log.
+pub struct Few {
+    most: u32,
+    until: AtomicU64,
+    left: AtomicU32,
+    left_out: AtomicU64,
+}
+
+impl Few {
+    /// So many in five seconds.
+    pub const fn new(most: u32) -> Few {
+        Few { most, until: AtomicU64::new(0), left: AtomicU32::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// Whether one may be written at this time; with it how many were left out since the last one, if any were.
+    pub fn take(&self, now: Nanos) -> Option<Option<u64>> {
+        let until = self.until.load(Ordering::Relaxed);
+        let next = now.saturating_add(PERIOD).0;
+        // Of several cores one begins the next period.
+        if now.0 >= until && self.until.compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.left.store(self.most, Ordering::Relaxed);
+        }
+        if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err() {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Some(self.left_out.swap(0, Ordering::Relaxed)).filter(|&count| count > 0))
+    }
+}
 
 /// What is logged.
 ///
@@ -76,6 +111,15 @@ impl Logging {
 mod tests {
     use super::*;
     use crate::s3::config::LogLevel;
+
+    #[test]
+    fn a_few_lines_are_written_and_the_others_counted() {
+        let few = Few::new(2);
+        let at = |ms: u64| few.take(Nanos::from_millis(ms));
+        assert_eq!([at(0), at(1), at(2), at(4999)], [Some(None), Some(None), None, None]);
+        assert_eq!([at(5000), at(5001), at(9999)], [Some(Some(2)), Some(None), None]);
+        assert_eq!(at(60_000), Some(Some(1)));
+    }
 
     #[test]
     fn a_level_may_be_of_all_or_by_target() {

@@ -1,15 +1,10 @@
 //! A server: a store on some cores, and on each of them a front.
 
-use std::fs::TryLockError;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::bucket::BucketMeta;
@@ -37,15 +32,17 @@ use crate::device::block::DiskConfig;
 use crate::device::socket::TcpListener;
 use crate::mem::{Ledger, room};
 use crate::reactor::{Core, CoreConfig, PollMode, Task, processors};
-use crate::store::format::FormatConfig;
 use crate::store::launch::{Launch, run};
 use crate::store::open::Store;
-use crate::store::tools::{Format, damaged_in_front, make};
+use crate::store::tools::damaged_in_front;
+use new_store::make_missing;
+use ports::{Claims, is_free};
+
+mod new_store;
+mod ports;
 
 /// Where a server without a device keeps its store.
 const PLACE: &str = "basin-data";
-/// In so many bytes of its beginning a file says what it is, if it is anything.
-const UNFINISHED_BYTES: u64 = 1 << 20;
 /// Descriptors beside those of connections: the store's, the rings', the logs'.
 const DESCRIPTORS_BESIDE: u64 = 256;
 /// How often the connections are counted when the server is asked to stop.
@@ -86,23 +83,19 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     }
     // Each core has its own; what is wrong with them is told before anything is begun.
     users_of(&users)?;
-    // The cores share their ports among them, which they would do with a stranger too.
-    for (listen, option) in [(config.http.listen, "--listen ADDRESS:PORT"), (config.https.listen, "--https ADDRESS:PORT")] {
-        listen.0.map_or(Ok(()), |address| is_free(address, option))?;
-    }
-    if config.rdma.enabled {
-        is_free(rdma_listen(config), "--rdma-port PORT, or --rdma off")?;
-    }
+    // The cores share their ports among them, which they would do with a stranger too. It takes a while until they have them.
+    let s3 = [(config.http.listen.0, "--listen ADDRESS:PORT"), (config.https.listen.0, "--https ADDRESS:PORT")];
+    let rdma = config.rdma.enabled.then(|| rdma_listen(config));
+    let ports = s3.into_iter().chain([(rdma, "--rdma-port PORT, or --rdma off")]);
+    let ports: Vec<_> = ports.filter_map(|(address, option)| Some((address?, option))).collect();
+    let _claims = Claims::of(&ports)?;
     if let Some(address) = config.metrics.listen.0 {
         is_free(address, "--metrics ADDRESS:PORT")?;
     }
     has_memory(config)?;
     let cores = config.store.cores.max(1);
     let rdma = config.rdma.enabled.then(|| Devices::open(&config.rdma, own_ip(config), cores)).transpose()?;
-    if !device.exists() {
-        say(&format!("making a store of {} MiB in {}", config.store.size.0 >> 20, device.display()));
-        make_file(config, &device)?;
-    }
+    make_missing(&device, config.store.size.0, say)?;
     allow_descriptors(config.http.connections);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
     // What sessions of RDMA may have.
@@ -173,91 +166,12 @@ fn rdma_listen(config: &Config) -> SocketAddr {
     SocketAddr::new(own_ip(config), config.rdma.port)
 }
 
-/// How often a port is tried that is taken, and how long is waited in between: five seconds in all. The kernel ends the rings of a
-/// predecessor that was killed, which have its ports, some time after the process.
-const PORT_TRIES: u32 = 250;
-const PORT_PAUSE: Duration = Duration::from_millis(20);
-
-/// That nobody listens there.
-fn is_free(address: SocketAddr, otherwise: &str) -> Result<()> {
-    let mut probed = TcpListener::probe(address);
-    for _ in 1..PORT_TRIES {
-        match &probed {
-            Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(PORT_PAUSE),
-            _ => break,
-        }
-        probed = TcpListener::probe(address);
-    }
-    probed.map_err(|error| match error.kind() {
-        ErrorKind::Busy => error.remedy(format!("end the other server, or choose another address: basin serve {otherwise}")),
-        _ => error,
-    })
-}
-
 /// That the cores' memory is there. What is not is found page by page otherwise, and somebody is killed for the last one.
 pub(super) fn has_memory(config: &Config) -> Result<()> {
     let (wanted, cores) = (config.store.memory.0, config.store.cores.max(1) as u64);
     let Some(there) = room::total().filter(|there| wanted.saturating_mul(cores) > *there) else { return Ok(()) };
     let what = format!("store.memory: {} for each of {cores} cores, and this machine has {}", human_bytes(wanted), human_bytes(there));
     Err(Error::new(ErrorKind::Usage, what).remedy("ask for less: basin serve --memory BYTES --cache BYTES"))
-}
-
-/// Makes the file with the store, under another name until it is whole: a server that is ended meanwhile leaves nothing that the next one
-/// could take for somebody's.
-fn make_file(config: &Config, device: &Path) -> Result<()> {
-    let is_device = device.starts_with("/dev");
-    let new = if is_device { device.to_path_buf() } else { beside(device, ".new") };
-    if !is_device && new.exists() {
-        remove_unfinished(&new)?;
-    }
-    let size_bytes = Some(config.store.size.0);
-    let format = FormatConfig { now_ms: unix_now_ns() / 1_000_000, ..FormatConfig::default() };
-    let made = make(&Format { path: new.clone(), size_bytes, force_device: None, config: format });
-    if is_device {
-        return made.map(drop);
-    }
-    if made.is_err() {
-        // Where it could not be made at all it is not there.
-        let _ = std::fs::remove_file(&new);
-    }
-    made?;
-    let shown = device.display();
-    take_name(&new, device).map_err(|error| Error::io(format!("giving the new store the name {shown}"), &error))?;
-    let folder = device.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| Error::io(format!("making the name {shown} stable"), &error))
-}
-
-/// Removes what a server has left that was ended while it made a file: zeros, which nobody works on.
-fn remove_unfinished(new: &Path) -> Result<()> {
-    let shown = new.display();
-    let what = format!("removing {shown}, which was not made whole");
-    let failed = |error: std::io::Error| Error::io(what.clone(), &error);
-    let file = std::fs::File::open(new).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let what = format!("{shown} is being made into a store by another process");
-            return Err(Error::new(ErrorKind::Busy, what).remedy("wait until it has done that; or give another path"));
-        }
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
-    }
-    let mut head = Vec::new();
-    (&file).take(UNFINISHED_BYTES).read_to_end(&mut head).map_err(failed)?;
-    if head.iter().any(|byte| *byte != 0) {
-        let what = format!("{shown} is not empty, and the store is to be made under that name");
-        return Err(Error::new(ErrorKind::Refused, what).remedy("move it away, or remove it if nobody needs it; or give another path"));
-    }
-    std::fs::remove_file(new).map_err(failed)
-}
-
-/// Gives a file a name that nothing has yet.
-fn take_name(new: &Path, name: &Path) -> std::io::Result<()> {
-    match renameat2(AT_FDCWD, new, AT_FDCWD, name, RenameFlags::RENAME_NOREPLACE) {
-        // A file system that cannot say so.
-        Err(Errno::EINVAL | Errno::ENOSYS) => std::fs::rename(new, name),
-        done => done.map_err(std::io::Error::from),
-    }
 }
 
 /// A path with something behind its name.

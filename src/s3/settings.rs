@@ -4,6 +4,7 @@
 //! [`SETTINGS`] is the one table of them: names, variables, options and the words of docs/OPERATING.md are made of it, and a test finds
 //! what [`Config`] has and the table has not.
 
+use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,7 @@ pub const SETTINGS: &[Setting] = &[
         "file in PEM: the server's certificate, and behind it those up to one that clients know"
     ),
     setting!(https.key, Some("--key"), "file in PEM: the private key of the first certificate, without a password"),
-    setting!(rdma.enabled, Some("--rdma off"), "whether objects go by RDMA, too"),
+    setting!(rdma.enabled, Some("--rdma"), "whether objects go by RDMA, too: with `--rdma off` they do not, with any device they do"),
     setting!(rdma.port, Some("--rdma-port"), "the TCP port at which queue pairs are connected; 0: that of HTTP alone"),
     setting!(rdma.device_name, Some("--rdma"), "`soft`, `soft:udp`, `soft:shm`, `soft:xdp`, or an RDMA device of the kernel"),
     setting!(rdma.interface, Some("--rdma-interface"), "the network interface of `soft:xdp`; without it the one with the address"),
@@ -176,10 +177,30 @@ pub struct Loaded {
 }
 
 /// The variables of this process that can be settings.
-pub fn environment() -> Vec<(String, String)> {
-    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-    let all = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    all.filter(|(name, _)| name.starts_with("BASIN_") || ALIASES.iter().any(|(_, alias)| alias == name)).collect()
+///
+/// # Errors
+/// `Usage`: the value of a setting is no text.
+pub fn environment() -> Result<Vec<(String, String)>> {
+    texts(std::env::vars_os())
+}
+
+fn texts(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(String, String)>> {
+    let is_alias = |name: &str| ALIASES.iter().any(|(_, alias)| *alias == name);
+    let mut found = Vec::new();
+    for (name, value) in variables {
+        let name = name.to_string_lossy().into_owned();
+        if !name.starts_with("BASIN_") && !is_alias(&name) {
+            continue;
+        }
+        // The value may be a secret: it is not repeated. What is no setting is only named.
+        let value = value.into_string().or_else(|value| {
+            let is_setting = is_alias(&name) || SETTINGS.iter().any(|setting| setting.variable() == name);
+            let wrong = || Error::new(ErrorKind::Usage, format!("environment {name}: settings are text, and that is not"));
+            if is_setting { Err(wrong().remedy("give it a value in UTF-8")) } else { Ok(value.to_string_lossy().into_owned()) }
+        })?;
+        found.push((name, value));
+    }
+    Ok(found)
 }
 
 /// Puts a configuration together and checks it. Of the command line there are values by name of setting.
@@ -214,8 +235,29 @@ pub fn load(file: Option<&Path>, environment: &[(String, String)], options: &[(&
         (setting.set)(&mut config, text).map_err(|wrong| Error::new(ErrorKind::Usage, format!("{from}: {wrong}")))?;
         *origin = from;
     }
-    config.check()?;
+    config.check().map_err(|error| placed(error, &origins))?;
     Ok(Loaded { config, origins, strays: strays(environment) })
+}
+
+/// The error behind where those values are from that it names.
+fn placed(error: Error, origins: &[Origin]) -> Error {
+    let text = error.to_string();
+    let named = SETTINGS.iter().zip(origins).filter(|(setting, _)| names(&text, setting.name)).map(|(_, origin)| origin);
+    let mut places: Vec<String> = named.filter(|origin| **origin != Origin::Usual).map(Origin::to_string).collect();
+    // One file may have said both.
+    let mut seen = std::collections::BTreeSet::new();
+    places.retain(|place| seen.insert(place.clone()));
+    if places.is_empty() { error } else { error.of(&places.join(", ")) }
+}
+
+/// Whether an error names a setting. A name without a section is a word as others, but where it begins.
+fn names(text: &str, name: &str) -> bool {
+    let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '.' | '/');
+    text.match_indices(name).any(|(at, _)| {
+        let (before, behind) = (&text[..at], &text[at + name.len()..]);
+        let is_whole = !before.ends_with(is_part) && !behind.starts_with(|char: char| char.is_alphanumeric() || char == '_');
+        is_whole && (name.contains('.') || at == 0 && behind.starts_with(':'))
+    })
 }
 
 /// Variables in the sections of ours that are no settings: misspelt, or another's. They are told and not refused: Kubernetes makes

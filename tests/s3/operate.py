@@ -196,6 +196,8 @@ def test_metrics_move_as_requests_are_made(world):
         s3 = server.client()
         s3.create_bucket(Bucket="counted")
         before = server.scrape()
+        for code in ("InternalError", "SlowDown", "InsufficientStorage"):
+            same(before.get((f"{OWN}s3_errors_total", (("code", code),))), 0, f"{code}, of which an alert is to see the first")
         for number in range(17):
             s3.put_object(Bucket="counted", Key=f"k{number}", Body=b"x" * 1000)
         for number in range(9):
@@ -244,6 +246,40 @@ def test_metrics_move_as_requests_are_made(world):
         check(more(f"{OWN}store_log_writes_total", durability="flush") > 0, "writes of the log")
         check(more(f"{OWN}cache_hits_total") + more(f"{OWN}cache_misses_total") >= 9, "reads of the cache")
         same(of(after, f"{OWN}s3_broken_answers_total"), 0, "broken answers")
+        with socket.create_connection(("127.0.0.1", server.port), 20) as raw:
+            raw.sendall(b"nonsense\r\n\r\n")
+            answer = raw.recv(2000)
+            check(answer.startswith(b"HTTP/1.1 400") and b"\r\nx-amz-request-id: " in answer, f"the answer to nonsense: {answer}")
+        last = server.scrape()
+        same(of(last, requests, status="4xx") - of(after, requests, status="4xx"), 1, "what is no request")
+        same(of(last, f"{OWN}s3_errors_total", code="BadRequest"), 1, "its code")
+
+
+def test_a_full_store_is_told(world):
+    """Who is refused finds his request in the log, by its number; there are not as many lines as refusals; deletes make room."""
+    with Server(world, "full") as server:
+        s3 = server.client()
+        s3.create_bucket(Bucket="full")
+        stored, refusals = [], []
+        begun = time.monotonic()
+        while len(refusals) < 60:
+            check(len(stored) < 80, "a store of 256 MiB takes 640 MiB")
+            try:
+                s3.put_object(Bucket="full", Key=f"k{len(stored)}", Body=b"x" * (8 << 20))
+                stored.append(f"k{len(stored)}")
+            except botocore.exceptions.ClientError as error:
+                same(error.response["Error"]["Code"], "InsufficientStorage", "code")
+                same(error.response["ResponseMetadata"]["HTTPStatusCode"], 507, "status")
+                refusals.append(error.response["ResponseMetadata"]["HTTPHeaders"]["x-amz-request-id"])
+        most = 20 * (2 + (time.monotonic() - begun) // 5)
+        lines = [line for line in server.log().splitlines() if "InsufficientStorage" in line]
+        check(0 < len(lines) <= most, f"{len(lines)} lines of {len(refusals)} refusals, where there may be {most}")
+        check(any(refusals[0] in line for line in lines), f"the first refusal, {refusals[0]}, has no line")
+        check("ERROR" not in server.log(), f"a full store is no fault: {server.log()[-500:]}")
+        same(of(server.scrape(), f"{OWN}s3_errors_total", code="InsufficientStorage"), len(refusals), "refusals counted")
+        for key in stored[:4]:
+            s3.delete_object(Bucket="full", Key=key)
+        s3.put_object(Bucket="full", Key="again", Body=b"x" * (8 << 20))
 
 
 def test_the_page_is_what_prometheus_reads(world):
@@ -667,6 +703,10 @@ def test_config_check(world):
     values = [[line.split("  # ")[0].strip() for line in text.splitlines()] for text in (told, out)]
     same(values[0], values[1][: len(values[0])], "the same again")
     same(world.check(environment={"BASIN_CONFIG": str(path)})[0], 0, "the file by a variable")
+    # Who names a device wants it, whatever the environment says.
+    for device, enabled in (("soft:udp", "true"), ("off", "false")):
+        code, out, err = world.check("--rdma", device, environment={"BASIN_RDMA_ENABLED": "false" if enabled == "true" else "true"})
+        check(code == 0 and re.search(f"^rdma.enabled = {enabled} +# command line --rdma$", out, re.M), f"--rdma {device}: {out} {err}")
 
 
 def test_wrong_configurations(world):
@@ -675,7 +715,10 @@ def test_wrong_configurations(world):
     wrong = [
         ("a.toml", "[http]\nport = 1\n", [], {}, ["a.toml:2", "port"]),
         ("a.yaml", "http:\n  port: 1\n", [], {}, ["a.yaml:2", "port"]),
-        ("a.toml", "[store]\nmemory = \"1M\"\n", [], {}, ["store.memory"]),
+        ("a.toml", "[store]\nmemory = \"1M\"\n", [], {}, ["a.toml: store.memory"]),
+        ("a.toml", "[store]\nmemory = \"512M\"\n", [], {"BASIN_STORE_CACHE": "1G"}, ["a.toml, environment BASIN_STORE_CACHE: "]),
+        ("a.toml", "", [], {"RUST_LOG": "mycrate"}, ["environment RUST_LOG: log_level", "mycrate"]),
+        ("a.toml", "", [], {"BASIN_AUTH_SECRET_KEY": os.fsdecode(b"st\xf6re")}, ["BASIN_AUTH_SECRET_KEY", "text"]),
         ("a.toml", "[store]\nmemory = \"1000T\"\n", [], {}, ["store.memory", "this machine has"]),
         ("a.toml", "", ["--size", "0"], {}, ["store.size", "--size"]),
         ("a.toml", "[http\n", [], {}, ["a.toml:1"]),
@@ -683,7 +726,7 @@ def test_wrong_configurations(world):
         ("a.toml", "[[users]]\nname = \"a b\"\n", [], {}, ["user"]),
         ("a.toml", short, [], {}, ["AKIAEXAMPLE"]),
         ("a.toml", "", ["--listen", "nowhere"], {}, ["--listen", "nowhere"]),
-        ("a.toml", "", ["--cores", "0"], {}, ["store.cores"]),
+        ("a.toml", "", ["--cores", "0"], {}, ["command line --cores: store.cores"]),
         ("a.toml", "", [], {"BASIN_METRICS_LISTEN": "here"}, ["BASIN_METRICS_LISTEN", "here"]),
         ("a.toml", "", [], {"BASIN_AUTH_ACCESS_KEY": "AKIAEXAMPLE"}, ["auth.secret_key"]),
         ("a.toml", "", [], {"BASIN_USERS": "[{}]"}, ["BASIN_USERS"]),
@@ -892,6 +935,58 @@ def test_what_a_new_user_may_meet(world):
         found, said = serve(world, place, str(server.place / "store.img"), *ports())
         check(found == 1 and f"in use by process {server.process.pid}" in said, said)
         same(server.request("GET", "/", user=USER)[0], 200, "the first one goes on")
+
+
+def test_a_store_that_is_not_there(world):
+    """A new one is told in the log, once. None is made of a link to what is not there, nor of a device."""
+    told = "there is no store: a new one is made"
+    for lines in (1, 1):
+        with Server(world, "new") as server:
+            same(server.stop(), 0, "exit code")
+            same(server.log().count(told), lines, f"lines of {server.log()}")
+    place = world.place / "not-there"
+    place.mkdir()
+    (place / "link.img").symlink_to(place / "not-mounted" / "store.img")
+    options = ["--listen", f"127.0.0.1:{free_port()}", "--rdma", "off", "--size", "64M", "--memory", "80M", "--cache", "8M"]
+    for device, says in (("link.img", "is a link to what is not there"), ("/dev/of-basin-that-is-not-there", "does not exist")):
+        command = [world.basin, "serve", device, *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=world.environment, cwd=place)
+        check(done.returncode == 1 and says in done.stderr and "to mend it" in done.stderr, f"{device}: {done.returncode} {done.stderr}")
+        check("making a store" not in done.stdout and told not in done.stderr, f"{device}: {done.stdout} {done.stderr}")
+        same([path.name for path in place.iterdir() if "basin." not in path.name], ["link.img"], f"files after {device}")
+
+
+def test_two_that_start_together(world):
+    """Of two servers that find a port free while both make their stores one has it; after a kill the other can have it at once."""
+    port = free_port()
+
+    def start(name):
+        server = Server(world, name, options=("--listen", f"127.0.0.1:{port}"), wait=False)
+        server.port = port
+        return server
+
+    with start("together-a") as a, start("together-b") as b:
+        begun = time.monotonic()
+        while a.process.poll() is None and b.process.poll() is None:
+            check(time.monotonic() - begun < 60, "both serve")
+            time.sleep(0.05)
+        lost, has = (a, b) if a.process.poll() is not None else (b, a)
+        same(lost.process.wait(10), 1, "exit code")
+        said = lost.log()
+        check(f"listening on 127.0.0.1:{port}: EADDRINUSE" in said and "another address: basin serve --listen" in said, said)
+        check(not (lost.place / "store.img").exists(), "who has no port makes no store")
+        while not has.is_alive():
+            check(time.monotonic() - begun < 60 and has.process.poll() is None, has.log())
+            time.sleep(0.02)
+        has.client().create_bucket(Bucket="of-one")
+        # Not waited for: what it had is let go of some time after.
+        has.process.kill()
+        with start(lost.place.name) as next_:
+            begun = time.monotonic()
+            while b"of-one" in (next_.request("GET", "/", user=USER)[2] if next_.is_alive() else b"of-one"):
+                check(time.monotonic() - begun < 60 and next_.process.poll() is None, next_.log())
+                time.sleep(0.02)
+            same(next_.stop(), 0, "exit code")
 
 
 def test_a_store_that_was_not_made_whole(world):

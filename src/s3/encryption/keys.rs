@@ -8,12 +8,11 @@
 //!
 //! `default` is the key of SSE-S3, and of SSE-KMS where none is named. To change it, another is added and made the default: what is there
 //! stays readable as long as its key stays in the file. A file that the configuration names is only read. Without one the server has a
-//! file beside its store, which it makes when a key is needed first, and keys that are asked for by name are made in it.
+//! file beside its store, which it makes when a key is needed first, and keys that are asked for by name are made in it. Servers of devices
+//! that were started in one directory share that file: a new key is written beside those that are in it by then.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -26,6 +25,7 @@ use super::{Encryption, Kind};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::s3::config::Hidden;
+use crate::s3::config::draft::Draft;
 use crate::s3::error::{Code, S3Error};
 
 /// What is in a file of keys.
@@ -174,50 +174,106 @@ impl Keys {
     pub fn take(&self, name: Option<&str>) -> std::result::Result<(Box<str>, Key), S3Error> {
         // What is in it is whole even where somebody panicked.
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = name.unwrap_or(&kept.default);
-        if let Some((name, key)) = kept.keys.get_key_value(name) {
-            return Ok((name.clone(), key.clone()));
+        if let Some(found) = kept.named(name) {
+            return Ok(found);
         }
-        let no_such = |what: String| Err(S3Error::with(Code::KmsNotFoundException, what).field("KeyId", name));
+        let asked = name.unwrap_or(&kept.default);
+        let no_such = |what: String| Err(S3Error::with(Code::KmsNotFoundException, what).field("KeyId", asked));
         if !self.is_own {
-            return no_such(format!("Key '{name}' does not exist"));
+            return no_such(format!("Key '{asked}' does not exist"));
         }
-        if name.len() > NAME_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
-            return no_such(format!("Invalid keyId '{}'", name.escape_debug()));
+        if asked.len() > NAME_MAX || !asked.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
+            return no_such(format!("Invalid keyId '{}'", asked.escape_debug()));
         }
-        if kept.keys.len() >= KEYS_MAX {
-            return no_such(format!("Key '{name}' does not exist, and there are {KEYS_MAX} others"));
-        }
-        let mut next = kept.clone();
-        let random = Key::random();
-        let name: Box<str> = match name {
-            // A name of its own: another file would not be taken for this one.
-            "" => format!("basin-{}", base16ct::lower::encode_string(&Key::random().0[..4])).into(),
-            name => name.into(),
-        };
-        if next.default.is_empty() {
-            next.default = name.clone();
-        }
-        next.keys.insert(name.clone(), random.clone());
-        write(&self.path, &next).map_err(|error| {
+        let cannot = |error: &dyn fmt::Display| {
             tracing::error!(%error, path = %self.path.display(), "a new key of encryption cannot be kept");
             S3Error::with(Code::InternalError, "The server cannot keep a new key of encryption")
-        })?;
-        tracing::info!(name = &*name, path = %self.path.display(), "made a key of encryption: without this file what it encrypts is lost");
+        };
+        // Nobody else writes the file now, and what another server has written since this one read it stays.
+        let draft = Draft::of(&self.path).map_err(|error| cannot(&error))?;
+        let there = read(&self.path).map_err(|error| cannot(&format_args!("{error:#}")))?;
+        let mut next = kept.with(there).map_err(|other| cannot(&format_args!("the file has another key of the name '{other}' by now")))?;
+        if let Some(found) = next.named(name) {
+            *kept = next;
+            return Ok(found);
+        }
+        if next.keys.len() >= KEYS_MAX {
+            return no_such(format!("Key '{asked}' does not exist, and there are {KEYS_MAX} others"));
+        }
+        let random = Key::random();
+        let made: Box<str> = match asked {
+            // A name of its own: another file would not be taken for this one.
+            "" => format!("basin-{}", base16ct::lower::encode_string(&Key::random().0[..4])).into(),
+            asked => asked.into(),
+        };
+        if next.default.is_empty() {
+            next.default = made.clone();
+        }
+        next.keys.insert(made.clone(), random.clone());
+        draft.replace(&next.text()).map_err(|error| cannot(&error))?;
+        tracing::info!(name = &*made, path = %self.path.display(), "made a key of encryption: without this file what it encrypts is lost");
         *kept = next;
-        Ok((name, random))
+        Ok((made, random))
     }
 
-    /// A key that something was encrypted under.
+    /// A key that something was encrypted under. The server's own file is looked at once more where it is not known: it may be one that
+    /// was brought back.
     ///
     /// # Errors
     /// `KMS.NotFoundException`.
     pub fn find(&self, name: &str) -> std::result::Result<Key, S3Error> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.keys.get(name).cloned().ok_or_else(|| {
-            tracing::error!(name, path = %self.path.display(), "a key that an object was encrypted under is not in the file of keys");
-            S3Error::with(Code::KmsNotFoundException, "The key that the object was encrypted under is not there any more")
-        })
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = kept.keys.get(name) {
+            return Ok(key.clone());
+        }
+        if self.is_own {
+            match read(&self.path) {
+                Ok(there) => {
+                    if let Some(key) = there.and_then(|there| there.keys.get(name).cloned()) {
+                        kept.keys.insert(name.into(), key.clone());
+                        return Ok(key);
+                    }
+                }
+                Err(error) => tracing::error!("{error:#}"),
+            }
+        }
+        tracing::error!(name, path = %self.path.display(), "a key that an object was encrypted under is not in the file of keys");
+        Err(S3Error::with(Code::KmsNotFoundException, "The key that the object was encrypted under is not there any more"))
+    }
+}
+
+impl Kept {
+    /// A key by name, or the default one, with its name.
+    fn named(&self, name: Option<&str>) -> Option<(Box<str>, Key)> {
+        let found = self.keys.get_key_value(name.unwrap_or(&self.default))?;
+        Some((found.0.clone(), found.1.clone()))
+    }
+
+    /// Both; the default is the other's, if there is another. An error is the name that has a key in each.
+    fn with(&self, other: Option<Kept>) -> std::result::Result<Kept, Box<str>> {
+        let mut both = self.clone();
+        let Some(other) = other else { return Ok(both) };
+        for (name, key) in other.keys {
+            // Which of them is of use is not known, and one of them would be lost.
+            if both.keys.insert(name.clone(), key.clone()).is_some_and(|ours| ours != key) {
+                return Err(name);
+            }
+        }
+        both.default = other.default;
+        Ok(both)
+    }
+
+    /// The file.
+    fn text(&self) -> String {
+        let mut text = format!(
+            "# Objects of the store are encrypted under these keys. Who has them can read the objects; without them nobody can.\n\
+            default = \"{}\"\n\n[keys]\n",
+            self.default
+        );
+        for (name, key) in &self.keys {
+            text += &format!("\"{name}\" = \"{}\"\n", BASE64_STANDARD.encode(key.0));
+        }
+        text
     }
 }
 
@@ -252,25 +308,6 @@ fn read(path: &Path) -> Result<Option<Kept>> {
         true => Ok(Some(kept)),
         false => Err(wrong(format!("default = \"{}\", and there is no such key under [keys]", kept.default))),
     }
-}
-
-/// Writes the file in the place of the one that is there: at any time there is one of them, and when this returns it is the new one.
-fn write(path: &Path, kept: &Kept) -> std::io::Result<()> {
-    let mut text = format!(
-        "# Objects of the store are encrypted under these keys. Who has them can read the objects; without them nobody can.\n\
-        default = \"{}\"\n\n[keys]\n",
-        kept.default
-    );
-    for (name, key) in &kept.keys {
-        text += &format!("\"{name}\" = \"{}\"\n", BASE64_STANDARD.encode(key.0));
-    }
-    let new = path.with_file_name(format!("{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -333,6 +370,80 @@ mod tests {
         assert_eq!(again.take(None).unwrap(), (default, first));
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn servers_that_share_a_file_lose_no_key() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("basin.keys");
+        // All of them have read it before there is anything in it.
+        let [one, other, third] = [(); 3].map(|()| Keys::own(&path).unwrap());
+        let (default, first) = one.take(None).unwrap();
+        assert_eq!(other.take(None).unwrap(), (default.clone(), first.clone()), "the default one is all of theirs");
+        let (_, named) = other.take(Some("payroll")).unwrap();
+        let (_, last) = one.take(Some("archive")).unwrap();
+        assert_eq!(third.take(Some("payroll")).unwrap().1, named);
+        let again = Keys::own(&path).unwrap();
+        for keys in [&again, &one, &other, &third] {
+            for (name, key) in [(&*default, &first), ("payroll", &named), ("archive", &last)] {
+                assert_eq!(keys.find(name).unwrap(), *key, "{name}");
+            }
+        }
+        assert_eq!(again.take(None).unwrap(), (default, first));
+        let names: Vec<_> = std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["basin.keys"], "nothing else is left");
+    }
+
+    #[test]
+    fn servers_that_write_a_file_at_once_lose_no_key() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("basin.keys");
+        let mut made: Vec<(Box<str>, Key)> = std::thread::scope(|scope| {
+            let servers: Vec<_> = (0..8).map(|server| (server, Keys::own(&path).unwrap())).collect();
+            let begin = |(server, keys): (u32, Keys)| {
+                scope.spawn(move || {
+                    let named = (0..8).map(|key| format!("{server}-{key}"));
+                    let named: Vec<_> = named.map(|name| keys.take(Some(&name)).unwrap()).collect();
+                    named.into_iter().chain([keys.take(None).unwrap()]).collect::<Vec<_>>()
+                })
+            };
+            let threads: Vec<_> = servers.into_iter().map(begin).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let all = Keys::own(&path).unwrap();
+        for (name, key) in &made {
+            assert_eq!(all.find(name).unwrap(), *key, "{name}");
+        }
+        made.sort_by(|one, other| one.0.cmp(&other.0));
+        made.dedup();
+        assert_eq!(made.len(), 8 * 8, "the default one is one of the first of them");
+    }
+
+    #[test]
+    fn a_file_that_was_changed_by_hand_is_not_written_over() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("basin.keys");
+        let keys = Keys::own(&path).unwrap();
+        let (default, first) = keys.take(None).unwrap();
+        // It is taken away, and brought back with another default.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let fresh = Keys::own(&path).unwrap();
+        assert_eq!(fresh.find(&default).unwrap_err().code, Code::KmsNotFoundException);
+        let head = "default = \"new\"\n[keys]\n";
+        let line = |name: &str, number: u8| format!("\"{name}\" = \"{}\"\n", BASE64_STANDARD.encode([number; KEY_BYTES]));
+        let before = text.lines().last().unwrap();
+        std::fs::write(&path, format!("{head}{}{before}\n", line("new", 1))).unwrap();
+        assert_eq!(fresh.find(&default).unwrap(), first, "without a new start");
+        keys.take(Some("another")).unwrap();
+        assert_eq!(Keys::own(&path).unwrap().take(None).unwrap(), ("new".into(), Key([1; KEY_BYTES])));
+        // What cannot be read, or has another key of a name, stays as it is.
+        for text in ["default = ".to_owned(), format!("{head}{}{}", line("new", 1), line(&default, 2))] {
+            std::fs::write(&path, &text).unwrap();
+            assert_eq!(keys.take(Some("third")).unwrap_err().code, Code::InternalError);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(keys.find(&default).unwrap(), first);
+        }
     }
 
     #[test]

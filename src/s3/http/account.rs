@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use crate::base::Nanos;
 use crate::s3::answer::{Answer, Content};
 use crate::s3::error::Code;
-use crate::s3::log::ACCESS;
-use crate::s3::metrics::counters::{Counters, Kind};
+use crate::s3::log::{ACCESS, Few};
+use crate::s3::metrics::counters::Kind;
 use crate::s3::request::Request;
 use crate::s3::service::Service;
+
+/// Lines of requests that failed: a store that is full refuses each put.
+static FAILED: Few = Few::new(20);
 
 /// A request that was answered.
 pub struct Account<'a> {
@@ -57,13 +60,35 @@ impl Account<'_> {
         }
         counters.copied.set(service.ledger().copied_bytes());
         // What went wrong was logged where it did; this says to whose request.
-        if outgoing.status == 500 {
+        if self.is_failure(outgoing)
+            && let Some(left_out) = FAILED.take(service.core().now())
+        {
             let (bucket, key) = self.request.map_or(("", ""), |request| (&*request.bucket, &*request.key));
-            tracing::warn!(id = format!("{:016X}", self.id), operation = kind.name(), bucket, key, "a request failed");
+            let (status, code) = (outgoing.status, outgoing.code.map_or("", Code::name));
+            tracing::warn!(
+                id = format!("{:016X}", self.id),
+                operation = kind.name(),
+                bucket,
+                key,
+                status,
+                code,
+                left_out,
+                "a request failed"
+            );
         }
         if is_logged() {
             self.log(kind, took, outgoing);
         }
+    }
+
+    /// Whether it failed for the server's part: what is not implemented, or no version of HTTP that we speak, did not; nor did a transfer
+    /// by RDMA, which a client ends whenever it likes, and its session's end is logged.
+    fn is_failure(&self, outgoing: &Outgoing) -> bool {
+        if outgoing.code == Some(Code::RdmaTransferFailed) {
+            return false;
+        }
+        let is_of_server = matches!(outgoing.status, 500 | 503 | 507) || (!outgoing.is_whole && outgoing.code.is_some());
+        is_of_server && self.kind != Kind::Health
     }
 
     /// Neither its query nor its header: there are signatures and tokens in them.
@@ -93,11 +118,6 @@ pub fn is_logged() -> bool {
     tracing::enabled!(target: ACCESS, tracing::Level::INFO)
 }
 
-/// Counts what was answered to bytes that are no request.
-pub fn of_no_head(counters: &Counters, status: u16) {
-    counters.answered(Kind::Unknown, status, Nanos::ZERO);
-}
-
 /// Whether somebody asks how the server is: `GET /health` without a query or a signature. A bucket of that name may be listed without a
 /// signature all the same, as `/health/`; and where the host names a bucket, it is an object of that.
 pub fn is_health(request: &Request) -> bool {
@@ -125,6 +145,21 @@ mod tests {
     use super::*;
     use crate::s3::request::Arrival;
     use crate::wire::http::head::Head;
+
+    #[test]
+    fn what_clients_make_fail_is_no_failure_of_the_server() {
+        let of = |kind, status, code, is_whole| {
+            let account = Account { id: 1, begun: Nanos::ZERO, peer: ([127, 0, 0, 1], 0).into(), received: 0, kind, request: None };
+            account.is_failure(&Outgoing { status, code, sent: 0, is_whole })
+        };
+        assert!(of(Kind::Unknown, 500, Some(Code::InternalError), true) && of(Kind::Unknown, 500, None, true));
+        assert!(of(Kind::Unknown, 503, Some(Code::SlowDown), true) && of(Kind::Unknown, 200, Some(Code::InternalError), false));
+        assert!(!of(Kind::Health, 503, None, true) && !of(Kind::Unknown, 200, None, false) && !of(Kind::Unknown, 404, None, true));
+        // The queue pair is the client's, too.
+        for is_whole in [false, true] {
+            assert!(!of(Kind::Unknown, 500, Some(Code::RdmaTransferFailed), is_whole));
+        }
+    }
 
     #[test]
     fn health_is_asked_for_by_nothing_else() {

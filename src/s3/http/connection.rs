@@ -10,7 +10,7 @@ use crate::base::clock::unix_now_ns;
 use crate::base::{Nanos, Result};
 use crate::s3::answer::{Answer, Content};
 use crate::s3::body::Body;
-use crate::s3::error::{Code, HOST_ID, S3Error};
+use crate::s3::error::{CODE_FIELD, Code, HOST_ID, S3Error};
 use crate::s3::metrics::counters::Kind;
 use crate::s3::octets;
 use crate::s3::rdma::errand::{self, Cores};
@@ -191,15 +191,18 @@ async fn next_head(shared: &Shared, stream: &mut Stream) -> Result<Option<Head>>
 /// Says that bytes are no request. Where the next one begins is not known then.
 async fn refuse(shared: &Shared, stream: &mut Stream, bad: BadHead) -> Result<()> {
     let mut head = Vec::new();
-    let text = bad.to_string();
+    let (text, begun, id) = (bad.to_string(), shared.service.core().now(), shared.take_id());
     let now_ms = unix_now_ns() / 1_000_000;
     let mut responder = Respond::new(&mut head, bad.status());
     responder.header("date", shared.date(now_ms));
+    responder.header("x-amz-request-id", format!("{id:016X}"));
     responder.header("connection", "close");
     responder.number("content-length", text.len() as u64);
     // Nothing in it is a client's.
     responder.finish().expect("our own names and values");
-    account::of_no_head(shared.service.counters(), bad.status());
+    let (code, sent) = (if bad.status() == 501 { Code::NotImplemented } else { Code::BadRequest }, text.len() as u64);
+    let outgoing = Outgoing { status: bad.status(), code: Some(code), sent, is_whole: true };
+    Account { id, begun, peer: stream.peer(), received: 0, kind: Kind::Unknown, request: None }.settle(&shared.service, &outgoing);
     stream.write(&[&head, text.as_bytes()]).await?;
     // What the client still sends would make the kernel take back what it was sent.
     stream.linger().await;
@@ -292,10 +295,20 @@ fn unread(error: S3Error, arrival: Arrival) -> Answer {
     answer.header("content-type", "application/xml").content(Content::Document(document.into_bytes()))
 }
 
-/// Says that an answer that was to be sent cannot be, and nothing of it was.
-async fn fail(stream: &mut Stream, outgoing: &mut Outgoing) -> Result<()> {
-    (outgoing.status, outgoing.code) = (500, Some(Code::InternalError));
-    stream.write(&[b"HTTP/1.1 500 Internal Server Error\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"]).await
+/// Says why an answer that was to be sent cannot be; nothing of it was.
+async fn fail(shared: &Shared, stream: &mut Stream, (id, now_ms): (u64, u64), outgoing: &mut Outgoing, code: Code) -> Result<()> {
+    (outgoing.status, outgoing.code) = (code.status(), Some(code));
+    let mut head = Vec::new();
+    let mut responder = Respond::new(&mut head, code.status());
+    responder.header("date", shared.date(now_ms));
+    responder.header("x-amz-request-id", format!("{id:016X}"));
+    responder.header("x-amz-id-2", HOST_ID);
+    responder.header(CODE_FIELD, code.name());
+    responder.header("connection", "close");
+    responder.number("content-length", 0);
+    // Nothing in it is a client's.
+    responder.finish().expect("our own names and values");
+    stream.write(&[&head]).await
 }
 
 /// Sends an answer; whether all of it.
@@ -334,7 +347,8 @@ async fn send(
     }
     if responder.finish().is_err() {
         // What a client put years ago may be no header any more.
-        fail(stream, outgoing).await?;
+        tracing::error!(id = format!("{id:016X}"), "a field of the answer cannot be sent");
+        fail(shared, stream, (id, now_ms), outgoing, Code::InternalError).await?;
         return Ok(false);
     }
     let mut get = match answer.content {
@@ -360,10 +374,14 @@ async fn send(
             }
             Ok(None) => break,
             Err(failure) => {
-                tracing::error!(id = format!("{id:016X}"), "{failure}");
+                match failure.code {
+                    Code::InternalError => tracing::error!(id = format!("{id:016X}"), "{failure}"),
+                    _ => tracing::debug!(id = format!("{id:016X}"), "{failure}"),
+                }
+                outgoing.code = Some(failure.code);
                 // Where the length is told already, the only way to say that it is not all is to end the connection.
                 if !head.is_empty() {
-                    fail(stream, outgoing).await?;
+                    fail(shared, stream, (id, now_ms), outgoing, failure.code).await?;
                 }
                 return Ok(false);
             }

@@ -9,6 +9,7 @@ use super::tls::Tls;
 use crate::base::{Nanos, Result};
 use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
+use crate::s3::log::Few;
 use crate::s3::metrics::counters::Counters;
 
 /// How long to wait when a connection cannot be accepted: descriptors or tasks are used up.
@@ -60,6 +61,13 @@ pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connection
     let core = shared.service.core().clone();
     let Door { listener, tls } = door;
     let slab = shared.service.store().slab();
+    // It is tried again many times a second.
+    let lines = Few::new(1);
+    let tell = |why: std::fmt::Arguments<'_>| {
+        if let Some(left_out) = lines.take(core.now()) {
+            tracing::warn!(left_out, "{why}");
+        }
+    };
     loop {
         if connections.count() >= most {
             connections.0.held.add(1);
@@ -70,7 +78,7 @@ pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connection
             Ok(tcp) => tcp,
             Err(error) => {
                 connections.0.turned_away.add(1);
-                tracing::warn!("{error:#}");
+                tell(format_args!("{error:#}"));
                 core.sleep(PAUSE).await;
                 continue;
             }
@@ -81,7 +89,8 @@ pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connection
             Some(tls) => match Stream::tls(&core, ledger, slab, tls, tcp) {
                 Ok(stream) => stream,
                 Err(error) => {
-                    tracing::warn!("a connection was closed: {error:#}");
+                    connections.0.turned_away.add(1);
+                    tell(format_args!("a connection was closed: {error:#}"));
                     continue;
                 }
             },
@@ -93,7 +102,8 @@ pub async fn listen(shared: Rc<Shared>, door: &Door, ledger: &Ledger, connection
         };
         if core.try_spawn(task).is_err() {
             connections.0.turned_away.add(1);
-            tracing::warn!("a connection was closed: the core has no task for it");
+            tell(format_args!("a connection was closed: the core has no task for it"));
+            core.sleep(PAUSE).await;
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::device::socket::TcpListener;
 use crate::mem::Ledger;
 use crate::reactor::Core;
 use crate::s3::http::stream::Stream;
+use crate::s3::log::Few;
 use crate::store::open::Store;
 use crate::wire::http::head::{Framing, Head};
 use crate::wire::http::respond::Respond;
@@ -42,7 +43,7 @@ pub struct Watched {
 /// Answers until the task is ended. What cannot be accepted is logged, and tried again.
 pub async fn serve(watched: Rc<Watched>, listener: TcpListener) {
     let core = watched.core.clone();
-    let open = Rc::new(Cell::new(0));
+    let (open, lines) = (Rc::new(Cell::new(0)), Few::new(1));
     loop {
         if open.get() >= CONNECTIONS {
             core.sleep(PAUSE).await;
@@ -51,7 +52,9 @@ pub async fn serve(watched: Rc<Watched>, listener: TcpListener) {
         let tcp = match listener.accept().await {
             Ok(tcp) => tcp,
             Err(error) => {
-                tracing::warn!("{error:#}");
+                if let Some(left_out) = lines.take(core.now()) {
+                    tracing::warn!(left_out, "{error:#}");
+                }
                 core.sleep(PAUSE).await;
                 continue;
             }

@@ -17,6 +17,8 @@ use crate::wire::store::superblock::Durability;
 
 /// Of an operation that there was: how many failed is told before one does, so that the first is seen as a change.
 const ALWAYS_TOLD: [&str; 1] = ["5xx"];
+/// Codes of faults of the server's, and of its lack of room: they are always told, for the same reason.
+const ALWAYS_TOLD_CODES: [Code; 3] = [Code::InternalError, Code::SlowDown, Code::InsufficientStorage];
 
 /// What a page is made of, but for what the store tells.
 pub struct Sources {
@@ -66,7 +68,7 @@ families! {
     CONNECTIONS_MAX Gauge "basin_http_connections_max" "Connections that there may be.";
     ACCEPTED Counter "basin_http_connections_accepted_total" "Connections that were accepted.";
     TURNED_AWAY Counter "basin_http_connections_refused_total"
-        "Connections that were closed at once or not accepted: no task or descriptor was left.";
+        "Times that a connection was closed at once, or could not be accepted: no task or descriptor was left.";
     HELD Counter "basin_http_accept_pauses_total"
         "Times that nobody was accepted for 50 ms, because there were as many connections as are allowed.";
     HANDSHAKES Counter "basin_tls_handshakes_total" "Handshakes of TLS that were made.";
@@ -84,6 +86,7 @@ families! {
     WRITES Counter "basin_store_log_writes_total"
         "Writes of the log, by when they are answered: flush, once the device says that they are stable.";
     FAILED_WRITES Counter "basin_store_log_write_errors_total" "Writes of the log that the device failed.";
+    FAILED_CHECKPOINTS Counter "basin_store_checkpoint_errors_total" "Checkpoints that failed, but for want of room.";
     WRITTEN Counter "basin_store_written_bytes_total" "Bytes written to the device: items, copies of compaction, headers, checkpoints.";
     ITEMS Counter "basin_store_item_bytes_total" "Bytes of new items among them.";
     COMPACTED Counter "basin_store_compacted_segments_total" "Segments that compaction emptied.";
@@ -193,10 +196,10 @@ impl Sources {
         page.each(&SENT, "operation", told.iter().map(|(kind, _)| (kind.name(), of_kind(*kind, &|one| one.sent.get()))));
         let by_code = |of: fn(&Counters, Code) -> u64| {
             let counts = Code::ALL.iter().map(move |&code| (code.name(), self.counters.iter().map(|counters| of(counters, code)).sum()));
-            counts.filter(|&(_, count): &(_, u64)| count > 0)
+            counts.filter(|&(code, count): &(_, u64)| count > 0 || ALWAYS_TOLD_CODES.iter().any(|told| told.name() == code))
         };
         page.each(&ERRORS, "code", by_code(Counters::errors_of));
-        page.each(&REFUSED, "code", by_code(Counters::refusals_of));
+        page.each(&REFUSED, "code", by_code(Counters::refusals_of).filter(|&(_, count)| count > 0));
         page.one(&UNDER_WAY, self.sum(|counters| &counters.under_way));
         page.one(&BROKEN, self.sum(|counters| &counters.broken));
         page.one(&KNOWN, self.sum(|counters| &counters.known));
@@ -257,6 +260,7 @@ fn of_store(page: &mut Page, store: &Store, samples: &[Sample]) {
     };
     page.each(&WRITES, "durability", [(durability, sum(samples, |sample| sample.traffic.writes))]);
     page.one(&FAILED_WRITES, sum(samples, |sample| sample.traffic.failed));
+    page.one(&FAILED_CHECKPOINTS, sum(samples, |sample| sample.failed_checkpoints));
     page.one(&WRITTEN, sum(samples, |sample| sample.traffic.device));
     page.one(&ITEMS, sum(samples, |sample| sample.traffic.items));
     page.one(&COMPACTED, sum(samples, |sample| sample.compacted.segments));

@@ -288,6 +288,56 @@ fn a_wrong_variable_or_option_is_named() {
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("/nowhere/basin.toml"), "{error}");
 }
 
+/// What is found when all values are together comes from somewhere, too.
+#[test]
+fn a_value_that_cannot_be_is_told_with_where_it_is_from() {
+    let (_place, path) = file("basin.toml", "[store]\nmemory = \"65M\"\n");
+    let of_file = path.display().to_string();
+    let refused = |file: Option<&Path>, environment: &[(&str, &str)], options: &[(&'static str, &str)]| {
+        let environment: Vec<_> = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let options: Vec<_> = options.iter().map(|&(name, value)| (name, value.to_owned())).collect();
+        let error = load(file, &environment, &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        error.to_string()
+    };
+    for (file, environment, options, says) in [
+        (None, &[("RUST_LOG", "mycrate")][..], &[][..], "environment RUST_LOG: log_level: \"mycrate\" is no level".to_owned()),
+        (Some(path.as_path()), &[], &[], format!("{of_file}: store.memory: ")),
+        // Of two values one may be the usual one; otherwise both are named.
+        (None, &[("BASIN_STORE_CACHE", "1G")], &[], "environment BASIN_STORE_CACHE: store.memory: ".to_owned()),
+        (
+            Some(path.as_path()),
+            &[("BASIN_STORE_CACHE", "1G")],
+            &[("http.listen", "127.0.0.1:1")],
+            format!("{of_file}, environment BASIN_STORE_CACHE: store.memory: "),
+        ),
+        (None, &[], &[("store.cores", "0")], "command line --cores: store.cores: 0 cores".to_owned()),
+        (None, &[("BASIN_RDMA_GID_INDEX", "1")], &[], "environment BASIN_RDMA_GID_INDEX: rdma.gid_index: ".to_owned()),
+        (None, &[("BASIN_AUTH_ACCESS_KEY", "AKIA")], &[], "environment BASIN_AUTH_ACCESS_KEY: auth: ".to_owned()),
+        (None, &[("BASIN_USERS", r#"[{"name":"a b"}]"#)], &[], "environment BASIN_USERS: users: ".to_owned()),
+    ] {
+        let said = refused(file, environment, options);
+        assert!(said.starts_with(&says), "{says:?}: {said}");
+    }
+    assert!(names("https.key: x", "https.key") && names("of which store.cache takes", "store.cache"));
+    assert!(!names("/etc/https.key", "https.key") && !names("rdma.port_number", "rdma.port") && !names("other users: x", "users"));
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let variable = |name: &str, value: &[u8]| (OsString::from(name), OsString::from_vec(value.to_vec()));
+    let text = variable("BASIN_STORE_CORES", b"1");
+    for name in ["BASIN_STORE_DEVICE", "BASIN_AUTH_SECRET_KEY", "RUST_LOG"] {
+        let error = texts([text.clone(), variable(name, b"/data/st\xf6re.img")].into_iter()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(name) && !error.to_string().contains("re.img"), "{error}");
+    }
+    let others = [variable("BASIN_HTTP_COLOUR", b"\xf6"), variable("HOME", b"\xf6"), text];
+    let found = texts(others.into_iter()).unwrap();
+    let expected = [("BASIN_HTTP_COLOUR", "\u{fffd}"), ("BASIN_STORE_CORES", "1")];
+    assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
 #[test]
 fn a_misspelt_variable_is_told_and_nothing_else() {
     let named = |name: &str| (name.to_owned(), "1".to_owned());
