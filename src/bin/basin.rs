@@ -759,7 +759,9 @@ fn run_store(task: StoreTask) -> Result<(), Error> {
         StoreTask::Scrub(StoreScrub { path, rate, from, seconds, json }) => {
             let options = tools::ScrubOptions { scrub: Scrub { rate, from }, duration: seconds.map(Nanos::from_secs) };
             let report = tools::scrub(path, options, |Progress { segment, segments, items, bytes, damaged }| {
-                eprintln!("segment {segment} of {segments}: {items} items, {}, {damaged} damaged", human_bytes(*bytes));
+                // Who does not read it wants the scrub all the same.
+                let _ =
+                    writeln!(io::stderr(), "segment {segment} of {segments}: {items} items, {}, {damaged} damaged", human_bytes(*bytes));
             })?;
             return tell(&report, json);
         }

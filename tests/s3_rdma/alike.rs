@@ -71,7 +71,7 @@ fn puts_that_have_to_wait_for_memory_are_done_all_the_same() {
 
 const CLIENTS: u64 = 2;
 /// Who take memory by HTTP meanwhile.
-const OTHERS: u64 = 2;
+const OTHERS: u64 = 8;
 /// As many as go in a message, and as many at once as there are receives for: the clients have one access key.
 const BYTES: usize = 65_000;
 const DEPTH: u64 = 180;
