@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -88,7 +88,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     let rdma = config.rdma.enabled.then(|| rdma_listen(config));
     let ports = s3.into_iter().chain([(rdma, "--rdma-port PORT, or --rdma off")]);
     let ports: Vec<_> = ports.filter_map(|(address, option)| Some((address?, option))).collect();
-    let _claims = Claims::of(&ports)?;
+    let claims = Claims::of(&ports)?;
     if let Some(address) = config.metrics.listen.0 {
         is_free(address, "--metrics ADDRESS:PORT")?;
     }
@@ -127,6 +127,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
         identity,
         keys,
         rdma,
+        claims: Mutex::new(Some(claims)),
         counters: (0..cores).map(|_| Arc::default()).collect(),
         taken: Arc::default(),
         cores: Cores::all(cores, with_rdma),
@@ -248,6 +249,8 @@ struct Front {
     /// What objects are encrypted under.
     keys: Arc<Keys>,
     rdma: Option<Devices>,
+    /// The ports, until the cores stop listening.
+    claims: Mutex<Option<Claims>>,
     counters: Arc<[Arc<Counters>]>,
     /// Requests that have made queue pairs.
     taken: Arc<Taken>,
@@ -304,6 +307,8 @@ impl Front {
         // Those who send requests here are told to look for another, and may do so before they find no one.
         core.sleep(Nanos::from_secs(http.unready_seconds)).await;
         listening.iter().for_each(|listening| listening.abort());
+        // Another server may have the ports while this one drains.
+        drop(self.claims.lock().unwrap_or_else(PoisonError::into_inner).take());
         shared.is_draining.set(true);
         let until = core.now().saturating_add(Nanos::from_secs(http.drain_seconds));
         while counters.under_way.get() > 0 && core.now() < until {

@@ -56,13 +56,18 @@ struct Bounds {
     memory: bool,
 }
 
+/// Whether nobody may set up an io_uring here, not even root.
+fn is_forbidden() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").is_ok_and(|disabled| disabled.trim() == "2")
+}
+
 impl Bounds {
     fn of_this_process() -> Bounds {
         let held = Privileges::of_this_process();
         let needed = [Capability::NetAdmin, Capability::NetRaw, Capability::IpcLock, Capability::SysAdmin];
         let locked = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
         Bounds {
-            privileges: held.filtered() || needed.into_iter().any(|capability| !held.has(capability)),
+            privileges: is_forbidden() || held.filtered() || needed.into_iter().any(|capability| !held.has(capability)),
             memory: locked != RLIM_INFINITY && !held.has(Capability::IpcLock),
         }
     }

@@ -8,7 +8,7 @@
 
 use super::catalog::Page;
 use super::engine::{Engine, ended};
-use super::failure::Outcome;
+use super::failure::{Failure, Outcome};
 use super::recover::{lba, write_header};
 use super::segments::{Purpose, Segments, Taken};
 use super::superblocks::write_superblock;
@@ -193,8 +193,12 @@ impl Engine {
             Ok(()) => inner.checkpoint_segments.replace(writer.taken),
             Err(_) => writer.taken,
         };
+        let mut is_short = false;
         for segment in leaving {
-            if self.patiently(async || self.free(segment).await).await.is_err() {
+            // Memory is waited for once, not for each of them.
+            let freed = if is_short { self.free(segment).await } else { self.patiently(async || self.free(segment).await).await };
+            is_short |= freed.as_ref().is_err_and(Failure::is_short_of_memory);
+            if freed.is_err() {
                 // The device does not let it go yet: compaction comes back to it.
                 inner.env.segments.close_checkpoint(segment);
             }

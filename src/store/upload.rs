@@ -88,9 +88,9 @@ impl Engine {
         extents: Box<[ExtentRef]>,
         attributes: Attributes,
     ) -> Outcome<Version> {
-        let _lock = self.lock(bucket, &name).await;
-        // As for every object: what names extents does not outlive them.
+        // As for every object: what names extents does not outlive them. Parts of one upload do not wait for each other's.
         self.settle().await?;
+        let _lock = self.lock(bucket, &name).await;
         let _entered = self.inner.buckets.enter(bucket)?;
         self.has_upload(bucket, &name, fields.upload)?;
         let (etag, has_opaque_etag) = self.etag(attributes.etag, false);

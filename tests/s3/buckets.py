@@ -124,13 +124,13 @@ def test_create_again_with_other_acl(t):
 def test_create_again_with_other_settings(t):
     """Nor its ownership and its place; said as they are they are taken."""
     name = t.bucket(ObjectOwnership="BucketOwnerEnforced")
-    refused(409, "BucketAlreadyExists", t.main.create_bucket, Bucket=name, ObjectOwnership="ObjectWriter")
+    refused(409, "BucketAlreadyOwnedByYou", t.main.create_bucket, Bucket=name, ObjectOwnership="ObjectWriter")
     t.main.create_bucket(Bucket=name, ObjectOwnership="BucketOwnerEnforced")
     rules = t.main.get_bucket_ownership_controls(Bucket=name)["OwnershipControls"]["Rules"]
     same(rules, [{"ObjectOwnership": "BucketOwnerEnforced"}], "rules")
     place = "<CreateBucketConfiguration><LocationConstraint>{}</LocationConstraint></CreateBucketConfiguration>"
     elsewhere = place.format("moon-1").encode()
-    t.request("PUT", f"/{name}", body=elsewhere, user=t.main_user).expect(409, "BucketAlreadyExists")
+    t.request("PUT", f"/{name}", body=elsewhere, user=t.main_user).expect(409, "BucketAlreadyOwnedByYou")
     here = t.request("HEAD", f"/{name}", user=t.main_user).headers["x-amz-bucket-region"]
     t.request("PUT", f"/{name}", body=place.format(here).encode(), user=t.main_user).expect(200)
 

@@ -363,11 +363,14 @@ impl<'a> Push<'a> {
 
     /// Waits while the session has so much under way that what is read now would only wait, behind what its client has not taken.
     async fn wait_for_others(&mut self) -> Result<(), S3Error> {
-        while self.writes.session.writing.get() >= WRITING_MAX {
-            if self.writes.writing.is_empty() {
-                self.writes.core.sleep(MEMORY_LOOK).await;
-            } else {
+        // Who has some under way leaves the last part to those who have none, and look less often.
+        let has_some = |writes: &Writes<'_>| !writes.writing.is_empty();
+        let most = |writes: &Writes<'_>| if has_some(writes) { WRITING_MAX / 4 * 3 } else { WRITING_MAX };
+        while self.writes.session.writing.get() >= most(&self.writes) {
+            if has_some(&self.writes) {
                 self.writes.reap().await?;
+            } else {
+                self.writes.core.sleep(MEMORY_LOOK).await;
             }
         }
         Ok(())

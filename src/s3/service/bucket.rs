@@ -197,13 +197,16 @@ fn etags_of(call: &Call<'_>) -> Result<Option<Etags>, S3Error> {
 fn again(call: &Call<'_>, asked: &BucketMeta, acl: &Acl, (etags, is_locked): (Option<Etags>, bool)) -> Result<(), S3Error> {
     let taken = || S3Error::new(Code::BucketAlreadyExists).field("BucketName", &*call.request.bucket);
     let bucket = call.service().find(&call.request.bucket)?.ok_or_else(taken)?;
-    let is_that = bucket.meta.owner == asked.owner
-        && bucket.acl()?.to_owned() == *acl
-        && (asked.document(Document::Ownership).is_none() || asked.ownership() == bucket.ownership())
+    if bucket.meta.owner != asked.owner || bucket.acl()?.to_owned() != *acl {
+        return Err(taken());
+    }
+    let is_that = (asked.document(Document::Ownership).is_none() || asked.ownership() == bucket.ownership())
         && asked.location.as_deref().is_none_or(|place| place == region(call, &bucket))
         && etags.is_none_or(|etags| etags == bucket.meta.etags)
         && (bucket.lock.is_some() || !is_locked);
-    if is_that { Ok(()) } else { Err(taken()) }
+    // Who makes sure that his bucket is there takes this for yes.
+    let owned = || S3Error::new(Code::BucketAlreadyOwnedByYou).field("BucketName", &*call.request.bucket);
+    if is_that { Ok(()) } else { Err(owned()) }
 }
 
 /// HeadBucket.
