@@ -18,9 +18,10 @@ use super::{client, free_address, http, is_lab, metric, pattern, room, run_of, s
 /// Bytes of a message, and of an object whose answer fills one.
 const MESSAGE: usize = 64 << 10;
 const OBJECT: usize = 60_000;
-/// Requests at once. Of the server's 64 MiB for messages half is for receives: of these each of two users has as many as he may have beside
-/// the other. The first one's messages and answers take nearly all that is left.
-const DEPTHS: [u32; 2] = [255, 187];
+/// Requests at once. Of the server's 64 MiB for messages half is for receives, of which each of two users has his share. The first one's
+/// messages and answers take so much of the rest that there is room for the messages of the other one's tasks, and not for all of their
+/// answers beside them.
+const DEPTHS: [u32; 2] = [215, 187];
 /// Answers that the other one has in messages that the session's own task is to let go of.
 const AT_ONCE: u32 = 40;
 

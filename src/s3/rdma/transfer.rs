@@ -184,6 +184,13 @@ impl Writing<'_> {
         session.writing.update(|all| all + bytes);
         Writing { of: &session.writing, bytes }
     }
+
+    /// Only so many are left.
+    fn lessen(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.of.update(|all| all - less);
+        self.bytes -= less;
+    }
 }
 
 impl Drop for Writing<'_> {
@@ -336,9 +343,11 @@ impl<'a> Push<'a> {
 
     async fn all(mut self, get: &mut Reading) -> Result<(Writes<'a>, Option<crc_fast::Digest>), S3Error> {
         let mut left = get.bytes();
+        // What is read counts before it is there, for many begin in the same turn, and until all of it was.
+        let mut reading = self.enter(left).await;
         loop {
             match self.one(get, &mut left).await {
-                Ok(true) => {}
+                Ok(true) => reading.lessen(left),
                 Ok(false) => return Ok((self.writes, self.crc)),
                 Err(error) => {
                     let _ = self.writes.end().await;
@@ -350,11 +359,10 @@ impl<'a> Push<'a> {
 
     /// Brings the next piece of a get that has so many bytes left; false where there is none.
     async fn one(&mut self, get: &mut Reading, left: &mut u64) -> Result<bool, S3Error> {
-        if *left > 0 {
-            self.wait_for_others().await?;
+        // Those who begin wait for who has begun, and he waits for nobody.
+        while !self.writes.writing.is_empty() && self.writes.session.writing.get() >= WRITING_MAX / 4 * 3 {
+            self.writes.reap().await?;
         }
-        // What is read counts before it is there: many begin in the same turn.
-        let _reading = Writing::new(self.writes.session, (*left).min(READ_AHEAD_BYTES));
         let Some(piece) = get.fetch().await? else { return Ok(false) };
         *left = left.saturating_sub(piece.len().into());
         let piece = self.patiently(piece, |piece| get.open(piece)).await?;
@@ -362,18 +370,11 @@ impl<'a> Push<'a> {
     }
 
     /// Waits while the session has so much under way that what is read now would only wait, behind what its client has not taken.
-    async fn wait_for_others(&mut self) -> Result<(), S3Error> {
-        // Who has some under way leaves the last part to those who have none, and look less often.
-        let has_some = |writes: &Writes<'_>| !writes.writing.is_empty();
-        let most = |writes: &Writes<'_>| if has_some(writes) { WRITING_MAX / 4 * 3 } else { WRITING_MAX };
-        while self.writes.session.writing.get() >= most(&self.writes) {
-            if has_some(&self.writes) {
-                self.writes.reap().await?;
-            } else {
-                self.writes.core.sleep(MEMORY_LOOK).await;
-            }
+    async fn enter(&self, bytes: u64) -> Writing<'a> {
+        while bytes > 0 && self.writes.session.writing.get() >= WRITING_MAX {
+            self.writes.core.sleep(MEMORY_LOOK).await;
         }
-        Ok(())
+        Writing::new(self.writes.session, bytes.min(READ_AHEAD_BYTES))
     }
 
     /// The same for a document.
