@@ -348,7 +348,7 @@ fn what_cannot_be_is_refused() {
         told(&[], 2, &["neither rdma.interface nor an address", "--rdma-interface"]);
         told(&["--rdma-interface", "eth77"], 2, &["no network interface 'eth77'", "near"]);
         told(&["--rdma-interface", "near", "--cores", "2"], 2, &["near has 1 receive queues", "use 1 cores", "ethtool -L near combined 2"]);
-        told(&["--rdma", "soft:udp", "--rdma-interface", "near"], 2, &["interface near", "soft:xdp"]);
+        told(&["--rdma", "soft:udp", "--rdma-interface", "near"], 2, &["rdma.interface: near", "soft:xdp"]);
         ip("link set near down");
         told(&["--rdma-interface", "near"], 1, &["the interface near is down", "ip link set near up"]);
         ip("link set near up");
