@@ -15,7 +15,7 @@ use super::rdma::open::Later;
 use super::rdma::transfer::{Pull, lease, lease_first};
 use super::request::Request;
 use super::service::headers::{Said, checksum_of};
-use crate::base::Nanos;
+use crate::base::{Error, Nanos};
 use crate::mem::{Ledger, Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::store::draft::Piece;
@@ -31,6 +31,8 @@ const PIECE: u32 = 256 << 10;
 const SLOWEST: Pace = Pace { bytes_per_second: 1 << 10, grace: Nanos::from_secs(30) };
 /// And while there is little memory.
 const SLOWEST_IF_SHORT: Pace = Pace { bytes_per_second: 64 << 10, grace: Nanos::from_secs(5) };
+/// How often that is looked at: there may be little memory at any time.
+const LOOK: Nanos = Nanos::from_secs(1);
 /// How long to take what nobody wants of a body.
 const LEFT_OVER_TIME: Nanos = Nanos::from_secs(5);
 /// Says that the body may come (RFC 9110, section 15.2.1).
@@ -382,8 +384,10 @@ impl<'a> Body<'a> {
 
     /// Receives until so many bytes are there, or the end is; without a place for payload there may be none.
     async fn take(&mut self, mut run: Option<&mut Run>, mut filled: u32, size: u32) -> Result<u32, S3Error> {
+        // For how long nothing has come.
+        let mut silent = Nanos::ZERO;
         loop {
-            let patience = self.patience();
+            let patience = self.patience(silent).min(LOOK);
             let (Some(decoder), Some(stream)) = (&mut self.decoder, &mut self.stream) else { return Ok(0) };
             match decoder.wants() {
                 Wants::End => return Ok(filled),
@@ -395,15 +399,10 @@ impl<'a> Body<'a> {
                     let run = run.as_deref_mut().expect("there is room, so there is a run");
                     let most = most.min(u64::from(size - filled)) as u32;
                     let begun = self.core.now();
-                    let got = stream.receive(patience, run, filled, most).await;
-                    self.waited = self.waited.saturating_add(self.core.now().since(begun));
-                    let count = match got {
-                        Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
-                        Ok(count) => count,
-                        Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
-                        Err(_) => return Err(self.broken_with(Code::IncompleteBody)),
-                    };
-                    decoder.data(u64::from(count));
+                    let got = stream.receive(patience, run, filled, most).await.map(u64::from);
+                    let Some(count) = self.waited_for(got, begun, &mut silent)? else { continue };
+                    let count = count as u32;
+                    self.decoder.as_mut().expect("it wanted them").data(u64::from(count));
                     let bytes = &run.as_slice()[filled as usize..(filled + count) as usize];
                     self.digests.update(bytes);
                     if let Some((sha256, _)) = &mut self.chunk {
@@ -422,14 +421,8 @@ impl<'a> Body<'a> {
                         Some(found) => self.found(found)?,
                         None if step.used == 0 => {
                             let begun = self.core.now();
-                            let more = stream.more_within(patience).await;
-                            self.waited = self.waited.saturating_add(self.core.now().since(begun));
-                            match more {
-                                Ok(0) => return Err(self.broken_with(Code::IncompleteBody)),
-                                Ok(_) => {}
-                                Err(error) if error.errno() == Some(libc::ETIMEDOUT) => return Err(self.broken_with(Code::RequestTimeout)),
-                                Err(_) => return Err(self.broken_with(Code::IncompleteBody)),
-                            }
+                            let more = stream.more_within(patience).await.map(|count| count as u64);
+                            self.waited_for(more, begun, &mut silent)?;
                         }
                         None => {}
                     }
@@ -438,11 +431,28 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// How long the client may be waited for now.
-    fn patience(&self) -> Nanos {
+    /// What came of a wait for the client that began then; nothing, if it was only time to look whether it may be waited for longer.
+    fn waited_for(&mut self, got: Result<u64, Error>, begun: Nanos, silent: &mut Nanos) -> Result<Option<u64>, S3Error> {
+        let waited = self.core.now().since(begun);
+        self.waited = self.waited.saturating_add(waited);
+        *silent = silent.saturating_add(waited);
+        match got {
+            Ok(0) => Err(self.broken_with(Code::IncompleteBody)),
+            Ok(count) => {
+                *silent = Nanos::ZERO;
+                Ok(Some(count))
+            }
+            Err(error) if error.errno() != Some(libc::ETIMEDOUT) => Err(self.broken_with(Code::IncompleteBody)),
+            Err(_) if self.patience(*silent) == Nanos::ZERO => Err(self.broken_with(Code::RequestTimeout)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// How long the client may be waited for now, if nothing has come for so long.
+    fn patience(&self, silent: Nanos) -> Nanos {
         let pace = if self.slab.census().is_short() { SLOWEST_IF_SHORT } else { SLOWEST };
         let taken = self.decoder.as_ref().map_or(0, Decoder::payload_bytes);
-        pace.allows(taken).since(self.waited).min(pace.grace)
+        pace.allows(taken).since(self.waited).min(pace.grace.since(silent))
     }
 
     /// A chunk begins or ends.
