@@ -74,14 +74,15 @@ fn main() -> Result<()> {
 async fn run(core: Core, args: Args) -> Result<()> {
     let region = Region::map(&RegionConfig::new(64 << 20))?;
     let ports: Vec<u16> = args.groups.iter().map(SocketAddrV4::port).collect();
-    let packets = Packets::open(&core, &region, &args.interface, &ports)?;
-    let slab = Slab::new(&region, region.undealt())?;
-    core.adopt_slab(&slab);
+    let interface = packets::interface(&region, &args.interface, &ports)?;
     core.uring().register_region(&region)?;
     let disk = Disk::open(core.uring(), core.ops(), &DiskConfig::sized(&args.file, args.size << 20))?;
     if let Some(queue) = disk.queue() {
         core.attach(queue);
     }
+    let packets = Packets::open(&core, &interface)?;
+    let slab = Slab::new(&region, region.undealt())?;
+    core.adopt_slab(&slab);
     let epoch = header::claim(&disk, &slab, "multicast_capture").await?.epoch as u32;
     let link = packets.port().interface().link();
     let _membership = join(&args.groups, link)?;

@@ -24,7 +24,7 @@ fn main() -> Result<()> {
 
 async fn forward(core: Core, ifname: String) -> Result<()> {
     let region = Region::map(&RegionConfig::new(32 << 20))?;
-    let packets = packets::Packets::open(&core, &region, &ifname, &[packets::PORT])?;
+    let packets = packets::Packets::open(&core, &packets::interface(&region, &ifname, &[packets::PORT])?)?;
     let slab = Slab::new(&region, region.undealt())?;
     core.adopt_slab(&slab);
     let (near, far) = pair::connect(&pair::open(&core, &region)?, &pair::open(&core, &region)?)?;

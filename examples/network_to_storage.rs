@@ -25,14 +25,15 @@ fn main() -> Result<()> {
 
 async fn capture(core: Core, ifname: String) -> Result<()> {
     let region = Region::map(&RegionConfig::new(32 << 20))?;
-    let packets = packets::Packets::open(&core, &region, &ifname, &[packets::PORT])?;
-    let slab = Slab::new(&region, region.undealt())?;
-    core.adopt_slab(&slab);
+    let interface = packets::interface(&region, &ifname, &[packets::PORT])?;
     let path = std::env::temp_dir().join(format!("basin-example-{}", std::process::id()));
     let disk = Disk::open(core.uring(), core.ops(), &DiskConfig::sized(&path, 32 << 20))?;
     if let Some(queue) = disk.queue() {
         core.attach(queue);
     }
+    let packets = packets::Packets::open(&core, &interface)?;
+    let slab = Slab::new(&region, region.undealt())?;
+    core.adopt_slab(&slab);
     let block = disk.info().block_bytes;
     let ours = packets.begin(COUNT, BYTES)?;
 

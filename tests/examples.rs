@@ -55,7 +55,8 @@ fn example(name: &str) -> String {
 /// own.
 fn as_nobody(directory: &Path, name: &str) -> Command {
     let copy = directory.join(name);
-    std::fs::copy(example(name), &copy).unwrap();
+    // Not by this process: a child that another test has just forked would have the copy open for writing, and then nobody can run it.
+    assert!(Command::new("cp").arg(example(name)).arg(&copy).status().unwrap().success());
     for path in [directory, &copy] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -87,7 +88,7 @@ fn without_privileges_and_hardware() {
 #[test]
 fn a_block_cache() {
     let files = tempfile::tempdir().unwrap();
-    let ended = Process::spawn(as_nobody(files.path(), "block_cache")).ended();
+    let ended = Process::spawn(as_nobody(files.path(), "block_cache")).ended_within(Duration::from_secs(300));
     succeeded(&ended, &["32000 blocks of 16384 bytes served to 4 clients, every byte verified", "with 512 of 4096 blocks in memory"]);
     let number = |before: &str| -> f64 {
         let behind = ended.out.split(before).nth(1).unwrap_or_else(|| panic!("no '{before}': {ended:?}"));
@@ -135,6 +136,12 @@ fn unix_now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
+/// What the system clock and the one that nobody sets are apart.
+fn clocks_apart_ns() -> i64 {
+    let read = |clock| Duration::from(nix::time::clock_gettime(clock).unwrap()).as_nanos() as i64;
+    read(nix::time::ClockId::CLOCK_REALTIME) - read(nix::time::ClockId::CLOCK_MONOTONIC)
+}
+
 /// How long datagram `number` of each group is: of the first, some are short enough to be packed.
 fn lengths(number: u64) -> [usize; 2] {
     [if number.is_multiple_of(2) { 64 } else { 1200 }, 300]
@@ -175,15 +182,22 @@ fn a_multicast_capture() {
         capture.shows("capturing 2 groups");
         let (_, joined) = packet_net::output("ip", "maddress show dev near");
         assert!(GROUPS.iter().all(|group| joined.contains(&group.to_string())), "{joined}");
+        let before = clocks_apart_ns();
         world.far.run(send_feeds);
         let ended = capture.ended();
+        let is_clock_steady = clocks_apart_ns().abs_diff(before) < 5_000_000;
         let gaps = format!("{} datagrams, numbers 0 to {}, 10 gaps, 10 missing", count / 2, NUMBERS - 1);
         let [first, second] = GROUPS.map(|group| format!("{group}: {gaps}"));
         let stored = format!("{count} datagrams stored, 0 dropped");
         succeeded(&ended, &[&stored, &first, &second, "inter-arrival p50", &format!("exported {count} packets")]);
         // Only the short ones of the first feed are copied.
         assert!(ended.out.contains(&format!("{} bytes copied", 64 * (NUMBERS / 2 - NUMBERS / 100))), "{ended:?}");
-        check_records(&std::fs::read(&file).unwrap());
+        let feeds = records_of(&std::fs::read(&file).unwrap());
+        if is_clock_steady {
+            feeds.values().for_each(check_times);
+        } else {
+            skip("the system clock was set meanwhile: the times of the records were not looked at");
+        }
         if Command::new("tshark").arg("--version").output().is_err() {
             return skip("tshark is not installed: the export was not read by another program");
         }
@@ -196,10 +210,12 @@ fn a_multicast_capture() {
     });
 }
 
-/// The records are the datagrams sent, byte for byte. Their times: never before the datagram was sent, soon after it, and in the
-/// order of the feed.
-fn check_records(file: &[u8]) {
-    let mut feeds: BTreeMap<u32, BTreeMap<u64, (u64, u64)>> = BTreeMap::new();
+/// What there is of a feed: by its number, when each datagram was sent and when it was received, in nanoseconds since 1970.
+type Feed = BTreeMap<u64, (u64, u64)>;
+
+/// The records by group, which are the datagrams sent, byte for byte.
+fn records_of(file: &[u8]) -> BTreeMap<u32, Feed> {
+    let mut feeds: BTreeMap<u32, Feed> = BTreeMap::new();
     let log = &file[64 << 10..];
     let mut at = 0;
     while at < log.len() {
@@ -217,12 +233,19 @@ fn check_records(file: &[u8]) {
     assert_eq!(feeds.keys().copied().collect::<Vec<_>>(), GROUPS.map(Ipv4Addr::to_bits));
     for feed in feeds.values() {
         assert!(feed.keys().copied().eq(numbers()), "{:?}", feed.keys());
-        let times: Vec<(u64, u64)> = feed.values().copied().collect();
-        assert!(times.is_sorted_by_key(|&(_, received)| received), "{times:?}");
-        let mut late: Vec<u64> = times.iter().map(|&(sent, received)| received.checked_sub(sent).expect("received before sent")).collect();
-        late.sort_unstable();
-        assert!(late[late.len() / 2] < 20_000_000, "half of them were stamped more than {} ns late", late[late.len() / 2]);
     }
+    feeds
+}
+
+/// Never before the datagram was sent, soon after it, and in the order of the feed.
+fn check_times(feed: &Feed) {
+    let times: Vec<(u64, u64)> = feed.values().copied().collect();
+    assert!(times.is_sorted_by_key(|&(_, received)| received), "{times:?}");
+    let mut late: Vec<u64> = times.iter().map(|&(sent, received)| received.checked_sub(sent).expect("received before sent")).collect();
+    late.sort_unstable();
+    // A capture or a disk that stands still makes many of them late. Time that is taken at the write, or a batch late, does so with all.
+    let tenth = late[late.len() / 10];
+    assert!(tenth < 20_000_000, "nine in ten were stamped more than {tenth} ns late");
 }
 
 #[test]

@@ -42,7 +42,7 @@ const QUIET: Trial = Trial {
     size_bytes: 9000,
     seed: 1,
     faults: Faults::NONE,
-    lost_after_ms: 5000,
+    lost_after_ms: 60_000,
     slow: Nanos::ZERO,
 };
 
@@ -98,7 +98,7 @@ fn run(trial: Trial) -> Option<(Row, Tally)> {
             }
             .unwrap_or_else(|error| panic!("the client: {error}"))
         };
-        let ended = handle.timeout(Nanos::from_secs(60), join(serving, asking)).await;
+        let ended = handle.timeout(Nanos::from_secs(180), join(serving, asking)).await;
         let (tally, row) = ended.expect("it hangs");
         // What is shared comes home with a later turn.
         handle.sleep(Nanos::from_millis(1)).await;

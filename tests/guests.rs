@@ -66,10 +66,15 @@ thread_local! {
 /// (rxe_req.c, rxe_requester), and then tells nobody why: on a host under load that happens now and then. That it carries out bindings
 /// of windows again with what it sends again looked the same and was more frequent; `verbs` keeps them apart since. Rarer still its
 /// receiver meets a null pointer while a queue pair ends (copy_data), or QEMU's emulation runs code that was just changed (an int3 oops,
-/// docs/LAB.md). A run that fails with this is told and repeated, twice at most; one that fails otherwise is not.
+/// docs/LAB.md) or stands still. A run that fails with this is told and repeated, twice at most; one that fails otherwise is not.
 fn on_rxe(test: impl Fn()) {
-    const SIGNS: [&str; 4] =
-        ["the device did not say why", "flushed: the queue pair is in the error state", "RIP: 0010:copy_data+", "Oops: int3:"];
+    const SIGNS: [&str; 5] = [
+        "the device did not say why",
+        "flushed: the queue pair is in the error state",
+        "RIP: 0010:copy_data+",
+        "Oops: int3:",
+        "the guest stood still for 120 s",
+    ];
     for attempt in 1.. {
         let Err(failure) = catch_unwind(AssertUnwindSafe(&test)) else { return };
         let printed = PRINTED.take();

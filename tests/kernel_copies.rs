@@ -8,11 +8,11 @@ use std::net::UdpSocket;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use basin::device::kernel_copies::{Copied, KernelCopies};
-use basin::device::packet::{InterfaceConfig, PacketMode};
+use basin::device::packet::PacketMode;
 use basin::mem::{PageKind, Region, RegionConfig, Slab};
 
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use packet_net::{FAR, NEAR, PORT, World};
+use packet_net::{FAR, NEAR, PORT, World, near};
 
 mod packet_net;
 
@@ -70,7 +70,7 @@ fn what_is_copied_is_counted_and_nothing_else() {
         // AF_XDP in copy mode: each frame once, in and out, with its headers; of a socket that is not watched, nothing.
         const FRAMES: u64 = 300;
         const FRAME: u64 = 14 + 20 + 8 + 1000;
-        let world = World::open(&InterfaceConfig::new("near", &[PORT]));
+        let world = World::open(&near(&[PORT]));
         assert_eq!(world.port.mode(), PacketMode::NativeCopy, "a veth has no other");
         for is_watched in [false, true] {
             if is_watched {

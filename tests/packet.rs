@@ -20,7 +20,7 @@ use packet_net::*;
 const UDP_PAYLOAD: usize = 14 + 20 + 8;
 
 fn config() -> InterfaceConfig {
-    InterfaceConfig::new("near", &[PORT])
+    near(&[PORT])
 }
 
 /// The payload of datagram `number`: its number, then bytes that follow from it.
@@ -93,7 +93,7 @@ fn the_chunks_received_go_back_out() {
         const COUNT: u32 = 2000;
         let echoed = far.start(|| {
             let socket = UdpSocket::bind((FAR, 0)).unwrap();
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
             let near: SocketAddr = (NEAR.parse::<std::net::IpAddr>().unwrap(), PORT).into();
             let mut bytes = [0; 2048];
             for number in 0..COUNT {
@@ -192,7 +192,7 @@ fn udp(port: u16) -> Vec<u8> {
 #[test]
 fn only_udp_to_the_ports_asked_for_is_steered() {
     in_namespaces(1, |far| {
-        let world = World::open(&InterfaceConfig::new("near", &[PORT, 4791, 65535]));
+        let world = World::open(&near(&[PORT, 4791, 65535]));
         let to = world.interface.link().mac;
         let (v4, v6, tag, double): (&[u8], &[u8], &[u8], &[u8]) = (&[8, 0], &[0x86, 0xdd], &[0x81, 0, 0, 5], &[0x88, 0xa8, 0, 7]);
         let mut options = ipv4(17, 0);
@@ -298,7 +298,7 @@ fn a_frame_of_several_pieces_goes_out_as_one() {
         // Bound before anything is sent; a socket stays in the namespace it was made in.
         let socket = far.run(|| UdpSocket::bind((FAR, 9900)).unwrap());
         let echoed = far.start(move || {
-            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut bytes = [0; 2048];
             let len = socket.recv(&mut bytes).unwrap();
             bytes[..len].to_vec()
@@ -442,8 +442,8 @@ fn two_queues_share_the_region() {
         let receive = |ports: &[Port], count: u32| {
             far.run(move || send_datagrams(count, 200));
             let mut got = Vec::with_capacity(256);
-            let end = std::time::Instant::now() + Duration::from_secs(3);
-            while got.len() < count as usize && std::time::Instant::now() < end {
+            let end = Instant::now() + PATIENCE;
+            while got.len() < count as usize && Instant::now() < end {
                 for port in ports {
                     let _ = port.queue().borrow_mut().poll(clock.now());
                     port.receive(&mut got, 64).unwrap();
@@ -455,8 +455,8 @@ fn two_queues_share_the_region() {
         // The one that brought the UMEM goes; the other carries on with it, and the first comes back onto it.
         let close = |port: Port| {
             port.queue().borrow_mut().quiesce(clock.now());
-            let end = std::time::Instant::now() + Duration::from_secs(3);
-            while port.queue().borrow().in_flight() > 0 && std::time::Instant::now() < end {
+            let end = Instant::now() + PATIENCE;
+            while port.queue().borrow().in_flight() > 0 && Instant::now() < end {
                 let _ = port.queue().borrow_mut().poll(clock.now());
             }
             assert_eq!(port.queue().borrow().in_flight(), 0, "the kernel lets go of one queue of a shared UMEM");
@@ -494,14 +494,18 @@ fn neighbours_are_found_over_the_interface() {
         let is_known = |address: &str| neighbours::is_known(&link, address.parse().unwrap()).unwrap();
         for (address, known) in [(FAR, true), (FAR6, true), ("10.99.1.2", true), (NEAR, true), ("10.77.0.201", false), ("192.0.2.1", false)]
         {
-            let begun = Instant::now();
-            assert_eq!(is_known(address), known, "{address}");
-            assert!(begun.elapsed() < Duration::from_millis(500), "{address} was waited for");
+            // Who waits does so each time.
+            let is_at_once = (0..5).any(|_| {
+                let begun = Instant::now();
+                assert_eq!(is_known(address), known, "{address}");
+                begun.elapsed() < Duration::from_millis(500)
+            });
+            assert!(is_at_once, "{address} was waited for");
         }
         ip(&format!("neigh del {FAR} dev near"));
         let begun = Instant::now();
         while !is_known(FAR) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it is not looked up");
+            assert!(begun.elapsed() < PATIENCE, "it is not looked up");
         }
     });
 }

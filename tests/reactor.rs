@@ -627,7 +627,7 @@ fn time_outs_and_foreign_combinators() {
             .map(|n| {
                 let core = handle.clone();
                 async move {
-                    let due = begun.saturating_add(Nanos::from_micros(20_000 + n * 200));
+                    let due = begun.saturating_add(Nanos::from_micros(500_000 + n * 200));
                     core.sleep(due.since(core.now())).await;
                     n
                 }

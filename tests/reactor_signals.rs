@@ -46,7 +46,7 @@ fn parent() -> ExitCode {
             };
             let status = child.wait().unwrap();
             println!("{case}, {signal}: {status}, {said:?}, {:?}", start.elapsed());
-            assert!(start.elapsed() < Duration::from_secs(5), "it took too long");
+            assert!(start.elapsed() < Duration::from_secs(30), "it took too long");
             if case == "a core that will not end" {
                 use std::os::unix::process::ExitStatusExt;
                 assert_eq!(status.signal(), Some(signal as i32));

@@ -26,6 +26,8 @@ const KEY: &str = "KEYOFMAIN";
 const SECRET: &str = "the secret of main/+=";
 /// How long anything may take that takes a second on a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A disk for what is not much.
+const SMALL: &str = "64M";
 /// A second pair, for what is not to go when the first one does.
 const NEAR_TOO: &str = "10.78.0.1";
 const FAR_TOO: &str = "10.78.0.2";
@@ -63,9 +65,9 @@ fn command(options: &[&str]) -> (Command, tempfile::TempDir) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_basin"));
     command.arg("serve").arg(place.path().join("store.img")).args(["--etag", "opaque"]);
-    let usual = [["--listen", "0.0.0.0:9000"], ["--rdma", "soft:xdp"]];
+    let usual = [["--listen", "0.0.0.0:9000"], ["--rdma", "soft:xdp"], ["--size", "512M"]];
     command.args(usual.iter().filter(|[name, _]| !options.contains(name)).flatten());
-    command.args(["--size", "512M", "--memory", "128M", "--cache", "32M", "--log-level", "warn"]).args(options);
+    command.args(["--memory", "128M", "--cache", "32M", "--log-level", "warn"]).args(options);
     command.env("BASIN_AUTH_ACCESS_KEY", KEY).env("BASIN_AUTH_SECRET_KEY", SECRET);
     (command, place)
 }
@@ -133,21 +135,34 @@ async fn get(client: &Client, key: &str) -> Vec<u8> {
 #[test]
 fn a_client_that_is_not_there_holds_up_nobody() {
     in_namespaces(1, |far| {
-        let _server = Server::start(&["--rdma-interface", "near"]);
+        let _server = Server::start(&["--rdma-interface", "near", "--size", SMALL]);
         far.run(|| {
             let core = Core::new(CoreConfig::default()).unwrap();
-            core.clone().run(async move { ask_beside_an_absent_client(&core).await }).unwrap();
+            let handle = core.clone();
+            let tries = async move {
+                // Who is held up is so each time; who stands still with the machine is not.
+                for last in 200..203 {
+                    let (answers, longest) = ask_beside_an_absent_client(&core, last).await;
+                    if answers > 10 && longest < Duration::from_millis(700) {
+                        return;
+                    }
+                    eprintln!("{answers} answers, of which one took {longest:?}");
+                }
+                panic!("a client that is not there holds up others");
+            };
+            handle.run(tries).unwrap();
         });
     });
 }
 
-async fn ask_beside_an_absent_client(core: &Core) {
+/// How many answers another client has while the one at `10.77.0.LAST`, where nobody is, is looked for, and how long one takes at most.
+async fn ask_beside_an_absent_client(core: &Core, last: u8) -> (u32, Duration) {
     let address = "10.77.0.1:9100".parse().unwrap();
     let signer = || Signer::new(KEY.to_owned(), Secret::new(SECRET.to_owned()), "us-east-1");
     let (mut one, mut other) = (Http::connect(core, address).await.unwrap(), Http::connect(core, address).await.unwrap());
     let asked = core.spawn(async move {
         let memory = Memory { address: 0, bytes: 0, rkey: 0 };
-        let gid = "::ffff:10.77.0.200".parse().unwrap();
+        let gid = format!("::ffff:10.77.0.{last}").parse().unwrap();
         let absent = Endpoint { connection: Connection::Rc, qpn: Qpn(0x11), gid, memory, port: 1, lid: 0 }.encode();
         let fields = [(TOKEN, absent.as_str()), (PSN, "000001")];
         let ask = HttpAsk { method: "POST", path: CONNECT, query: "", fields: &fields, body: b"" };
@@ -163,8 +178,8 @@ async fn ask_beside_an_absent_client(core: &Core) {
         answers += 1;
     }
     let (status, said) = asked.await.unwrap();
-    assert!(status == 503 && said.contains("nobody answers for 10.77.0.200"), "{status} {said}");
-    assert!(answers > 10 && longest < Duration::from_millis(700), "{answers} answers, of which one took {longest:?}");
+    assert!(status == 503 && said.contains(&format!("nobody answers for 10.77.0.{last}")), "{status} {said}");
+    (answers, longest)
 }
 
 /// Objects of these sizes by RDMA and by HTTP, each put by one and got by the other.
@@ -216,7 +231,7 @@ fn objects_of_every_size_go_by_af_xdp() {
 #[test]
 fn cores_share_the_queues_of_an_interface() {
     in_namespaces(4, |far| {
-        let _server = Server::start(&["--rdma-interface", "near", "--cores", "2"]);
+        let _server = Server::start(&["--rdma-interface", "near", "--cores", "2", "--size", SMALL]);
         for _ in 0..6 {
             every_size(far, vec![0, 1, 5000, 100_000, 1 << 20]);
         }
@@ -229,7 +244,7 @@ fn jumbo_frames_carry_objects() {
     in_namespaces(1, |far| {
         ip("link set near mtu 9000");
         far.run(|| ip("link set far mtu 9000"));
-        let _server = Server::start(&["--rdma-interface", "near"]);
+        let _server = Server::start(&["--rdma-interface", "near", "--size", SMALL]);
         every_size(far, vec![0, 5000, 1 << 20]);
     });
 }
@@ -238,7 +253,7 @@ fn jumbo_frames_carry_objects() {
 #[test]
 fn the_tool_and_the_bench_go_by_af_xdp() {
     in_namespaces(1, |far| {
-        let _server = Server::start(&["--rdma-interface", "near"]);
+        let _server = Server::start(&["--rdma-interface", "near", "--size", SMALL]);
         let place = tempfile::tempdir().unwrap();
         let (from, to) = (place.path().join("from"), place.path().join("to"));
         let content = pattern(700_000, 7);
@@ -298,15 +313,21 @@ fn without_its_link_rdma_falls_back_to_http() {
             run(patient, async move |client| {
                 client.create_bucket("sizes").await?;
                 let content = pattern(300_000, 3);
-                assert_eq!(put(&client, "one", &content).await, Way::Rdma("soft:xdp".into()));
+                // RDMA that is slow once, on a machine that stands still, is left alone for a while.
+                let begun = client.core().now();
+                while put(&client, "one", &content).await != Way::Rdma("soft:xdp".into()) {
+                    assert!(client.core().now().since(begun) < Nanos::from_secs(120), "{:?}", client.rdma_troubles());
+                    client.core().sleep(Nanos::from_millis(50)).await;
+                }
                 told.send("link set near down").unwrap();
+                let fallbacks = client.stats().fallbacks;
                 // Whoever takes it does so at once, or a little later.
                 let begun = client.core().now();
-                while client.stats().fallbacks == 0 && client.core().now().since(begun) < Nanos::from_secs(120) {
+                while client.stats().fallbacks == fallbacks && client.core().now().since(begun) < Nanos::from_secs(120) {
                     assert!(get(&client, "one").await == content);
                     client.core().sleep(Nanos::from_millis(50)).await;
                 }
-                assert!(client.stats().fallbacks > 0, "{:?}", client.stats());
+                assert!(client.stats().fallbacks > fallbacks, "{:?}", client.stats());
                 assert!(!client.rdma_troubles().is_empty());
                 told.send("link set near up").unwrap();
                 let by_rdma = client.stats().by_rdma;

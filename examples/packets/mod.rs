@@ -37,16 +37,19 @@ pub struct Datagram {
     pub received_ns: u64,
 }
 
+/// Opens `ifname` for these UDP ports. They are the kernel's until a queue is open: what takes long comes before that.
+pub fn interface(region: &Region, ifname: &str, udp_ports: &[u16]) -> Result<Interface> {
+    Interface::open(region, &InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(ifname, udp_ports) })
+}
+
 impl Packets {
-    /// Opens queue 0 of `ifname` for these UDP ports. The packets have a slab of their own, which keeps them in address order.
-    pub fn open(core: &Core, region: &Region, ifname: &str, udp_ports: &[u16]) -> Result<Packets> {
-        let config = InterfaceConfig { headroom: log::HEADROOM, ..InterfaceConfig::new(ifname, udp_ports) };
-        let interface = Interface::open(region, &config)?;
-        let slab = Slab::new(region, 8192)?;
+    /// Opens queue 0. The packets have a slab of their own, which keeps them in address order.
+    pub fn open(core: &Core, interface: &Interface) -> Result<Packets> {
+        let slab = Slab::new(interface.region(), 8192)?;
         core.adopt_slab(&slab);
-        let port = Port::open(core.ops(), &slab, &interface, &PortConfig::new(0))?;
+        let port = Port::open(core.ops(), &slab, interface, &PortConfig::new(0))?;
         core.attach(port.queue());
-        println!("{ifname}: {}", port.mode());
+        println!("{}: {}", interface.link().name, port.mode());
         Ok(Packets { core: core.clone(), port })
     }
 

@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
@@ -12,6 +13,8 @@ pub(super) struct Budget {
     most: u64,
     /// Parts that are being sent, whose memory comes back by itself.
     leaving: Cell<usize>,
+    /// How often some of it was given back.
+    given_back: Cell<u64>,
     /// Those who wait, in their order.
     waiting: RefCell<VecDeque<Weak<Wait>>>,
 }
@@ -32,7 +35,8 @@ pub(super) struct Granted {
 
 impl Budget {
     pub fn new(bytes: u64) -> Rc<Budget> {
-        Rc::new(Budget { free: Cell::new(bytes), most: bytes, leaving: Cell::new(0), waiting: RefCell::default() })
+        let free = Cell::new(bytes);
+        Rc::new(Budget { free, most: bytes, leaving: Cell::new(0), given_back: Cell::new(0), waiting: RefCell::default() })
     }
 
     /// Waits for so many bytes, or for all there are where that is more.
@@ -55,8 +59,27 @@ impl Budget {
         Granted { budget: self.clone(), bytes, is_leaving: false }
     }
 
+    /// As [`Budget::take`], for as long as others go on, which is looked for behind each `pause`: `None` where nothing was given back since
+    /// the look before and nothing is being sent. His place in the queue stays the same.
+    pub async fn take_while_others_go_on(self: &Rc<Budget>, bytes: u64, pause: impl AsyncFn()) -> Option<Granted> {
+        let mut taken = pin!(self.take(bytes));
+        loop {
+            let before = self.given_back.get();
+            let mut pausing = pin!(pause());
+            let granted = poll_fn(|context| match taken.as_mut().poll(context) {
+                Poll::Ready(granted) => Poll::Ready(Some(granted)),
+                Poll::Pending => pausing.as_mut().poll(context).map(|()| None),
+            });
+            match granted.await {
+                Some(granted) => return Some(granted),
+                None if self.has_leaving() || self.given_back.get() != before => {}
+                None => return None,
+            }
+        }
+    }
+
     /// Whether some of it comes back whatever those do who fill parts.
-    pub fn has_leaving(&self) -> bool {
+    fn has_leaving(&self) -> bool {
         self.leaving.get() > 0
     }
 
@@ -80,6 +103,7 @@ impl Budget {
 
     fn give_back(&self, bytes: u64) {
         self.free.update(|free| free + bytes);
+        self.given_back.update(|times| times + 1);
         self.deal();
     }
 }
@@ -155,6 +179,38 @@ mod tests {
         // More than there is is all there is.
         drop(poll(pin!(budget.take(99))).unwrap());
         assert_eq!(budget.free.get(), 10);
+    }
+
+    #[test]
+    fn who_waits_keeps_his_place_and_waits_while_others_go_on() {
+        let budget = Budget::new(10);
+        let [first, second, third] = [4, 3, 3].map(|bytes| poll(pin!(budget.take(bytes))).unwrap());
+        let is_time = Cell::new(false);
+        let pause = async || poll_fn(|_| if is_time.take() { Poll::Ready(()) } else { Poll::Pending }).await;
+        let mut waits = pin!(budget.take_while_others_go_on(10, &pause));
+        assert!(poll(waits.as_mut()).is_none());
+        let mut behind = pin!(budget.take(1));
+        assert!(poll(behind.as_mut()).is_none());
+        // Something is given back before each look, and nothing is being sent at it.
+        for granted in [first, second] {
+            drop(granted);
+            is_time.set(true);
+            assert!(poll(waits.as_mut()).is_none() && !is_time.get(), "others go on");
+            assert!(poll(behind.as_mut()).is_none(), "who came first is first");
+        }
+        drop(third);
+        drop(poll(waits.as_mut()).unwrap().expect("all of it is free"));
+        drop(poll(behind.as_mut()).expect("his turn has come"));
+        // What is being sent comes back by itself, and what is not may never.
+        for is_leaving in [true, false] {
+            let mut all = poll(pin!(budget.take(10))).unwrap();
+            if is_leaving {
+                all.leave();
+            }
+            let mut waits = pin!(budget.take_while_others_go_on(10, &pause));
+            is_time.set(true);
+            assert_eq!(matches!(poll(waits.as_mut()), Some(None)), !is_leaving);
+        }
     }
 
     #[test]

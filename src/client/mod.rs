@@ -263,17 +263,11 @@ impl Client {
 
     /// The right to so much memory for a part. Waits as long as others send theirs, and a while for those who fill them.
     async fn grant(&self, bytes: u64) -> Result<Granted> {
-        loop {
-            match self.inner.core.timeout(MEMORY_PATIENCE, self.inner.parts.take(bytes)).await {
-                Ok(granted) => return Ok(granted),
-                Err(_) if self.inner.parts.has_leaving() => {}
-                Err(_) => {
-                    let error =
-                        Error::new(ErrorKind::Busy, "other uploads have all the memory that there is for parts, and send none of it");
-                    return Err(error.remedy("end some of them, or give the client more memory: Options::memory_bytes, or --memory"));
-                }
-            }
-        }
+        let granted = self.inner.parts.take_while_others_go_on(bytes, async || self.inner.core.sleep(MEMORY_PATIENCE).await).await;
+        granted.ok_or_else(|| {
+            let error = Error::new(ErrorKind::Busy, "other uploads have all the memory that there is for parts, and send none of it");
+            error.remedy("end some of them, or give the client more memory: Options::memory_bytes, or --memory")
+        })
     }
 
     /// Leases memory, and waits a while for what others have.

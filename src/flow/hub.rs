@@ -378,12 +378,11 @@ impl Hub {
     /// # Errors
     /// This core has no port; there is no route out of its interface, or nobody answers at the address.
     pub fn path_to(&self, to: SocketAddr) -> Result<Encapsulation> {
-        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
         let inlet = self.inlet.as_ref().ok_or_else(|| {
             let what = format!("core {} owns none of the interface's receive queues", self.number());
             Error::new(ErrorKind::Unavailable, what).remedy("give the interface more queues, or this program fewer --cores")
         })?;
-        let path = neighbours::resolve(inlet.link(), to.ip(), PATIENCE)?;
+        let path = neighbours::resolve(inlet.link(), to.ip(), neighbours::PATIENCE)?;
         // What comes back must come to the port that is steered here, and both ends have the same one.
         let (src, src_mac, dst_mac) = (SocketAddr::new(path.source, to.port()), Mac(path.source_mac), Mac(path.destination_mac));
         let vlan = inlet.link().vlan.map(|vlan| vlan.id);

@@ -280,7 +280,7 @@ mod tests {
             let seat = Seat::take(&sessions.taken);
             // The only task is this one.
             sessions.take_over(Client { socket, plan: None, seat });
-            handle.timeout(Nanos::from_secs(5), sessions.gone.wait()).await
+            handle.timeout(Nanos::from_secs(30), sessions.gone.wait()).await
         };
         assert!(core.run(main).unwrap().is_ok(), "nobody was told");
         assert_eq!(taken.load(Ordering::Relaxed), 0);

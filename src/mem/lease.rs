@@ -358,6 +358,14 @@ impl Shared {
         narrow
     }
 
+    /// The bytes of the view, to change, when this is the only holder, on whatever core.
+    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+        let is_sole = self.parcel.home.shares.is_sole(self.index());
+        // SAFETY: the view lies within the run's chunks, which stay while this holder does. Nobody else has the run, as `is_sole` says with
+        // Acquire of all who have left, and nobody gets it but through this holder, which `&mut self` keeps from all others.
+        is_sole.then(|| unsafe { std::slice::from_raw_parts_mut(self.region().pointer(self.offset()), self.len() as usize) })
+    }
+
     /// The run again, when this is the only holder and `slab` its home.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use super::error::{Code, S3Error};
 use super::hasher::{self, Hasher};
 use super::http::stream::Stream;
 use super::meta::Checksum;
+use super::patience::LOOK;
 use super::rdma::open::Later;
 use super::rdma::transfer::{Pull, lease, lease_first};
 use super::request::Request;
@@ -31,8 +32,6 @@ const PIECE: u32 = 256 << 10;
 const SLOWEST: Pace = Pace { bytes_per_second: 1 << 10, grace: Nanos::from_secs(30) };
 /// And while there is little memory.
 const SLOWEST_IF_SHORT: Pace = Pace { bytes_per_second: 64 << 10, grace: Nanos::from_secs(5) };
-/// How often that is looked at: there may be little memory at any time.
-const LOOK: Nanos = Nanos::from_secs(1);
 /// How long to take what nobody wants of a body.
 const LEFT_OVER_TIME: Nanos = Nanos::from_secs(5);
 /// Says that the body may come (RFC 9110, section 15.2.1).
@@ -400,7 +399,7 @@ impl<'a> Body<'a> {
                     let most = most.min(u64::from(size - filled)) as u32;
                     let begun = self.core.now();
                     let got = stream.receive(patience, run, filled, most).await.map(u64::from);
-                    let Some(count) = self.waited_for(got, begun, &mut silent)? else { continue };
+                    let Some(count) = self.waited_for(got, (begun, patience), &mut silent)? else { continue };
                     let count = count as u32;
                     self.decoder.as_mut().expect("it wanted them").data(u64::from(count));
                     let bytes = &run.as_slice()[filled as usize..(filled + count) as usize];
@@ -422,7 +421,7 @@ impl<'a> Body<'a> {
                         None if step.used == 0 => {
                             let begun = self.core.now();
                             let more = stream.more_within(patience).await.map(|count| count as u64);
-                            self.waited_for(more, begun, &mut silent)?;
+                            self.waited_for(more, (begun, patience), &mut silent)?;
                         }
                         None => {}
                     }
@@ -431,9 +430,16 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// What came of a wait for the client that began then; nothing, if it was only time to look whether it may be waited for longer.
-    fn waited_for(&mut self, got: Result<u64, Error>, begun: Nanos, silent: &mut Nanos) -> Result<Option<u64>, S3Error> {
-        let waited = self.core.now().since(begun);
+    /// What came of a wait for the client that began then and was for so long; nothing, if it was only time to look whether it may be
+    /// waited for longer.
+    fn waited_for(
+        &mut self,
+        got: Result<u64, Error>,
+        (begun, patience): (Nanos, Nanos),
+        silent: &mut Nanos,
+    ) -> Result<Option<u64>, S3Error> {
+        // For how long this core stood still the client is not to blame.
+        let waited = self.core.now().since(begun).min(patience);
         self.waited = self.waited.saturating_add(waited);
         *silent = silent.saturating_add(waited);
         match got {

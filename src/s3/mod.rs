@@ -50,6 +50,7 @@ pub mod log;
 pub mod meta;
 pub mod metrics;
 mod octets;
+pub mod patience;
 pub mod rdma;
 pub mod request;
 pub mod route;

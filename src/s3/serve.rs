@@ -96,7 +96,8 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     let cores = config.store.cores.max(1);
     let rdma = config.rdma.enabled.then(|| Devices::open(&config.rdma, own_ip(config), cores)).transpose()?;
     make_missing(&device, config.store.size.0, say)?;
-    allow_descriptors(config.http.connections);
+    let mut config = config.clone();
+    config.http.connections = connections_of(config.http.connections, cores);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
     // What sessions of RDMA may have.
     let (requests, receives) = if config.rdma.enabled { (SESSIONS_MAX + REQUESTS_MAX, RECEIVES_MAX) } else { (0, 0) };
@@ -121,7 +122,7 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     let with_rdma = rdma.as_ref().map_or(0, Devices::count);
     let front = Front {
         region: config.region.clone().unwrap_or_else(|| REGION.into()),
-        config: config.clone(),
+        config,
         users,
         own,
         identity,
@@ -182,19 +183,25 @@ fn beside(path: &Path, behind: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Takes as many descriptors as all connections need, as far as the process may: shells and systemd give 1024 unless asked.
-fn allow_descriptors(connections: usize) {
-    let wanted = connections as u64 + DESCRIPTORS_BESIDE;
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
-    let given = wanted.min(hard);
-    if soft < given
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, given, hard)
-    {
-        tracing::warn!(soft, wanted, %error, "the limit of open files stays as it is");
+/// Takes as many descriptors as all connections need, and says how many connections the process may have: shells and systemd give 1024
+/// descriptors unless asked. Who comes beyond waits to be accepted, where without a descriptor he could not be.
+fn connections_of(asked: usize, cores: usize) -> usize {
+    let wanted = asked as u64 + DESCRIPTORS_BESIDE;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return asked };
+    let given = wanted.min(hard).max(soft);
+    let has_more = soft < given && setrlimit(Resource::RLIMIT_NOFILE, given, hard).is_ok();
+    let limit = if has_more { given } else { soft };
+    if limit >= wanted {
+        return asked;
     }
-    if hard < wanted {
-        tracing::warn!(hard, wanted, "the limit of open files is below the number of connections: raise it (ulimit -n, LimitNOFILE=)");
-    }
+    let connections = (limit.saturating_sub(DESCRIPTORS_BESIDE) as usize).max(cores);
+    tracing::warn!(
+        limit,
+        asked,
+        connections,
+        "the limit of open files is below the number of connections, of which there are fewer then: raise it (ulimit -n, LimitNOFILE=)"
+    );
+    connections
 }
 
 /// Says in the log what of a store was found damaged when it was opened.

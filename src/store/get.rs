@@ -75,7 +75,7 @@ struct Extents {
     /// Keeps them.
     held: Held,
     /// Those on their way, in order.
-    reading: VecDeque<Task<Outcome<Vec<Shared>>>>,
+    reading: VecDeque<(Piece, Task<Outcome<Vec<Shared>>>)>,
     /// And those to come.
     left: VecDeque<Piece>,
 }
@@ -230,6 +230,14 @@ impl Get {
         self.ready.is_empty() && self.extents.as_deref().is_none_or(is_read)
     }
 
+    /// Gives back the memory of what was read ahead: [`handle::Get::let_go`](super::handle::Get::let_go).
+    pub fn let_go(&mut self) {
+        let Some(extents) = &mut self.extents else { return };
+        while let Some((piece, _)) = extents.reading.pop_back() {
+            extents.left.push_front(piece);
+        }
+    }
+
     /// The next bytes; nothing at the end.
     ///
     /// # Errors
@@ -258,15 +266,17 @@ impl Extents {
         {
             let piece = self.left.pop_front().expect("it was looked at");
             let (reader, name) = (engine.clone(), self.name.clone());
+            let asked = piece.clone();
             // As many as there are permits.
-            self.reading.push_back(engine.inner.core.go_on(async move {
-                let read = reader.extent(&name, &piece).await;
+            let task = engine.inner.core.go_on(async move {
+                let read = reader.extent(&name, &asked).await;
                 drop(permit);
                 read
-            }));
+            });
+            self.reading.push_back((piece, task));
         }
         // Taken out only when it is there: who gives up waiting may ask again.
-        if let Some(next) = self.reading.front_mut() {
+        if let Some((_, next)) = self.reading.front_mut() {
             let runs = ended(next).await;
             self.reading.pop_front();
             return runs.map(Some);
@@ -461,5 +471,47 @@ mod tests {
                 core.run(run).unwrap();
             }
         }
+    }
+
+    /// Who waits for memory gives back what was read ahead, and has the same bytes in their order, on each core.
+    #[test]
+    fn what_was_read_ahead_is_given_back_and_read_again() {
+        const PIECES: u8 = 7;
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let stores = world.stores(2).await;
+            let bucket = stores[0].create_bucket(b"bucket", b"", 1).await.unwrap();
+            let mut put = stores[0].put(bucket, b"name").unwrap();
+            for piece in 0..PIECES {
+                let mut run = world.slab.run(1 << 20).unwrap();
+                run.as_mut_slice().fill(piece);
+                put.write(run).await.unwrap();
+            }
+            put.finish(Attributes::default()).await.unwrap();
+            let free = || {
+                world.slab.collect_returns();
+                u64::from(world.slab.census().free) * u64::from(world.region.chunk_bytes())
+            };
+            let before = free();
+            for store in &stores {
+                let mut get = store.get(bucket, b"name", Which::Newest, 0..u64::MAX).await.unwrap();
+                let mut given = Vec::new();
+                while let Some(piece) = get.next().await.unwrap() {
+                    given.extend_from_slice(piece.as_slice());
+                    if given.len() == 1 << 20 {
+                        world.core.sleep(Nanos::from_millis(50)).await;
+                        assert!(free() + (3 << 20) < before, "it reads ahead");
+                    }
+                    get.let_go();
+                    get.let_go();
+                    world.core.sleep(Nanos::from_millis(5)).await;
+                    assert!(free() + (3 << 19) > before, "behind {} bytes: what is held is what was given", given.len());
+                }
+                assert!(given.chunks(1 << 20).zip(0..PIECES).all(|(bytes, piece)| bytes.iter().all(|&byte| byte == piece)));
+                assert_eq!(given.len(), usize::from(PIECES) << 20);
+            }
+        };
+        core.run(run).unwrap();
     }
 }

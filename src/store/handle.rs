@@ -194,7 +194,7 @@ impl Store {
                 Err(failure) => (None, Err(failure)),
             });
         let Begun { version, properties, tags, fields, range, first, is_kept } = begun.wait().await?;
-        let far = FarGet { ready: first, there: is_kept.then_some(there), asked: None, tags };
+        let far = FarGet { ready: first, there: is_kept.then_some(there), asked: None, letting_go: None, tags };
         Ok(Get { version, properties, fields, range, way: GetWay::There(Box::new(far)) })
     }
 
@@ -633,6 +633,8 @@ struct FarGet {
     there: Option<Remote<get::Get>>,
     /// What was asked for and is not here yet.
     asked: Option<Reply<Option<Shared>>>,
+    /// Since the last piece it was told to let go of others.
+    letting_go: Option<Reply<()>>,
     /// Those it was put with, if it has had no others.
     tags: Option<Box<[u8]>>,
 }
@@ -651,6 +653,15 @@ impl Get {
         match &mut self.way {
             GetWay::Here(get) => get.next().await,
             GetWay::There(far) => far.next().await,
+        }
+    }
+
+    /// Gives back the memory of what was read ahead, which is read again when its turn comes: for who waits for memory that others may wait
+    /// for as well.
+    pub fn let_go(&mut self) {
+        match &mut self.way {
+            GetWay::Here(get) => get.let_go(),
+            GetWay::There(far) => far.let_go(),
         }
     }
 
@@ -704,11 +715,24 @@ impl Get {
 }
 
 impl FarGet {
+    fn let_go(&mut self) {
+        if let (Some(there), None, None) = (&self.there, &self.asked, &self.letting_go) {
+            self.letting_go = Some(there.ask(async |_: Engine, mut get: get::Get| {
+                get.let_go();
+                (Some(get), Ok(()))
+            }));
+        }
+    }
+
     async fn next(&mut self) -> Outcome<Option<Shared>> {
         if let Some(ready) = self.ready.take() {
             return Ok(Some(ready));
         }
         let Some(there) = &self.there else { return Ok(None) };
+        if let Some(letting_go) = &self.letting_go {
+            letting_go.wait().await?;
+            self.letting_go = None;
+        }
         let ask = || {
             there.ask(async |_: Engine, mut get: get::Get| {
                 let next = get.next().await;

@@ -471,7 +471,7 @@ mod tests {
             let before = put.finish(with(&longest)).await.unwrap().address;
             engine.inner.log.roll();
             // It is told to be full when its last write has ended.
-            world.core.sleep(Nanos::from_millis(10)).await;
+            crate::store::faults::written(&engine).await;
             engine.compact_this(engine.inner.superblock.get().segment_of(before)).await;
             let mut get = engine.get(bucket, &longest, Which::Newest, 0..u64::MAX).await.unwrap();
             assert!(get.version.address != before && get.properties[..] == longest[..]);

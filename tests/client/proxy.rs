@@ -14,6 +14,8 @@ pub enum Evil {
     FlipRequest(u64),
     /// So many connections end after this many bytes of answers.
     CutAnswers(u64, u64),
+    /// So many bytes of answers pass in each connection, and nothing behind them; the connection stays.
+    HoldAnswers(u64),
     /// So many requests whose first line has this in it arrive, and nobody hears of it.
     Swallow(&'static str, u64),
 }
@@ -48,6 +50,11 @@ impl Proxy {
     }
 }
 
+/// Whether it is one of the first so many, and counts it then.
+fn is_one_of(most: u64, done: &AtomicU64) -> bool {
+    done.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| (count < most).then_some(count + 1)).is_ok()
+}
+
 fn pass(client: &TcpStream, server: &TcpStream, evil: &Evil, done: &Arc<AtomicU64>) {
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (there, there_done) = (evil.clone(), done.clone());
@@ -66,8 +73,7 @@ fn pass(client: &TcpStream, server: &TcpStream, evil: &Evil, done: &Arc<AtomicU6
                 Evil::Swallow(word, most) => {
                     let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
                     let is_it = String::from_utf8_lossy(line).contains(word);
-                    if is_it && there_done.load(Ordering::SeqCst) < *most {
-                        there_done.fetch_add(1, Ordering::SeqCst);
+                    if is_it && is_one_of(*most, &there_done) {
                         told.store(1, Ordering::SeqCst);
                     }
                 }
@@ -111,11 +117,15 @@ fn pass(client: &TcpStream, server: &TcpStream, evil: &Evil, done: &Arc<AtomicU6
         passed += count as u64;
         if let Evil::CutAnswers(times, after) = evil
             && passed > *after
-            && done.load(Ordering::SeqCst) < *times
+            && is_one_of(*times, done)
         {
-            done.fetch_add(1, Ordering::SeqCst);
             let _ = to.write_all(&bytes[..count / 2]);
             break;
+        }
+        if let Evil::HoldAnswers(most) = evil
+            && passed > *most
+        {
+            continue;
         }
         if to.write_all(bytes).is_err() {
             break;

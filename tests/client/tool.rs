@@ -499,8 +499,8 @@ fn a_signal_leaves_nothing_half_way() {
     done(&server, &["mb", "s3://halves"]);
     curl_puts(&server, "/halves/long", &pattern(20 << 20, 8));
     let all = both(&server).join(",");
-    // A file of which a piece does not come, however often it is asked for.
-    let proxy = Proxy::begin(server.address, Evil::CutAnswers(u64::MAX, 200_000));
+    // A file of which a piece does not come, however long it is waited for.
+    let proxy = Proxy::begin(server.address, Evil::HoldAnswers(200_000));
     let begun = |endpoints: &str, arguments: &[&str], stdin: Stdio| {
         let mut command = command(endpoints, &place, arguments);
         // Not by timeout, which would have the signal.

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use basin::base::Clock;
+use basin::base::{Clock, Nanos};
 use basin::device::packet::{Interface, InterfaceConfig, Port, PortConfig, PortFault};
 use basin::device::{Completed, Op, Ops, Progress};
 use basin::mem::payload::Lease;
@@ -23,6 +23,8 @@ pub const FAR: &str = "10.77.0.2";
 pub const NEAR6: &str = "fd77::1";
 pub const FAR6: &str = "fd77::2";
 pub const PORT: u16 = 7700;
+/// How long anything may take that is done in a moment unless the machine stands still.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -127,6 +129,23 @@ pub fn send_raw(name: &str, frame: &[u8]) {
     }
 }
 
+/// `near` for tests that are not about an owner that stands still: it keeps its packets for longer than a machine that stalls may stall.
+pub fn near(udp_ports: &[u16]) -> InterfaceConfig {
+    InterfaceConfig { stale: Nanos::from_secs(60), ..InterfaceConfig::new("near", udp_ports) }
+}
+
+/// Asks until it is so, at most [`PATIENCE`]; whether it came to that.
+pub fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    is_so()
+}
+
 /// A core's parts, driven by hand, with one port on `near`.
 pub struct World {
     pub clock: Clock,
@@ -157,16 +176,20 @@ impl World {
         self.port.queue().borrow_mut().poll(self.clock.now())
     }
 
-    /// Polls until `done`, at most five seconds; whether it came to that.
+    /// Polls until `done`, at most [`PATIENCE`]; whether it came to that.
     pub fn poll_until(&self, mut done: impl FnMut() -> bool) -> bool {
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            // There is a last look behind the end: the test may have stood still over it.
+            let is_over = Instant::now() >= end;
             let _ = self.poll();
             if done() {
                 return true;
             }
+            if is_over {
+                return false;
+            }
         }
-        false
     }
 
     /// Takes the link down and waits until the port has told it.

@@ -16,7 +16,7 @@ const MESSAGES: usize = 20;
 /// Long enough for a core to have fallen asleep, which is no matter of correctness.
 const PAUSE: Nanos = Nanos::from_millis(5);
 /// Whoever is not woken in this time never is.
-const LOST: Nanos = Nanos::from_secs(10);
+const LOST: Nanos = Nanos::from_secs(60);
 
 /// One end, on a core of its own that never looks for work before it sleeps.
 struct End {

@@ -424,7 +424,8 @@ fn a_peer_is_gone(wire: Wire, fate: impl FnOnce(&mut World, Qp)) {
     fate(&mut world, b);
     let ended = world.run(join_all(work));
     let took = world.now().since(begun);
-    assert!(took < Nanos::from_secs(5), "{took:?}");
+    // The usual retries take longer.
+    assert!(took < Nanos::from_secs(8), "{took:?}");
     let failed: Vec<WcStatus> = ended.into_iter().filter_map(Result::err).collect();
     assert!(failed.len() >= 2, "the peer had two receives for four messages");
     let (first, rest) = failed.split_first().unwrap();

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use basin::base::Rng;
+use basin::base::{Nanos, Rng};
 use basin::device::packet::{Inlet, Interface, InterfaceConfig, Port, PortConfig, Splitter};
 use basin::device::rdma::{Hca, HcaEnv, RdmaName};
 use basin::device::{Ops, Queue};
@@ -118,7 +118,9 @@ fn end(namespace: OwnedFd, pair: Pair, side: usize) -> End {
     let region = Region::map(&RegionConfig { pages, chunk_bytes, ..RegionConfig::new(u64::from(chunks * chunk_bytes)) }).unwrap();
     let [slab, receiving, sending] = [CHUNKS, PACKET_CHUNKS, PACKET_CHUNKS].map(|chunks| Slab::new(&region, chunks).unwrap());
     let ops = Ops::new(1024);
-    let interface = Interface::open(&region, &InterfaceConfig::new(name, &[4791]).for_whole_mtu(&region).unwrap()).unwrap();
+    // Both ends are polled by one thread: what stands still is never one alone.
+    let config = InterfaceConfig { stale: Nanos::from_secs(60), ..InterfaceConfig::new(name, &[4791]) };
+    let interface = Interface::open(&region, &config.for_whole_mtu(&region).unwrap()).unwrap();
     let entries = PACKET_CHUNKS / 2;
     let transmit_entries = pair.transmit_entries;
     let config = PortConfig { receive_entries: entries, receive_chunks: PACKET_CHUNKS, transmit_entries, ..PortConfig::new(0) };

@@ -82,10 +82,7 @@ class Server(operate.Server):
         super().__init__(world, name, f"\n{https}{text}", **more)
 
     def is_alive(self):
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.secure_port), 5).close()
-            return True
-        return False
+        return operate.accepts(self.secure_port)
 
     def secure(self, ca=None, **settings):
         """A client of boto3 over HTTPS."""
@@ -184,7 +181,7 @@ def idle(server):
         owned = of(server.scrape(), f"{OWN}chunks", pool="requests", state="owned")
         if owned == 0:
             return
-        check(time.monotonic() - begun < 5, f"{owned:.0f} chunks of connections that do nothing")
+        check(time.monotonic() - begun < 20, f"{owned:.0f} chunks of connections that do nothing")
         time.sleep(0.1)
 
 
@@ -310,7 +307,7 @@ def test_who_speaks_no_tls(world):
                 answer = b""
                 with contextlib.suppress(ConnectionResetError):
                     answer = to_end(raw)
-                check(time.monotonic() - begun < 5, "garbage is waited for")
+                check(time.monotonic() - begun < 15, "garbage is waited for")
                 check(answer[:1] in (b"\x15", b""), f"an alert: {answer[:20]!r} to {sent[:20]!r}")
         with server.raw() as raw:
             raw.sendall(bytes(64))

@@ -145,13 +145,23 @@ fn slow_clients_are_sent_away() {
     server.script(&python, "slow.py", &[]);
 }
 
+/// What is encrypted needs no more memory to be read than what is not: those who read it do not wait for each other.
+#[test]
+fn a_crowd_reads_what_is_encrypted() {
+    let Some(python) = python() else { return };
+    let server = Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "96M"), ("BASIN_STORE_CACHE", "16M")]);
+    server.script(&python, "crowd.py", &[]);
+}
+
 /// Mixed operations, and after each round the memory there was: `BASIN_SOAK=10000000` for as many.
 #[test]
 fn memory_stays_what_it_is() {
     let Some(python) = python() else { return };
-    let operations = std::env::var("BASIN_SOAK").unwrap_or_else(|_| "40000".to_owned());
+    let asked = std::env::var("BASIN_SOAK");
+    let size = if asked.is_ok() { "4G" } else { "1G" };
+    let operations = asked.unwrap_or_else(|_| "40000".to_owned());
     let metrics = free_address();
-    let server = Server::start_at(2, "4G", "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
+    let server = Server::start_at(2, size, "soft", &[("BASIN_METRICS_LISTEN", &metrics.to_string())]);
     let mut soak = server.command(&python, "soak.py", &[env!("CARGO_BIN_EXE_basin"), &operations]);
     soak.env("BASIN_S3_METRICS", format!("http://{metrics}/metrics"));
     assert!(soak.status().unwrap().success(), "soak.py failed");

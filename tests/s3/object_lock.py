@@ -199,8 +199,9 @@ def test_compliance(t):
     name = locked(t)
     version = t.put(name, "k", b"x")["VersionId"]
     retain(t, name, when=later(hours=1))
-    retain(t, name, "COMPLIANCE", later(seconds=4), **BYPASS)
-    end = later(seconds=7)
+    first = later(seconds=6)
+    end = first + datetime.timedelta(seconds=1)
+    retain(t, name, "COMPLIANCE", first, **BYPASS)
     retain(t, name, "COMPLIANCE", end)
     for parameters in ({}, BYPASS):
         refused(*DENIED, retain, t, name, "COMPLIANCE", end - datetime.timedelta(seconds=1), **parameters)

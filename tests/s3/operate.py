@@ -9,6 +9,7 @@ occurs. A line for each test, as suite.py has them.
 
 import base64
 import contextlib
+import copy
 import fcntl
 import http.client
 import itertools
@@ -63,6 +64,14 @@ def free_port():
             return port
 
 
+def accepts(port):
+    """Whether somebody listens there."""
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        return True
+    return False
+
+
 class Server:
     """A server, its log and what it printed."""
 
@@ -92,16 +101,14 @@ class Server:
             self.process = subprocess.Popen(command, stdout=output, stderr=stderr, env=environment, cwd=self.place)
         if wait:
             begun = time.monotonic()
-            while not self.is_alive():
+            # It listens at one port after the other.
+            while not (self.is_alive() and ("none" in options or accepts(self.metrics_port))):
                 check(self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.log()[-500:]}")
                 check(time.monotonic() - begun < 60, "the server does not answer")
                 time.sleep(0.02)
 
     def is_alive(self):
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port), 5).close()
-            return True
-        return False
+        return accepts(self.port)
 
     def log(self):
         return self.log_path.read_text() if self.log_path.exists() else ""
@@ -898,6 +905,31 @@ def test_a_taken_port(world):
                 check(address in server.log() and "to mend it" in server.log(), server.log()[-400:])
 
 
+def test_fewer_descriptors_than_connections(world):
+    """Who comes when all descriptors are taken waits to be accepted, and nobody is turned away."""
+    script = world.place / "limited"
+    script.write_text(f'#!/bin/sh\nulimit -n 400 && exec {world.basin} "$@"\n')
+    script.chmod(0o755)
+    limited = copy.copy(world)
+    limited.basin = str(script)
+    with Server(limited, "descriptors") as server:
+        check("limit of open files" in server.log() and "connections=144" in server.log(), server.log()[-400:])
+        waiting = []
+        for _ in range(300):
+            waiting.append(socket.create_connection(("127.0.0.1", server.port), 20))
+        begun = time.monotonic()
+        while of(server.scrape(), "basin_http_connections") < 144:
+            check(time.monotonic() - begun < 60, "the server does not take as many as it may")
+            time.sleep(0.1)
+        found = server.scrape()
+        same((of(found, "basin_http_connections_max"), of(found, "basin_http_connections")), (144, 144), "connections")
+        same(of(found, "basin_http_connections_refused_total"), 0, "those turned away")
+        for one in waiting:
+            one.close()
+        same(server.request("GET", "/", user=USER)[0], 200, "behind them")
+        same(server.stop(), 0, "exit code")
+
+
 def serve(world, place, *options, timeout=30):
     """A server that is to refuse: exit code and errors, of which there is one, with what to do."""
     command = [world.basin, "serve", *options]
@@ -998,14 +1030,24 @@ def test_a_store_that_was_not_made_whole(world):
     place.mkdir()
     device, new = place / "store.img", place / "store.img.new"
     options = ["--listen", f"127.0.0.1:{free_port()}", "--rdma", "off", "--memory", "80M", "--cache", "8M"]
-    process = subprocess.Popen([world.basin, "serve", str(device), "--size", "3G", *options], cwd=place, env=world.environment,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    begun = time.monotonic()
-    while not new.exists():
-        check(time.monotonic() - begun < 30 and process.poll() is None, "no file is made")
-    process.kill()
-    process.wait()
-    check(not device.exists(), "what was not made whole has the store's name")
+
+    def start():
+        return subprocess.Popen([world.basin, "serve", str(device), "--size", "3G", *options], cwd=place, env=world.environment,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    process = start()
+    for left in (2, 1, 0):
+        begun = time.monotonic()
+        while not new.exists() and not device.exists():
+            check(time.monotonic() - begun < 60 and process.poll() is None, "no file is made")
+        process.kill()
+        process.wait()
+        if not device.exists():
+            break
+        # Nobody looked until it was whole.
+        check(left > 0, "what was not made whole has the store's name")
+        device.unlink()
+        process = start()
     with open(place / "output", "wb") as output:
         process = subprocess.Popen([world.basin, "serve", str(device), "--size", "64M", *options], cwd=place, env=world.environment,
                                    stdout=output, stderr=output)

@@ -383,7 +383,7 @@ def test_texts_that_take_long(t):
         put(t, name, *others, statement(name, "s3:GetObject", effect=effect, StringLike={"aws:UserAgent": slow}))
         began = time.monotonic()
         t.request("GET", f"/{name}/k", headers={"User-Agent": "a" * 16_000}, user=t.alt_user).expect(403, "AccessDenied")
-        check(time.monotonic() - began < 5, "it is given up")
+        check(time.monotonic() - began < 20, "it is given up")
         t.request("GET", f"/{name}/k", headers={"User-Agent": "short"}, user=t.alt_user).expect(status)
 
 

@@ -321,7 +321,7 @@ def test_what_is_no_http(t):
         b"A" * 100_000,
     ):
         with t.socket() as connection:
-            connection.settimeout(5)
+            connection.settimeout(20)
             try:
                 connection.sendall(noise)
                 connection.shutdown(socket.SHUT_WR)
@@ -329,7 +329,10 @@ def test_what_is_no_http(t):
             except (ConnectionError, socket.timeout) as error:
                 check(not isinstance(error, socket.timeout), f"{noise[:30]!r}: no answer")
                 continue
-            check(answer is None or answer[0] in (200, 400, 403, 404, 405, 414, 431, 501, 505), f"{noise[:30]!r}: {answer and answer[0]}")
+            check(answer is None or answer[0] in (200, 400, 403, 404, 405, 501, 505), f"{noise[:30]!r}: {answer and answer[0]}")
+            if answer and answer[0] >= 400:
+                shown = f"<RequestId>{answer[1]['x-amz-request-id']}</RequestId>".encode()
+                check(b"<Error><Code>" in answer[2] and shown in answer[2], f"{noise[:30]!r}: {answer}")
     works(t)
 
 
@@ -339,9 +342,9 @@ def test_huge_heads(t):
     same(raw(t, head(t, "GET", f"/{name}/k", {"x-a": "x" * 7000}))[0], 200, "status of 7 KB")
     for fields in ({"x-a": "x" * 200_000}, {f"x-{number}": "y" * 50 for number in range(3000)}):
         answer = raw(t, head(t, "GET", f"/{name}/k", fields))
-        check(answer is None or answer[0] in (400, 431), f"status {answer and answer[0]}")
+        check(answer is None or (answer[0] == 400 and b"<Code>RequestHeaderSectionTooLarge<" in answer[2]), f"answer {answer}")
     answer = raw(t, head(t, "GET", f"/{name}/" + "k" * 100_000))
-    check(answer is None or answer[0] in (400, 414, 431), f"status {answer and answer[0]}")
+    check(answer is None or answer[0] == 400, f"status {answer and answer[0]}")
     works(t)
 
 

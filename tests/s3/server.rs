@@ -6,8 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to make its store and to answer.
-const STARTED: Duration = Duration::from_secs(60);
+/// How long a server may take to make its store and to answer, and how long nothing may be seen of it meanwhile. What a store is made of is
+/// written before that is so, and it is all of it: a disk may have much of what others wrote to do first.
+const STARTED: Duration = Duration::from_secs(600);
+const SILENT: Duration = Duration::from_secs(120);
 
 /// How long a script may run: several times what the longest needs.
 const SCRIPT_SECONDS: &str = "420";
@@ -97,7 +99,7 @@ impl Server {
         // Queue pairs are connected at the port for HTTP alone: several of these run at once.
         let usual = [("BASIN_RDMA_PORT", "0"), ("BASIN_RDMA_DEVICE_NAME", rdma)];
         let variables = usual.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>();
-        let server = Server { child: Server::run(&config, &variables), address, place, variables };
+        let mut server = Server { child: Server::run(&config, &variables), address, place, variables };
         server.wait();
         server
     }
@@ -112,12 +114,30 @@ impl Server {
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
     }
 
-    fn wait(&self) {
+    fn wait(&mut self) {
         let begun = Instant::now();
-        while TcpStream::connect(self.address).is_err() {
-            assert!(begun.elapsed() < STARTED, "the server does not answer at {}", self.address);
+        let (mut made, mut grown) = (0, begun);
+        // It listens at one after the other.
+        let of = |(name, value): &(String, String)| (name == "BASIN_METRICS_LISTEN").then(|| value.parse::<SocketAddr>().unwrap());
+        let metrics = self.variables.iter().find_map(of);
+        let is_there = |address: SocketAddr| TcpStream::connect(address).is_ok();
+        while !(is_there(self.address) && metrics.is_none_or(is_there)) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "the server for {} has ended: {ended:?}", self.address);
+            let bytes = self.store_bytes();
+            if bytes != made {
+                (made, grown) = (bytes, Instant::now());
+            }
+            let goes_on = begun.elapsed() < STARTED && grown.elapsed() < SILENT;
+            assert!(goes_on, "the server does not answer at {}, and its store is of {bytes} bytes", self.address);
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Bytes of its store, or of what is being made one.
+    fn store_bytes(&self) -> u64 {
+        let of = |name: &str| std::fs::metadata(self.place.path().join(name)).map_or(0, |file| file.len());
+        of("store.img") + of("store.img.new")
     }
 
     /// What sends it signals from wherever that is done.

@@ -31,7 +31,7 @@ CHUNK = re.compile(r'^basin_chunks\{(.*)\} (\d+)$', re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 # A core that is asked gives back what others had within this time.
 REST_S = 20
-SETTLED_S = 5
+SETTLED_S, SAMPLES = 5, 20
 
 
 def chunks():
@@ -48,12 +48,15 @@ def chunks():
 
 
 def at_rest(wanted_free):
-    """The chunks that requests have free, once nobody asks anything: all that there were. The first time, the most that there are for a while."""
-    most, until = 0, time.monotonic() + (SETTLED_S if wanted_free is None else REST_S)
+    """The chunks that requests have free, once nobody asks anything: all that there were. The first time, the most that there are for a while, in
+    which it gets no more."""
+    most, samples, until = 0, 0, time.monotonic() + (SETTLED_S if wanted_free is None else REST_S)
     while True:
         free = chunks()[("requests", "free")]
-        most = max(most, free)
-        if free == wanted_free or time.monotonic() > until:
+        samples += 1
+        if wanted_free is None and free > most:
+            most, samples, until = free, 0, time.monotonic() + SETTLED_S
+        if free == wanted_free or time.monotonic() > until and (wanted_free is not None or samples >= SAMPLES):
             return most if wanted_free is None else free
         time.sleep(0.2)
 

@@ -1,7 +1,9 @@
 //! Clients that keep to the protocol, and take more than their share of the server.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use basin::base::Nanos;
@@ -24,12 +26,12 @@ const DEPTH: usize = 256;
 const CONTENT: &[u8] = b"sixteen bytes it";
 
 fn server() -> Server {
-    Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "512M")])
+    Server::start_at(1, "256M", "soft", &[("BASIN_STORE_MEMORY", "512M")])
 }
 
 /// One that tells what it counts, with one more setting.
 fn server_telling(metrics: SocketAddr, more: (&str, &str)) -> Server {
-    Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "512M"), ("BASIN_METRICS_LISTEN", &metrics.to_string()), more])
+    Server::start_at(1, "256M", "soft", &[("BASIN_STORE_MEMORY", "512M"), ("BASIN_METRICS_LISTEN", &metrics.to_string()), more])
 }
 
 /// A HEAD, or a PUT of what is in a window, whose sum comes later.
@@ -86,7 +88,8 @@ async fn takes_none(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     }
     assert!(begun.elapsed() > Duration::from_secs(25), "it had some time for them: {:?}", begun.elapsed());
     let worked = worked(metrics) - before;
-    assert!(worked < 12.0, "who waits for room in a queue keeps the core awake: {worked} s of {:?}", begun.elapsed());
+    let all = begun.elapsed().as_secs_f64();
+    assert!(worked < all / 2.0, "who waits for room in a queue keeps the core awake: {worked} s of {all}");
 }
 
 #[test]
@@ -199,7 +202,7 @@ async fn behind_one(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
     assert!(kept < 2 * WRITING_MAX, "a session that takes no answer keeps {kept} bytes");
     let begun = Instant::now();
     assert_eq!(http(&mut front, "PUT", "/greedy/beside", &[], &content[..3 << 20]).await.0, 200);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     // Once it takes them it has all.
     let mut receiving: VecDeque<_> = (0..=ASKED).map(|_| qp.submit_recv(room(ground, 8192)).unwrap()).collect();
     let mut answered = 0;
@@ -227,12 +230,22 @@ fn requests_beyond_what_a_core_does_are_to_come_again() {
     if is_lab() {
         return;
     }
-    let server = server();
-    let address = server.address;
-    client("soft", async move |ground| too_many(&ground, address).await);
+    for _ in 0..3 {
+        let server = server();
+        let (address, was_quick) = (server.address, Rc::new(Cell::new(false)));
+        let told = was_quick.clone();
+        client("soft", async move |ground| told.set(too_many(&ground, address).await));
+        if was_quick.get() {
+            return;
+        }
+        println!("requests were given up before all was asked: a slow machine, or none is refused");
+    }
+    panic!("never so quick that requests wait for their sums");
 }
 
-async fn too_many(ground: &Ground, address: SocketAddr) {
+/// Requests that wait for their sums do so for 10 s, less than which all of this is to take: `false` where it has not.
+async fn too_many(ground: &Ground, address: SocketAddr) -> bool {
+    const QUICK: Duration = Duration::from_secs(9);
     let mut front = Http::connect(&ground.core, address).await.unwrap();
     assert_eq!(http(&mut front, "PUT", "/greedy", &[], b"").await.0, 200);
     let config = QpConfig { send_depth: DEPTH as u32, recv_depth: DEPTH as u32, ..QpConfig::default() };
@@ -241,18 +254,24 @@ async fn too_many(ground: &Ground, address: SocketAddr) {
     let most = REQUESTS_MAX as u32 / 4 * 3;
     let sessions = most / of_each + 1;
     let beyond = sessions * of_each - most;
-    let mut held = Vec::new();
+    let (begun, mut held) = (Instant::now(), Vec::new());
     for session in 0..sessions {
         let qp = connect_for(ground, &mut front, &config, TERMS).await;
         let mut receiving: Vec<_> =
             (0..2 + if session + 1 == sessions { beyond } else { 0 }).map(|_| qp.submit_recv(room(ground, 1024)).unwrap()).collect();
         receiving.reverse();
         let window = qp.grant(run_of(ground, CONTENT), Access::READ).await.unwrap();
+        let mut sends = Vec::new();
         for id in 0..of_each {
             // Each waits for its sum.
             let target = format!("/greedy/{session}-{id}");
             let put = request(id, &target, Some(&window));
-            send(ground, &qp, put.frame_bytes(), |out| put.emit(out)).await;
+            let mut run = room(ground, put.frame_bytes());
+            put.emit(run.as_mut_slice());
+            sends.push(qp.submit_send(run, None).unwrap());
+        }
+        for sent in sends {
+            drop(sent.await.into_result().unwrap());
         }
         held.push((qp, receiving, window));
     }
@@ -263,7 +282,10 @@ async fn too_many(ground: &Ground, address: SocketAddr) {
         let mut left = message.as_slice();
         while !left.is_empty() {
             let (answer, behind) = Answer::parse(left).unwrap();
-            assert_eq!(answer.status, 503, "request {}", answer.id);
+            if answer.status != 503 {
+                assert!(begun.elapsed() > QUICK, "request {}: {}", answer.id, answer.status);
+                return false;
+            }
             (refused, left) = (refused + 1, behind);
         }
     }
@@ -281,7 +303,13 @@ async fn too_many(ground: &Ground, address: SocketAddr) {
     // Where one is done there is room for one.
     let sum = Sum { id: 3, crc: basin::mem::crc64(CONTENT) };
     send(ground, &held[0].0, SUM_BYTES, |out| sum.emit(out)).await;
-    assert_eq!(take(&mut held[0]).await, (3, 200));
+    match take(&mut held[0]).await {
+        (3, 200) => {}
+        said => {
+            assert!(begun.elapsed() > QUICK, "{said:?}");
+            return false;
+        }
+    }
     let at = held.len() - 1;
     let head = request(of_each - 1, "/greedy/0-3", None);
     let mut tries = 0;
@@ -294,10 +322,15 @@ async fn too_many(ground: &Ground, address: SocketAddr) {
         match take(&mut held[at]).await {
             (id, 200) if id == of_each - 1 => break,
             // The one that is done has not let go yet.
-            said => assert!(said == (of_each - 1, 503) && tries < 50, "{said:?}"),
+            (id, 503) if id == of_each - 1 && tries < 50 => {}
+            said => {
+                assert!(begun.elapsed() > QUICK, "{said:?}");
+                return false;
+            }
         }
     }
     assert_eq!(http(&mut front, "GET", "/greedy/0-3", &[], b"").await.2, CONTENT);
+    true
 }
 
 #[test]

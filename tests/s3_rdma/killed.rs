@@ -296,7 +296,7 @@ fn a_client_that_leaves_says_so() {
     });
     let begun = Instant::now();
     while free_chunks(metrics) != free {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{} chunks are free of {free}", free_chunks(metrics));
+        assert!(begun.elapsed() < Duration::from_secs(14), "{} chunks are free of {free}", free_chunks(metrics));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -482,7 +482,7 @@ fn who_is_no_user_any_more_has_no_session() {
     if is_lab() {
         return;
     }
-    let server = Rc::new(std::cell::RefCell::new(Server::start(1)));
+    let server = Rc::new(std::cell::RefCell::new(Server::start_of(1, "256M")));
     let address = server.borrow().address;
     client("soft:shm", async move |ground| {
         let mut front = Http::connect(&ground.core, address).await.unwrap();

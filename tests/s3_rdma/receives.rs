@@ -19,7 +19,7 @@ fn as_many_requests_as_may_be_under_way_meet_a_receive_each() {
         return;
     }
     for device in ["soft", "soft:udp"] {
-        let server = Server::start(1);
+        let server = Server::start_of(1, "256M");
         let address = server.address;
         client(device, async move |ground| bursts(&ground, address).await);
     }

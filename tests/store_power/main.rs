@@ -37,7 +37,7 @@ fn recorded() -> Option<PathBuf> {
     let program = std::env::current_exe().expect("this program has a path");
     let script = format!("{} --exact {NAME} --nocapture", program.display());
     let mut command = Command::new(Path::new(env!("CARGO_TARGET_TMPDIR")).join("../debug/xtask"));
-    command.args(["vm", "run", "--timeout", "280", "--bare", "--crash-log"]);
+    command.args(["vm", "run", "--again", "--timeout", "280", "--bare", "--crash-log"]);
     for block_bytes in BLOCKS {
         command.args(["--nvme", &format!("size={DISK},lba={block_bytes},iops={IOPS}")]);
     }

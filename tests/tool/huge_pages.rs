@@ -39,7 +39,7 @@ impl Drop for Reserved {
 }
 
 /// Huge pages that are neither used nor promised.
-fn free() -> u64 {
+pub fn free() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
     let number = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");

@@ -11,20 +11,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::error::ErrorKind;
-use crate::base::{Clock, Error, Nanos, Result};
+use crate::base::{Error, Nanos, Result};
 
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Tries `attempt` until it stops saying busy (`None`) or `wait` has passed.
+/// Tries `attempt` until it stops saying busy (`None`), for `wait` at least. The tries are counted: time in which this process did not
+/// run is none that the other one had.
 pub fn wait_until<T>(wait: Nanos, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
-    let clock = Clock::start();
-    loop {
-        match attempt() {
-            Some(done) => return Some(done),
-            None if clock.now() >= wait => return None,
-            None => std::thread::sleep(RETRY),
+    let pauses = u128::from(wait.0).div_ceil(RETRY.as_nanos());
+    for _ in 0..pauses {
+        if let Some(done) = attempt() {
+            return Some(done);
         }
+        std::thread::sleep(RETRY);
     }
+    attempt()
 }
 
 /// Locks `file`, shared for a reader, exclusive otherwise, waiting at most `wait`.

@@ -6,10 +6,10 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Result};
+use crate::base::{Error, Nanos, Result};
 use crate::device::packet::features::{XdpFeatures, xdp_features};
 use crate::device::packet::link::Link;
-use crate::device::packet::program::{Attached, Packets, Program, Steered};
+use crate::device::packet::program::{Attached, BEAT_ASLEEP, Packets, Program, STALE, Steered};
 use crate::device::packet::xsk::{Binding, RingSizes, Rings, Xsk};
 use crate::device::packet::{ModeWish, PacketMode, umem};
 use crate::mem::Region;
@@ -32,12 +32,23 @@ pub struct InterfaceConfig {
     pub headroom: u32,
     /// Send and receive packets of several chunks. Not every driver can: see [`crate::device::packet::probe`].
     pub several_chunks: bool,
+    /// How long a queue's owner that is stopped keeps its packets: with a heartbeat older than this they pass to the kernel. More than
+    /// the 400 ms between two heartbeats of a core that sleeps. An owner that is killed keeps nothing.
+    pub stale: Nanos,
 }
 
 impl InterfaceConfig {
-    /// `udp_ports` of `name` in the best mode to be had, frames at multiples of 512 bytes, one chunk per packet.
+    /// `udp_ports` of `name` in the best mode to be had, frames at multiples of 512 bytes, one chunk per packet, one second for an
+    /// owner that is stopped.
     pub fn new(name: impl Into<String>, udp_ports: &[u16]) -> InterfaceConfig {
-        InterfaceConfig { name: name.into(), udp_ports: udp_ports.to_vec(), mode: ModeWish::Auto, headroom: 256, several_chunks: false }
+        InterfaceConfig {
+            name: name.into(),
+            udp_ports: udp_ports.to_vec(),
+            mode: ModeWish::Auto,
+            headroom: 256,
+            several_chunks: false,
+            stale: STALE,
+        }
     }
 
     /// With several chunks a packet if the longest ones of the interface do not fit one chunk of `region`; but not where that would cost
@@ -85,7 +96,8 @@ impl Interface {
     /// Loads and attaches the program. No packet is steered before a queue is opened.
     ///
     /// # Errors
-    /// No such interface; it is down; another program is on it; no privilege; the mode asked for is not to be had.
+    /// No such interface; it is down; another program is on it; no privilege; the mode asked for is not to be had. `Usage`: no UDP
+    /// port, or a heartbeat that is stale before the next one comes.
     pub fn open(region: &Region, config: &InterfaceConfig) -> Result<Interface> {
         let link = Link::find(&config.name)?;
         if !link.is_up {
@@ -95,13 +107,18 @@ impl Interface {
         if config.udp_ports.is_empty() {
             return Err(Error::new(ErrorKind::Usage, format!("no UDP port to receive on {}", link.name)).remedy("name at least one port"));
         }
+        if config.stale <= BEAT_ASLEEP {
+            let (most, least) = (config.stale.0 / 1_000_000, BEAT_ASLEEP.0 / 1_000_000);
+            let what = format!("a heartbeat is stale after {most} ms, and a sleeping core has one in {least} ms");
+            return Err(Error::new(ErrorKind::Usage, what).remedy("a second is usual"));
+        }
         let want = match config.mode {
             ModeWish::Auto | ModeWish::Copy => None,
             ModeWish::ZeroCopy | ModeWish::Native => Some(Attached::Native),
             ModeWish::Skb => Some(Attached::Skb),
         };
         let carrier = link.with_queues()?;
-        let packets = Packets { udp_ports: &config.udp_ports, vlan: link.vlan.map(|vlan| vlan.id) };
+        let packets = Packets { udp_ports: &config.udp_ports, vlan: link.vlan.map(|vlan| vlan.id), stale: config.stale };
         let (program, fallback) = Program::attach(&carrier.name, carrier.index, carrier.rx_queues, packets, want)?;
         if let Some(why) = &fallback {
             tracing::info!(interface = link.name, why, "packets go through the kernel's own buffers first (SKB mode)");

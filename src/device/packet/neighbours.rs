@@ -19,6 +19,10 @@ use crate::device::packet::netlink::{Scope, ask};
 /// RFC 863.
 const DISCARD_PORT: u16 = 9;
 
+/// How long a core may wait in [`resolve`]: it does nothing else meanwhile, and without its heartbeat the packets of others that come to
+/// its queues would pass to the kernel.
+pub const PATIENCE: Duration = Duration::from_millis(400);
+
 /// How long [`resolve`] waits between looks at the table.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

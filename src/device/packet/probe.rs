@@ -96,7 +96,7 @@ fn said(features: Option<XdpFeatures>, wish: ModeWish, several: bool) -> Answer 
 #[cfg(feature = "xdp")]
 fn attempt(link: &Link, wish: ModeWish, several: bool) -> Answer {
     use crate::base::error::{ErrorKind, describe_errno};
-    use crate::device::packet::program::{Attached, Packets, Program};
+    use crate::device::packet::program::{Attached, Packets, Program, STALE};
     use crate::device::packet::xsk::{Binding, Probe};
 
     let unless = |error: Error| match error.kind() {
@@ -106,7 +106,8 @@ fn attempt(link: &Link, wish: ModeWish, several: bool) -> Answer {
         _ => Answer::No(error.to_string()),
     };
     let place = if wish == ModeWish::Skb { Attached::Skb } else { Attached::Native };
-    let _program = match Program::attach(&link.name, link.index, link.rx_queues, Packets::default(), Some(place)) {
+    let none = Packets { udp_ports: &[], vlan: None, stale: STALE };
+    let _program = match Program::attach(&link.name, link.index, link.rx_queues, none, Some(place)) {
         Ok((program, _)) => program,
         Err(error) => return unless(error),
     };

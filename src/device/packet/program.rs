@@ -13,16 +13,20 @@ use memmap2::{MmapOptions, MmapRaw};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Result};
 use crate::device::bpf;
+use crate::device::packet::neighbours;
 
 static OBJECT: &bpf::Object<[u8]> = &bpf::Object(*include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o")));
 
-/// A heartbeat older than this lets the queue's traffic pass to the kernel. Two and a half times [`BEAT_ASLEEP`], so that a
-/// core that sleeps through one refresh is not taken for dead.
+/// A heartbeat older than this lets the queue's traffic pass to the kernel, unless another age is asked for. Two and a half times
+/// [`BEAT_ASLEEP`], so that a core that sleeps through one refresh is not taken for dead.
 pub const STALE: Nanos = Nanos::from_millis(1000);
 /// How often a busy core refreshes its heartbeat.
 pub const BEAT_BUSY: Nanos = Nanos::from_millis(100);
 /// How often a sleeping core wakes up for it: 2.5 times a second, which is no load.
 pub const BEAT_ASLEEP: Nanos = Nanos::from_millis(400);
+
+// A core that waits for a neighbour does not beat meanwhile.
+const _: () = assert!(neighbours::PATIENCE.as_nanos() < (STALE.0 - BEAT_ASLEEP.0) as u128);
 
 /// Where in the network stack the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +38,14 @@ pub enum Attached {
 }
 
 /// The packets that are steered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Packets<'a> {
     /// Those to these UDP ports,
     pub udp_ports: &'a [u16],
-    /// and of this VLAN, or of any and of none.
+    /// and of this VLAN, or of any and of none,
     pub vlan: Option<u16>,
+    /// unless the heartbeat of their queue's owner is older than this.
+    pub stale: Nanos,
 }
 
 /// What the program did with packets since it was attached.
@@ -69,8 +75,8 @@ impl Program {
     /// # Errors
     /// No privilege; another program is on the interface; the driver refuses and `want` asked for it.
     pub fn attach(name: &str, index: u32, queues: u32, packets: Packets<'_>, want: Option<Attached>) -> Result<(Program, Option<String>)> {
-        let Packets { udp_ports, vlan } = packets;
-        let settings = [STALE.0, vlan.map_or(0, u64::from)].map(u64::to_ne_bytes).concat();
+        let Packets { udp_ports, vlan, stale } = packets;
+        let settings = [stale.0, vlan.map_or(0, u64::from)].map(u64::to_ne_bytes).concat();
         let mut open = bpf::open("basin-steer", OBJECT).map_err(|error| explain(name, "opening", &error))?;
         for mut map in open.maps_mut() {
             let set = match map.name().to_str() {

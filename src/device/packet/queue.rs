@@ -460,6 +460,8 @@ impl Queue for PortQueue {
     fn poll(&mut self, now: Nanos) -> Progress {
         match self.phase {
             Phase::Open => {
+                // What is sent may be answered before this returns: by then it is known that the answer has a reader.
+                self.beat(now);
                 let reaped = self.reap();
                 let refilled = self.refill();
                 if refilled
@@ -471,7 +473,6 @@ impl Queue for PortQueue {
                 }
                 let sent = self.kick(now);
                 let arrived = now >= self.held_until && self.announce();
-                self.beat(now);
                 Progress::from_work(reaped || sent || arrived)
             }
             Phase::Draining(until) => {
@@ -527,8 +528,9 @@ impl Queue for PortQueue {
     }
 
     fn event_fd(&self) -> Option<RawFd> {
-        // Packets the reader was told of and has left keep the socket readable: watched, it would not let the core sleep.
-        let is_read = self.rings.as_ref().is_none_or(|rings| rings.rx.is_empty());
+        // Packets the reader was told of and has left keep the socket readable: watched, it would not let the core sleep. One that came
+        // since the last look is to wake it.
+        let is_read = self.rings.as_ref().is_none_or(|rings| !rings.rx.has_left(self.announced));
         (is_read && !self.is_held).then(|| self.watch.as_raw_fd())
     }
 

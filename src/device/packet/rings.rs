@@ -208,10 +208,11 @@ impl<T: Copy> Consumer<T> {
         self.ring.producer().load(Ordering::Relaxed)
     }
 
-    /// Whether every entry the kernel has produced was taken.
+    /// Whether there are entries not taken of those the kernel had produced when [`Consumer::produced`] gave `produced`.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.produced() == self.next
+    pub fn has_left(&self, produced: u32) -> bool {
+        // What came since then may have been taken, too.
+        self.next.wrapping_sub(produced).cast_signed() < 0
     }
 
     /// Takes the next entry, if [`Consumer::available`] has seen one. Its place is the kernel's again after [`Consumer::release`].

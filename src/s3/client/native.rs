@@ -46,6 +46,8 @@ const SLOT_BITS: u32 = 8;
 const LOOK: Nanos = Nanos::from_micros(20);
 /// How long a server may take over a request, unless [`Native::set_patience`] says otherwise.
 const PATIENCE: Nanos = Nanos::from_secs(60);
+/// A core that looks so much later than it meant to has stood still: who waits does so anew, once.
+const STOOD: Nanos = Nanos::from_millis(100);
 /// What to do about a server that gives no queue pair and does not say why.
 const NO_QUEUE_PAIR: &str = "check the access key, and that the server has RDMA; or use it over HTTP";
 /// The device is told to sum what comes to a window of so many bytes or more.
@@ -423,8 +425,14 @@ impl Inner {
                 return;
             }
             *watch = None;
-            let (now, mut next) = (self.ground.core.now(), Nanos::MAX);
+            let now = self.ground.core.now();
+            // For how long this core stood still the server is not to blame, and what it has sent meanwhile is not taken yet.
+            let has_stood = now.since(next) > STOOD;
+            let mut next = Nanos::MAX;
             for slot in self.slots.iter().filter(|slot| slot.until.get() > Nanos::ZERO) {
+                if slot.until.get() <= now && has_stood && !slot.waits_anew.replace(true) {
+                    slot.until.set(now.saturating_add(self.patience.get()));
+                }
                 if slot.until.get() <= now {
                     slot.until.set(Nanos::ZERO);
                     self.wake(slot);

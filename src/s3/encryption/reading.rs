@@ -2,10 +2,10 @@
 
 use super::Nonce;
 use super::cipher::Cipher;
-use crate::mem::{Ledger, Run, Shared, Slab};
+use crate::mem::{Ledger, Shared, Slab};
 use crate::reactor::Core;
-use crate::s3::error::S3Error;
-use crate::s3::rdma::transfer::lease;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::rdma::transfer::{MEMORY_LOOK, MEMORY_PATIENCE};
 use crate::store::handle::Get;
 
 /// An object being read.
@@ -79,20 +79,44 @@ impl Segments {
 }
 
 impl Decrypting {
-    /// Decrypts the next piece into a run.
-    fn decrypt(&mut self, piece: &Shared, mut run: Run) -> Shared {
+    /// Decrypts the next piece where it is, if nobody else has it, or into other memory.
+    ///
+    /// # Errors
+    /// The piece: there is no memory.
+    fn open(&mut self, mut piece: Shared) -> Result<Shared, Shared> {
+        if let Some(bytes) = piece.as_mut_slice() {
+            self.decrypt(bytes);
+            return Ok(piece);
+        }
+        let Ok(mut run) = self.place.slab.run(piece.len()) else { return Err(piece) };
         run.set_len(piece.len());
-        let (mut from, mut to) = (piece.as_slice(), run.as_mut_slice());
+        self.decrypt_to(piece.as_slice(), run.as_mut_slice());
+        self.place.ledger.note(piece.len());
+        Ok(run.freeze())
+    }
+
+    fn decrypt(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            let (nonce, at, count) = self.take(bytes.len());
+            let (these, behind) = bytes.split_at_mut(count);
+            self.cipher.apply(nonce, at, these);
+            bytes = behind;
+        }
+    }
+
+    fn decrypt_to(&mut self, mut from: &[u8], mut to: &mut [u8]) {
         while !from.is_empty() {
-            // Parts were held against the object's length when it was opened.
-            let (nonce, at, count) = self.segments.take(from.len()).expect("an object has no more bytes than its parts");
+            let (nonce, at, count) = self.take(from.len());
             let (these, behind) = from.split_at(count);
             let (here, left) = to.split_at_mut(count);
             self.cipher.apply_to(nonce, at, these, here);
             (from, to) = (behind, left);
         }
-        self.place.ledger.note(piece.len());
-        run.freeze()
+    }
+
+    fn take(&mut self, most: usize) -> (Nonce, u64, usize) {
+        // Parts were held against the object's length when it was opened.
+        self.segments.take(most).expect("an object has no more bytes than its parts")
     }
 }
 
@@ -128,10 +152,19 @@ impl Reading {
     /// # Errors
     /// The store's; `SlowDown`: no memory to decrypt into.
     pub async fn next(&mut self) -> Result<Option<Shared>, S3Error> {
-        let Some(piece) = self.fetch().await? else { return Ok(None) };
-        let Some(decrypting) = self.decrypting.as_deref_mut() else { return Ok(Some(piece)) };
-        let run = lease(&decrypting.place.core, &decrypting.place.slab, piece.len()).await?;
-        Ok(Some(decrypting.decrypt(&piece, run)))
+        let Some(mut piece) = self.fetch().await? else { return Ok(None) };
+        let mut until = None;
+        loop {
+            piece = match self.open(piece) {
+                Ok(piece) => return Ok(Some(piece)),
+                Err(piece) => piece,
+            };
+            let Some(Decrypting { place: Place { core, .. }, .. }) = self.decrypting.as_deref() else { return Ok(Some(piece)) };
+            if core.now() >= *until.get_or_insert_with(|| core.now().saturating_add(MEMORY_PATIENCE)) {
+                return Err(Code::SlowDown.into());
+            }
+            core.sleep(MEMORY_LOOK).await;
+        }
     }
 
     /// The next bytes as the store has them, which are then to be opened; nothing at the end.
@@ -145,13 +178,10 @@ impl Reading {
     /// Those that were fetched last, as clients have them.
     ///
     /// # Errors
-    /// The same: there is no memory to decrypt into now.
+    /// The same: there is no memory to decrypt into now. What was read ahead is given back, for others may wait for that.
     pub fn open(&mut self, piece: Shared) -> Result<Shared, Shared> {
         let Some(decrypting) = self.decrypting.as_deref_mut() else { return Ok(piece) };
-        match decrypting.place.slab.run(piece.len()) {
-            Ok(run) => Ok(decrypting.decrypt(&piece, run)),
-            Err(_) => Err(piece),
-        }
+        decrypting.open(piece).inspect_err(|_| self.get.let_go())
     }
 }
 

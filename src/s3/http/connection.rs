@@ -191,19 +191,28 @@ async fn next_head(shared: &Shared, stream: &mut Stream) -> Result<Option<Head>>
 /// Says that bytes are no request. Where the next one begins is not known then.
 async fn refuse(shared: &Shared, stream: &mut Stream, bad: BadHead) -> Result<()> {
     let mut head = Vec::new();
-    let (text, begun, id) = (bad.to_string(), shared.service.core().now(), shared.take_id());
-    let now_ms = unix_now_ns() / 1_000_000;
-    let mut responder = Respond::new(&mut head, bad.status());
+    let (begun, id) = (shared.service.core().now(), shared.take_id());
+    let (shown_id, now_ms) = (format!("{id:016X}"), unix_now_ns() / 1_000_000);
+    let error = match bad {
+        BadHead::TooLong | BadHead::TooMany => Code::RequestHeaderSectionTooLarge.into(),
+        BadHead::Coding => S3Error::with(Code::NotImplemented, format!("The request has {bad}.")),
+        _ => S3Error::with(Code::BadRequest, format!("An error occurred when parsing the HTTP request: {bad}.")),
+    };
+    // S3 has no code of its own for a version.
+    let status = if matches!(bad, BadHead::Version) { bad.status() } else { error.code.status() };
+    let document = error.to_xml("", &shown_id, HOST_ID);
+    let mut responder = Respond::new(&mut head, status);
     responder.header("date", shared.date(now_ms));
-    responder.header("x-amz-request-id", format!("{id:016X}"));
+    responder.header("x-amz-request-id", shown_id);
+    responder.header("x-amz-id-2", HOST_ID);
+    responder.header("content-type", "application/xml");
     responder.header("connection", "close");
-    responder.number("content-length", text.len() as u64);
+    responder.number("content-length", document.len() as u64);
     // Nothing in it is a client's.
     responder.finish().expect("our own names and values");
-    let (code, sent) = (if bad.status() == 501 { Code::NotImplemented } else { Code::BadRequest }, text.len() as u64);
-    let outgoing = Outgoing { status: bad.status(), code: Some(code), sent, is_whole: true };
+    let outgoing = Outgoing { status, code: Some(error.code), sent: document.len() as u64, is_whole: true };
     Account { id, begun, peer: stream.peer(), received: 0, kind: Kind::Unknown, request: None }.settle(&shared.service, &outgoing);
-    stream.write(&[&head, text.as_bytes()]).await?;
+    stream.write(&[&head, document.as_bytes()]).await?;
     // What the client still sends would make the kernel take back what it was sent.
     stream.linger().await;
     Ok(())

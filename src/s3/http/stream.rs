@@ -1,7 +1,6 @@
 //! The bytes of a connection, and how long it may take over them.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 
 use super::tls::Tls;
@@ -10,13 +9,10 @@ use crate::base::{Error, Nanos, Result};
 use crate::device::socket::TcpStream;
 use crate::mem::{Ledger, Run, Slab};
 use crate::reactor::Core;
+use crate::s3::patience::Patience;
 
-/// How long a peer may take to send or take more of a message.
-const PATIENCE: Nanos = Nanos::from_secs(30);
-/// And while there is little memory, which those who are slow keep from others.
-const PATIENCE_IF_SHORT: Nanos = Nanos::from_secs(5);
-/// How often that is looked at.
-const LOOK: Nanos = Nanos::from_secs(1);
+/// How long a peer may take to send more of a message, or take more of one.
+const PATIENCE: Patience = Patience { usual: Nanos::from_secs(30), if_short: Nanos::from_secs(5) };
 
 /// How long what a peer still sends is read once it has its answer.
 const LINGER: Nanos = Nanos::from_secs(2);
@@ -116,7 +112,7 @@ impl Stream {
     /// # Errors
     /// The connection failed, or the peer took too long.
     pub async fn more(&mut self) -> Result<usize> {
-        self.more_within(PATIENCE).await
+        self.more_within(PATIENCE.usual).await
     }
 
     /// Receives up to `most` bytes into a run's view from `at` on; none at the end.
@@ -161,24 +157,8 @@ impl Stream {
     pub async fn write(&mut self, pieces: &[&[u8]]) -> Result<()> {
         // A mebibyte in this time is slower than any link that is of use.
         match &mut self.way {
-            Way::Plain(tcp) => patiently(&self.core, &self.slab, tcp.write_pieces(pieces)).await,
-            Way::Tls(tls) => patiently(&self.core, &self.slab, tls.write(pieces)).await,
-        }
-    }
-}
-
-/// Waits for a peer as long as there is memory for that.
-async fn patiently(core: &Core, slab: &Slab, written: impl Future<Output = Result<()>>) -> Result<()> {
-    let (mut written, begun) = (pin!(written), core.now());
-    loop {
-        match core.timeout(LOOK, written.as_mut()).await {
-            Ok(written) => return written,
-            Err(late) => {
-                let patience = if slab.census().is_short() { PATIENCE_IF_SHORT } else { PATIENCE };
-                if core.now().since(begun) >= patience {
-                    return Err(late.into());
-                }
-            }
+            Way::Plain(tcp) => PATIENCE.wait(&self.core, &self.slab, tcp.write_pieces(pieces)).await?,
+            Way::Tls(tls) => PATIENCE.wait(&self.core, &self.slab, tls.write(pieces)).await?,
         }
     }
 }

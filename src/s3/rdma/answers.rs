@@ -169,7 +169,7 @@ impl Answers {
         };
         self.count(&message);
         let Message { op, frames, bytes } = message;
-        let outcome = self.rdma.core().timeout(PATIENCE, op).await;
+        let outcome = PATIENCE.wait(self.rdma.core(), self.rdma.slab(), op).await;
         self.ended(frames, bytes);
         if self.owes.get() > 0 || self.is_waited_for.get() {
             self.outbox.defer();

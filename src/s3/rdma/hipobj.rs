@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::connect::{PSN, REPLY, SESSION, TOKEN, of_token, token_of};
 use super::once::{self, Taken};
 use super::session::{Rdma, Share, Signer, Use};
-use super::transfer::Push;
+use super::transfer::{PATIENCE, Push};
 use crate::base::Nanos;
 use crate::device::rdma::{Access, Features};
 use crate::mem::{Run, Window};
@@ -61,8 +61,6 @@ const PREPARED_MAX: usize = 64;
 const PREPARED_OF_KEY_MAX: usize = PREPARED_MAX / 4;
 /// How long READY may take to come.
 const PREPARED: Nanos = Nanos::from_secs(10);
-/// How long what a client puts may take.
-const PATIENCE: Nanos = Nanos::from_secs(30);
 
 /// Transfers that are prepared, on a core.
 #[derive(Default)]
@@ -345,7 +343,7 @@ async fn ready(rdma: &Rdma, transfers: &Transfers, service: &Service, request: &
     let moved = match what {
         What::Get(mut get) => {
             let (address, rkey) = memory.unwrap_or_default();
-            let push = Push::new(rdma.core(), used.session(), Memory { address, bytes: size, rkey });
+            let push = Push::new(rdma, used.session(), Memory { address, bytes: size, rkey });
             push.telling(cookie).get(&mut get).await.map(|_| None).map_err(|error| Bare(status_of(&error)))
         }
         What::Put(window, inner) => match receive(rdma, &used, window, cookie).await {
@@ -375,7 +373,7 @@ fn status_of(error: &S3Error) -> u16 {
 async fn receive(rdma: &Rdma, used: &Use, window: Window, cookie: u32) -> Result<Run, Bare> {
     let session = used.session();
     let told = match rdma.slab().run(1) {
-        Ok(run) => match rdma.core().timeout(PATIENCE, session.qp.recv(run)).await {
+        Ok(run) => match PATIENCE.wait(rdma.core(), rdma.slab(), session.qp.recv(run)).await {
             Ok(Ok(received)) if received.immediate == Some(cookie) => Ok(()),
             Ok(_) => Err(Bare(500)),
             Err(_) => {

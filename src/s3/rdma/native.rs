@@ -675,7 +675,7 @@ impl Exchange {
             if bytes > asked.window.bytes {
                 return Ok(too_long(bytes));
             }
-            let (crc, writing) = match Push::new(self.rdma.core(), &self.session, asked).begin(&mut get).await {
+            let (crc, writing) = match Push::new(&self.rdma, &self.session, asked).begin(&mut get).await {
                 Ok(begun) => begun,
                 Err(error) if self.session.qp.fault().is_some() => return Err(error),
                 // The store's: nothing of what was written counts.
@@ -736,7 +736,7 @@ impl Exchange {
         let mut run = lease(self.rdma.core(), self.rdma.slab(), bytes as u32).await?;
         run.set_len(bytes as u32);
         self.ledger.copy(run.as_mut_slice(), &document);
-        let writing = Push::new(self.rdma.core(), &self.session, asked).begin_with(run.freeze()).await?;
+        let writing = Push::new(&self.rdma, &self.session, asked).begin_with(run.freeze()).await?;
         Ok(Reply { status, code, fields, bytes, crc, body: ReplyBody::Window(writing) })
     }
 

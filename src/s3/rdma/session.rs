@@ -42,8 +42,9 @@ const UNSIGNED_MAX: usize = SESSIONS_MAX / 2;
 const TIMES_LEFT: usize = 3;
 /// A session on which nothing was moved for so long ends.
 pub const IDLE: Nanos = Nanos::from_secs(300);
-/// How often that is looked at.
+/// How often that is looked at, and how often who takes no answers.
 const LOOK: Nanos = Nanos::from_secs(15);
+const UNTAKEN_LOOK: Nanos = Nanos::from_secs(3);
 
 /// The bits of a session's number that are its core's.
 const CORE: u128 = 0xff;
@@ -529,25 +530,33 @@ impl Rdma {
 
     /// Ends sessions that nobody uses, that are too old, or whose clients take no answers, and finds those whose clients are gone.
     pub async fn expire(self) {
+        let mut looked = self.inner.core.now();
         loop {
-            self.inner.core.sleep(LOOK).await;
-            self.tell_copies();
+            self.inner.core.sleep(UNTAKEN_LOOK).await;
             let now = self.inner.core.now();
-            let is_over = |session: &Session| {
-                let is_idle = session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now;
-                let takes_none = session.waits_since.get().is_some_and(|since| since.saturating_add(PATIENCE) < now);
-                session.busy.get() == 0 && is_idle || takes_none
-            };
-            let over: Vec<SessionId> =
-                self.inner.sessions.borrow().values().filter(|session| is_over(session)).map(|session| session.id).collect();
-            for id in over {
-                self.close(id);
+            let patience = PATIENCE.now(self.slab());
+            self.close_those(|session| session.waits(now) > patience);
+            if now.since(looked) < LOOK {
+                continue;
             }
+            looked = now;
+            self.tell_copies();
+            let is_idle = |session: &Session| session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now;
+            self.close_those(|session| session.busy.get() == 0 && is_idle(session));
             // Over some wires nobody says that a client is gone.
             let is_quiet = |session: &Session| session.busy.get() == 0 && session.used.get().saturating_add(LOOK) <= now;
             for session in self.inner.sessions.borrow().values().filter(|session| session.is_native && is_quiet(session)) {
                 session.probe(self.slab());
             }
+        }
+    }
+
+    fn close_those(&self, is_over: impl Fn(&Session) -> bool) {
+        let sessions = self.inner.sessions.borrow();
+        let over: Vec<SessionId> = sessions.values().filter(|session| is_over(session)).map(|session| session.id).collect();
+        drop(sessions);
+        for id in over {
+            self.close(id);
         }
     }
 

@@ -109,7 +109,7 @@ async fn get(rdma: &Rdma, service: &Service, request: &Request, body: &mut Body<
         let what = format!("The memory of the RDMA token has {} bytes, and {bytes} are to be written.", memory.bytes);
         return told(request, S3Error::with(Code::InvalidRdmaToken, what));
     }
-    match Push::new(rdma.core(), used.session(), memory).get(get).await {
+    match Push::new(rdma, used.session(), memory).get(get).await {
         Ok(_) => {
             let reply = answer.status.to_string();
             answer.content(Content::None).header(REPLY, reply).header(TRANSFERRED, bytes.to_string())

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::session::{Session, Use, WRITING_MAX};
+use super::session::{Rdma, Session, Use, WRITING_MAX};
 use super::windows::Windows;
 use crate::base::Nanos;
 use crate::device::Op;
@@ -17,6 +17,7 @@ use crate::mem::{Run, Shared, Slab};
 use crate::reactor::Core;
 use crate::s3::encryption::reading::Reading;
 use crate::s3::error::{Code, S3Error};
+use crate::s3::patience::Patience;
 use crate::store::draft::Piece;
 use crate::wire::store::DATA_BLOCK;
 
@@ -24,10 +25,10 @@ use crate::wire::store::DATA_BLOCK;
 pub const AHEAD: usize = 4;
 /// The most bytes of one that is READ. Several make an extent of the store; while one is summed and hashed the next one comes.
 const PIECE_BYTES: u32 = 256 << 10;
-/// How long one may take. The transport itself gives up on a peer that is silent much sooner.
-pub const PATIENCE: Nanos = Nanos::from_secs(30);
+/// How long one may take, or an answer until it is taken. The transport itself gives up on a peer that is silent much sooner.
+pub const PATIENCE: Patience = Patience { usual: Nanos::from_secs(30), if_short: Nanos::from_secs(10) };
 /// How long to wait for memory that others have.
-const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
+pub const MEMORY_PATIENCE: Nanos = Nanos::from_secs(20);
 /// How often to look for it.
 pub const MEMORY_LOOK: Nanos = Nanos::from_millis(1);
 /// How often to look whether a send queue has room, and how often if its client has taken nothing for so long.
@@ -152,7 +153,7 @@ impl Pull {
                 continue;
             };
             let session = self.used.session();
-            let read = match self.core.timeout(PATIENCE, reading).await {
+            let read = match PATIENCE.wait(&self.core, &self.slab, reading).await {
                 Ok(completed) => completed.into_result().map_err(|_| failed(session))?,
                 Err(_) => {
                     session.qp.force_error();
@@ -201,7 +202,7 @@ impl Drop for Writing<'_> {
 
 /// WRITEs that are under way.
 pub struct Writes<'a> {
-    core: &'a Core,
+    rdma: &'a Rdma,
     session: &'a Rc<Session>,
     writing: VecDeque<(Op<Shared>, Writing<'a>)>,
 }
@@ -210,7 +211,7 @@ impl Writes<'_> {
     /// Waits for the oldest.
     async fn reap(&mut self) -> Result<(), S3Error> {
         let Some((op, _writing)) = self.writing.pop_front() else { return Ok(()) };
-        match self.core.timeout(PATIENCE, op).await {
+        match PATIENCE.wait(self.rdma.core(), self.rdma.slab(), op).await {
             Ok(completed) => completed.into_result().map(drop).map_err(|_| failed(self.session)),
             Err(_) => {
                 self.session.qp.force_error();
@@ -244,8 +245,8 @@ pub struct Push<'a> {
 
 impl<'a> Push<'a> {
     /// Into these windows, behind a session's queue pair.
-    pub fn new(core: &'a Core, session: &'a Rc<Session>, windows: impl Into<Windows>) -> Push<'a> {
-        Push { writes: Writes { core, session, writing: VecDeque::new() }, left: windows.into(), immediate: None, crc: None }
+    pub fn new(rdma: &'a Rdma, session: &'a Rc<Session>, windows: impl Into<Windows>) -> Push<'a> {
+        Push { writes: Writes { rdma, session, writing: VecDeque::new() }, left: windows.into(), immediate: None, crc: None }
     }
 
     /// The piece that fills the memory tells the client so, with this value.
@@ -287,7 +288,7 @@ impl<'a> Push<'a> {
                 // Others have all of the send queue.
                 Err(refused) if self.writes.writing.is_empty() => {
                     piece = refused.lease;
-                    self.writes.core.sleep(queue_look(self.writes.core, session)).await;
+                    self.writes.rdma.core().sleep(queue_look(self.writes.rdma.core(), session)).await;
                 }
                 Err(refused) => {
                     piece = refused.lease;
@@ -303,7 +304,7 @@ impl<'a> Push<'a> {
     /// What becomes of a piece that may need memory for it: to be decrypted, or to be where the device reaches it. Who waits for memory
     /// lets go of what he has first: others wait for that.
     async fn patiently(&mut self, mut piece: Shared, mut attempt: impl FnMut(Shared) -> Result<Shared, Shared>) -> Result<Shared, S3Error> {
-        let until = self.writes.core.now().saturating_add(MEMORY_PATIENCE);
+        let until = self.writes.rdma.core().now().saturating_add(MEMORY_PATIENCE);
         loop {
             piece = match attempt(piece) {
                 Ok(piece) => return Ok(piece),
@@ -311,10 +312,10 @@ impl<'a> Push<'a> {
             };
             if !self.writes.writing.is_empty() {
                 self.writes.reap().await?;
-            } else if self.writes.core.now() >= until {
+            } else if self.writes.rdma.core().now() >= until {
                 return Err(Code::SlowDown.into());
             } else {
-                self.writes.core.sleep(MEMORY_LOOK).await;
+                self.writes.rdma.core().sleep(MEMORY_LOOK).await;
             }
         }
     }
@@ -372,7 +373,7 @@ impl<'a> Push<'a> {
     /// Waits while the session has so much under way that what is read now would only wait, behind what its client has not taken.
     async fn enter(&self, bytes: u64) -> Writing<'a> {
         while bytes > 0 && self.writes.session.writing.get() >= WRITING_MAX {
-            self.writes.core.sleep(MEMORY_LOOK).await;
+            self.writes.rdma.core().sleep(MEMORY_LOOK).await;
         }
         Writing::new(self.writes.session, bytes.min(READ_AHEAD_BYTES))
     }

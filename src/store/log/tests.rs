@@ -303,7 +303,7 @@ fn a_delete_waits_for_no_put_while_a_segment_of_copies_is_open() {
     let core = world.core.clone();
     let main = async move {
         let copy = log.append_copy(1, draft(1), Vec::new(), |_| true).await.unwrap().expect("it holds");
-        let deleted = core.timeout(Nanos::from_secs(5), log.append(Purpose::Delete, draft(2), Vec::new())).await;
+        let deleted = core.timeout(Nanos::from_secs(30), log.append(Purpose::Delete, draft(2), Vec::new())).await;
         let deleted = deleted.expect("segments are free").unwrap();
         let segment = |at: Written| (at.address - SEGMENTS_AT) / u64::from(SEGMENT);
         assert_ne!(segment(copy.at), segment(deleted.at), "what is kept for copies is not taken by others");
@@ -355,7 +355,7 @@ fn who_wants_a_segment_of_its_own_waits_for_room_and_hears_that_there_is_none() 
         assert!(refused.kind() == ErrorKind::Unavailable && refused.remedy_text().is_some_and(|text| text.contains("delete objects")));
         assert!(!env.segments.are_wanted(), "nobody waits any more");
         log.has_no_more_room();
-        let at_once = core.timeout(Nanos::from_secs(5), log.take(Purpose::Checkpoint, 8)).await;
+        let at_once = core.timeout(Nanos::from_secs(30), log.take(Purpose::Checkpoint, 8)).await;
         assert!(at_once.expect("it does not wait").unwrap_err().to_string().contains("is full"));
     };
     world.core.run(main).unwrap();
@@ -378,7 +378,7 @@ fn nothing_waits_for_room_that_nobody_makes() {
         assert!(!waiting.is_done() && env.segments.are_wanted());
         log.has_no_more_room();
         assert!(waiting.await.unwrap().unwrap_err().to_string().contains("is full"));
-        let soon = Nanos::from_secs(5);
+        let soon = Nanos::from_secs(30);
         for purpose in [Purpose::Put, Purpose::Delete] {
             let refused = core.timeout(soon, log.append(purpose, draft(2), Vec::new())).await.expect("it is answered");
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable, "{purpose:?}");

@@ -138,6 +138,9 @@ impl Soft {
         let qkey = config.qkey.unwrap_or_else(|| self.rng.u32() >> 1);
         let slot = Slot::new(qpn, Engine::new(qpn, config, qkey)?, psn, qkey, config.clone(), shared);
         self.share(shared);
+        if let Some(links) = &mut self.wires.links {
+            links.expect();
+        }
         Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
     }
 
@@ -196,6 +199,7 @@ impl Soft {
         let slot = self.slot(index);
         slot.to = (slot.config.transport == Transport::Ud).then_some(ud::Destination { qpn: remote.qpn, qkey: remote.qkey, way: 0 });
         (slot.peer, slot.dest) = (peer, Qpn(remote.qpn));
+        self.settle(index);
         self.list(index);
         Ok(())
     }
@@ -255,12 +259,23 @@ impl Soft {
     /// Ends a queue pair and forgets it.
     pub fn close(&mut self, index: u32) {
         self.disconnect(index);
+        self.settle(index);
         let Some(slot) = slots::remove(&mut self.slots, &mut self.by_qpn, index, |slot| slot.qpn) else { return };
         self.sending.retain(|sending| *sending != index);
         for way in slot.addresses.iter().chain([&slot.peer]) {
             self.leave(way);
         }
         self.unshare(slot.shared);
+    }
+
+    /// A queue pair is connected, or never will be.
+    fn settle(&mut self, index: u32) {
+        let Some(slot) = self.slots[index as usize].as_mut() else { return };
+        if std::mem::take(&mut slot.is_expected)
+            && let Some(links) = &mut self.wires.links
+        {
+            links.settle();
+        }
     }
 
     fn leave(&mut self, way: &Peer) {

@@ -45,6 +45,8 @@ pub(super) struct Slot {
     pub(super) qpn: Qpn,
     pub(super) engine: Engine,
     pub(super) peer: Peer,
+    /// It was not connected yet, nor closed.
+    pub(super) is_expected: bool,
     /// The queue pair at the other end, once it is connected to one.
     pub(super) dest: Qpn,
     /// READs of what the peer lends.
@@ -579,6 +581,7 @@ impl Slot {
             qpn,
             engine,
             peer: Peer::Nobody,
+            is_expected: true,
             dest: Qpn(0),
             borrowing: Borrowing::default(),
             to: None,

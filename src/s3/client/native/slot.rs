@@ -27,6 +27,8 @@ pub(super) struct Slot {
     pub(super) waiter: Cell<Option<Waiter>>,
     /// Until when, if anybody does; zero once that is over.
     pub(super) until: Cell<Nanos>,
+    /// This core stood still while it was waited for, and it is waited for anew.
+    pub(super) waits_anew: Cell<bool>,
     pub(super) came: RefCell<Option<Told>>,
     pub(super) stage: Cell<Stage>,
     /// Its windows while they are open, the last one first.
@@ -73,6 +75,7 @@ impl Slot {
             turn: Cell::new(0),
             waiter: Cell::new(None),
             until: Cell::new(Nanos::MAX),
+            waits_anew: Cell::new(false),
             came: RefCell::default(),
             stage: Cell::new(Stage::Settled),
             opened: RefCell::default(),
@@ -160,6 +163,7 @@ impl Inner {
         let slot = &self.slots[index as usize];
         let until = core.turn_time().saturating_add(patience);
         slot.until.set(until);
+        slot.waits_anew.set(false);
         if until < self.next_look.get() {
             self.next_look.set(until);
             self.chores.raise();

@@ -62,6 +62,8 @@ struct Link {
     socket: OwnedFd,
     /// Queue pairs on it. A link nobody asked for yet is not read.
     users: u32,
+    /// It has none any more, and is kept for one that may be about to be connected.
+    is_kept: bool,
     state: State,
     /// What the peer lends.
     borrowed: Option<Borrowed>,
@@ -109,6 +111,8 @@ pub struct Links {
     rendezvous: Rendezvous,
     links: Vec<Link>,
     next_id: u32,
+    /// Queue pairs that are not connected yet. Their peers may be already, to links that must not be closed then.
+    expecting: usize,
     /// The ring of this core, which polls the links' sockets, each by itself: a wake-up by way of an epoll takes some microseconds longer.
     uring: Option<Uring>,
     /// Set while none of `sockets` has anything.
@@ -146,7 +150,7 @@ impl Links {
         let sockets = Sockets::new()?;
         let links = Vec::with_capacity(LINKS_MAX);
         let (uring, poll, lender) = (None, None, None);
-        Ok(Links { rendezvous, links, next_id: 1, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender })
+        Ok(Links { rendezvous, links, next_id: 1, expecting: 0, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender })
     }
 
     /// From here on this memory is lent to the peers that queue pairs are connected to.
@@ -198,6 +202,9 @@ impl Links {
                 return Ok(Some(link.id));
             }
         }
+        if let Some(kept) = self.links.iter().position(|link| link.is_kept).filter(|_| self.links.len() >= LINKS_MAX) {
+            self.remove(kept);
+        }
         if self.links.len() >= LINKS_MAX {
             let what = format!("a link to a further peer: this HCA has {LINKS_MAX}");
             return Err(Error::new(crate::base::error::ErrorKind::Unavailable, what).remedy("close queue pairs to other peers first"));
@@ -211,11 +218,29 @@ impl Links {
         Ok(made)
     }
 
-    /// A queue pair leaves a link; the last one closes it.
+    /// A queue pair leaves a link; the last one closes it, unless others may be about to be connected.
     pub fn leave(&mut self, id: u32) {
         let Some(at) = self.links.iter().position(|link| link.id == id) else { return };
         self.links[at].users -= 1;
-        if self.links[at].users == 0 {
+        self.links[at].is_kept = self.links[at].users == 0;
+        self.close_kept();
+    }
+
+    /// A queue pair was made that is to be connected.
+    pub fn expect(&mut self) {
+        self.expecting += 1;
+    }
+
+    /// It is connected, or never will be.
+    pub fn settle(&mut self) {
+        self.expecting -= 1;
+        self.close_kept();
+    }
+
+    fn close_kept(&mut self) {
+        while self.expecting == 0
+            && let Some(at) = self.links.iter().position(|link| link.is_kept)
+        {
             // Closing the socket tells the peer, after all that was produced.
             self.remove(at);
         }
@@ -232,8 +257,8 @@ impl Links {
         self.look_at = Nanos::ZERO;
         let id = self.next_id;
         self.next_id += 1;
-        let (users, told, is_behind, state, borrowed, is_lent) = (0, 0, false, State::Up, None, false);
-        self.links.push(Link { id, peer, tx, rx, poll, told, is_behind, socket, users, state, borrowed, is_lent });
+        let (users, is_kept, told, is_behind, state, borrowed, is_lent) = (0, false, 0, false, State::Up, None, false);
+        self.links.push(Link { id, peer, tx, rx, poll, told, is_behind, socket, users, is_kept, state, borrowed, is_lent });
         Ok(id)
     }
 
@@ -499,7 +524,7 @@ impl Link {
 
     /// One more queue pair is on it. The peer is who that was connected to, and may have what is lent.
     fn join(&mut self, lender: Option<&Lender>) {
-        self.users += 1;
+        (self.users, self.is_kept) = (self.users + 1, false);
         if let Some(lender) = lender.filter(|_| !self.is_lent) {
             lender.lend(self.socket.as_fd());
             self.is_lent = true;

@@ -8,7 +8,6 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
@@ -28,8 +27,6 @@ use crate::wire::roce;
 const BATCH: usize = 64;
 /// The largest number of a VLAN (IEEE 802.1Q table 9-2).
 const VLAN_MAX: u16 = 4094;
-/// How long connecting waits for the peer's hardware address.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Source ports are entropy for receive-side scaling: the dynamic range (RFC 6335), as rxe takes them.
 const SOURCE_PORTS: u16 = 0xc000;
 
@@ -140,7 +137,7 @@ impl Xdp {
     /// Asks the kernel for the route and the neighbour; waits for an answer from the link.
     pub fn path_to(&mut self, peer: SocketAddr) -> Result<Encapsulation> {
         self.check_family(peer)?;
-        let path = neighbours::resolve(self.outward().port().interface().link(), peer.ip(), PATIENCE)?;
+        let path = neighbours::resolve(self.outward().port().interface().link(), peer.ip(), neighbours::PATIENCE)?;
         Ok(self.encapsulation(peer, &path))
     }
 
