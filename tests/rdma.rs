@@ -154,7 +154,6 @@ macro_rules! in_user_space {
         })* };
 }
 
-/// A peer that dies before it connects makes no link, and nobody waits for one without end.
 /// Of two ends one is connected before the other. In between the last other queue pair goes that the two had.
 #[test]
 fn a_link_stays_for_who_is_about_to_be_connected() {
@@ -200,6 +199,7 @@ fn a_link_stays_for_who_is_about_to_be_connected() {
     }
 }
 
+/// A peer that dies before it connects makes no link, and nobody waits for one without end.
 #[test]
 fn a_peer_that_never_connects() {
     let mut world = World::new(Wire::Named("soft:shm"));

@@ -123,7 +123,7 @@ impl Run {
         (before.is_empty() && after.is_empty()).then_some(floats)
     }
 
-    /// Freezes the run: counted holders, none of whom may write.
+    /// Freezes the run: counted holders, none of whom may write while there are others.
     pub fn freeze(self) -> Shared {
         self.slab.inner.home.shares.begin(self.first - self.slab.inner.home.first);
         Shared { parcel: ManuallyDrop::new(self.detach()) }
@@ -358,8 +358,8 @@ impl Shared {
         narrow
     }
 
-    /// The bytes of the view, to change, when this is the only holder, on whatever core.
-    pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
+    /// The bytes of the view, to change: `Some` where this is the only holder, on whatever core.
+    pub fn sole_mut(&mut self) -> Option<&mut [u8]> {
         let is_sole = self.parcel.home.shares.is_sole(self.index());
         // SAFETY: the view lies within the run's chunks, which stay while this holder does. Nobody else has the run, as `is_sole` says with
         // Acquire of all who have left, and nobody gets it but through this holder, which `&mut self` keeps from all others.

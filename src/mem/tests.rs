@@ -139,12 +139,12 @@ fn the_last_holder_of_a_share_sends_it_home() {
     let shared = slab.run(4096).unwrap().freeze();
     let mut narrow = shared.slice(1000, 24);
     assert_eq!(narrow.offset().0, shared.offset().0 + 1000);
-    assert!(narrow.as_mut_slice().is_none(), "another holder may read it");
+    assert!(narrow.sole_mut().is_none(), "another holder may read it");
     let shared = shared.thaw(&slab).unwrap_err();
     drop(shared);
     slab.collect_returns();
     assert_eq!(slab.census().owned, 2, "one holder is left");
-    assert_eq!(narrow.as_mut_slice().map(|bytes| bytes.len()), Some(24));
+    assert_eq!(narrow.sole_mut().map(|bytes| bytes.len()), Some(24));
     let run = narrow.thaw(&slab).unwrap();
     assert_eq!((run.start(), run.len()), (1000, 24));
     drop(run);

@@ -43,8 +43,10 @@ mod ports;
 
 /// Where a server without a device keeps its store.
 const PLACE: &str = "basin-data";
-/// Descriptors beside those of connections: the store's, the rings', the logs'.
-const DESCRIPTORS_BESIDE: u64 = 256;
+/// Descriptors beside those of connections: the store's, the rings', the logs'; of each core; and of each core's links to processes.
+const DESCRIPTORS_BESIDE: u64 = 96;
+const DESCRIPTORS_OF_CORE: u64 = 32;
+const DESCRIPTORS_OF_LINKS: u64 = 128;
 /// How often the connections are counted when the server is asked to stop.
 const LOOK: Nanos = Nanos::from_millis(10);
 
@@ -97,7 +99,8 @@ pub fn serve(config: &Config, logging: &Logging, say: fn(&str)) -> Result<()> {
     let rdma = config.rdma.enabled.then(|| Devices::open(&config.rdma, own_ip(config), cores)).transpose()?;
     make_missing(&device, config.store.size.0, say)?;
     let mut config = config.clone();
-    config.http.connections = connections_of(config.http.connections, cores);
+    let of_core = DESCRIPTORS_OF_CORE + if config.rdma.enabled { DESCRIPTORS_OF_LINKS } else { 0 };
+    config.http.connections = connections_of(config.http.connections, cores, DESCRIPTORS_BESIDE + cores as u64 * of_core);
     let pinned = if cores > 1 { processors(cores, None)? } else { None };
     // What sessions of RDMA may have.
     let (requests, receives) = if config.rdma.enabled { (SESSIONS_MAX + REQUESTS_MAX, RECEIVES_MAX) } else { (0, 0) };
@@ -185,8 +188,8 @@ fn beside(path: &Path, behind: &str) -> PathBuf {
 
 /// Takes as many descriptors as all connections need, and says how many connections the process may have: shells and systemd give 1024
 /// descriptors unless asked. Who comes beyond waits to be accepted, where without a descriptor he could not be.
-fn connections_of(asked: usize, cores: usize) -> usize {
-    let wanted = asked as u64 + DESCRIPTORS_BESIDE;
+fn connections_of(asked: usize, cores: usize, beside: u64) -> usize {
+    let wanted = asked as u64 + beside;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return asked };
     let given = wanted.min(hard).max(soft);
     let has_more = soft < given && setrlimit(Resource::RLIMIT_NOFILE, given, hard).is_ok();
@@ -194,7 +197,7 @@ fn connections_of(asked: usize, cores: usize) -> usize {
     if limit >= wanted {
         return asked;
     }
-    let connections = (limit.saturating_sub(DESCRIPTORS_BESIDE) as usize).max(cores);
+    let connections = (limit.saturating_sub(beside) as usize).max(cores);
     tracing::warn!(
         limit,
         asked,

@@ -233,7 +233,9 @@ impl Get {
     /// Gives back the memory of what was read ahead: [`handle::Get::let_go`](super::handle::Get::let_go).
     pub fn let_go(&mut self) {
         let Some(extents) = &mut self.extents else { return };
-        while let Some((piece, _)) = extents.reading.pop_back() {
+        while let Some((piece, task)) = extents.reading.pop_back() {
+            // It may wait for memory, and would have it before who lets go of some.
+            task.abort();
             extents.left.push_front(piece);
         }
     }

@@ -730,7 +730,8 @@ impl FarGet {
         }
         let Some(there) = &self.there else { return Ok(None) };
         if let Some(letting_go) = &self.letting_go {
-            letting_go.wait().await?;
+            // Whether it was done changes nothing of what is to come.
+            drop(letting_go.wait().await);
             self.letting_go = None;
         }
         let ask = || {

@@ -4,7 +4,7 @@
 //! datagram to the discard port on an ordinary socket and watching the table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
@@ -172,8 +172,12 @@ pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<P
         return Ok(path);
     }
     let (source, next_hop) = hop(link, destination)?;
-    let looks = patience.as_nanos().div_ceil(LOOK_EVERY.as_nanos()).max(1);
-    for _ in 0..looks {
+    // Time in which this process did not run is none that the other one had, but looks may take long by themselves.
+    let (begun, looks) = (Instant::now(), patience.as_nanos().div_ceil(LOOK_EVERY.as_nanos()).max(1));
+    for look in 0..looks {
+        if look > looks / 4 && begun.elapsed() > patience {
+            break;
+        }
         std::thread::sleep(LOOK_EVERY);
         if let Some(mac) = neighbour(link.index, next_hop)? {
             return Ok(path(link, (source, next_hop), mac));

@@ -9,8 +9,8 @@ use crate::base::{Error, Result};
 use crate::device::packet::rings::{Consumer, Descriptor, Kind, Producer};
 
 /// Tries and the pause between them while the kernel lets go of an earlier socket on the same queue (deferred work, which
-/// a machine that sets up and takes down many interfaces holds up): ten seconds.
-const BIND_TRIES: u32 = 500;
+/// a machine that sets up and takes down many interfaces holds up): three seconds, in which the core does nothing else.
+const BIND_TRIES: u32 = 150;
 const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// Frames one TX call of copy mode may take (`XDP_MAX_TX_SKB_BUDGET`, Linux 6.17; 32 before it).

@@ -431,7 +431,7 @@ impl Inner {
             let mut next = Nanos::MAX;
             for slot in self.slots.iter().filter(|slot| slot.until.get() > Nanos::ZERO) {
                 if slot.until.get() <= now && has_stood && !slot.waits_anew.replace(true) {
-                    slot.until.set(now.saturating_add(self.patience.get()));
+                    slot.until.set(now.saturating_add(slot.patience.get()));
                 }
                 if slot.until.get() <= now {
                     slot.until.set(Nanos::ZERO);

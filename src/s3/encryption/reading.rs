@@ -84,7 +84,7 @@ impl Decrypting {
     /// # Errors
     /// The piece: there is no memory.
     fn open(&mut self, mut piece: Shared) -> Result<Shared, Shared> {
-        if let Some(bytes) = piece.as_mut_slice() {
+        if let Some(bytes) = piece.sole_mut() {
             self.decrypt(bytes);
             return Ok(piece);
         }

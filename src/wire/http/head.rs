@@ -52,7 +52,7 @@ pub enum BadHead {
 }
 
 impl BadHead {
-    /// The status to answer with before the connection is closed (RFC 9110, RFC 6585).
+    /// The status that says so (RFC 9110, RFC 6585), before the connection is closed. S3 has answers of its own for some.
     pub fn status(self) -> u16 {
         match self {
             BadHead::TooLong | BadHead::TooMany => 431,

@@ -27,6 +27,8 @@ pub(super) struct Slot {
     pub(super) waiter: Cell<Option<Waiter>>,
     /// Until when, if anybody does; zero once that is over.
     pub(super) until: Cell<Nanos>,
+    /// How long that was when it began.
+    pub(super) patience: Cell<Nanos>,
     /// This core stood still while it was waited for, and it is waited for anew.
     pub(super) waits_anew: Cell<bool>,
     pub(super) came: RefCell<Option<Told>>,
@@ -75,6 +77,7 @@ impl Slot {
             turn: Cell::new(0),
             waiter: Cell::new(None),
             until: Cell::new(Nanos::MAX),
+            patience: Cell::new(Nanos::MAX),
             waits_anew: Cell::new(false),
             came: RefCell::default(),
             stage: Cell::new(Stage::Settled),
@@ -163,6 +166,7 @@ impl Inner {
         let slot = &self.slots[index as usize];
         let until = core.turn_time().saturating_add(patience);
         slot.until.set(until);
+        slot.patience.set(patience);
         slot.waits_anew.set(false);
         if until < self.next_look.get() {
             self.next_look.set(until);

@@ -202,9 +202,7 @@ impl Links {
                 return Ok(Some(link.id));
             }
         }
-        if let Some(kept) = self.links.iter().position(|link| link.is_kept).filter(|_| self.links.len() >= LINKS_MAX) {
-            self.remove(kept);
-        }
+        self.make_room();
         if self.links.len() >= LINKS_MAX {
             let what = format!("a link to a further peer: this HCA has {LINKS_MAX}");
             return Err(Error::new(crate::base::error::ErrorKind::Unavailable, what).remedy("close queue pairs to other peers first"));
@@ -224,6 +222,13 @@ impl Links {
         self.links[at].users -= 1;
         self.links[at].is_kept = self.links[at].users == 0;
         self.close_kept();
+    }
+
+    /// Of those that may not be needed one goes, if there are as many as can be.
+    fn make_room(&mut self) {
+        if let Some(kept) = self.links.iter().position(|link| link.is_kept).filter(|_| self.links.len() >= LINKS_MAX) {
+            self.remove(kept);
+        }
     }
 
     /// A queue pair was made that is to be connected.
@@ -424,12 +429,13 @@ impl Links {
         }
         // A stranger who knows the socket's name from /proc/net/unix can connect; it can use up no more than this. What a queue pair waits
         // for is taken by that at once: those that are left are nobody's, and the first of them goes.
-        let unclaimed = |link: &(usize, &Link)| link.1.users == 0;
+        let unclaimed = |link: &(usize, &Link)| link.1.users == 0 && !link.1.is_kept;
         if self.links.iter().enumerate().filter(unclaimed).count() >= UNCLAIMED_MAX
             && let Some((oldest, _)) = self.links.iter().enumerate().filter(unclaimed).min_by_key(|(_, link)| link.id)
         {
             self.remove(oldest);
         }
+        self.make_room();
         if self.links.len() >= LINKS_MAX {
             return;
         }
