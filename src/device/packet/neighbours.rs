@@ -4,7 +4,7 @@
 //! datagram to the discard port on an ordinary socket and watching the table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
@@ -12,7 +12,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use socket2::{Domain, Socket, Type};
 
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Result};
+use crate::base::{Clock, Error, Nanos, Result};
 use crate::device::packet::link::{Link, Mac};
 use crate::device::packet::netlink::{Scope, ask};
 
@@ -173,9 +173,9 @@ pub fn resolve(link: &Link, destination: IpAddr, patience: Duration) -> Result<P
     }
     let (source, next_hop) = hop(link, destination)?;
     // Time in which this process did not run is none that the other one had, but looks may take long by themselves.
-    let (begun, looks) = (Instant::now(), patience.as_nanos().div_ceil(LOOK_EVERY.as_nanos()).max(1));
+    let (clock, looks) = (Clock::start(), patience.as_nanos().div_ceil(LOOK_EVERY.as_nanos()).max(1));
     for look in 0..looks {
-        if look > looks / 4 && begun.elapsed() > patience {
+        if look > looks / 4 && clock.now() > Nanos::from(patience) {
             break;
         }
         std::thread::sleep(LOOK_EVERY);
