@@ -7,6 +7,8 @@ mod asleep;
 mod cases;
 #[path = "rdma/lent.rs"]
 mod lent;
+#[path = "rdma/links.rs"]
+mod links;
 #[cfg(feature = "xdp")]
 mod packet_net;
 #[path = "rdma/transports.rs"]
@@ -20,7 +22,7 @@ mod xdp;
 
 use basin::base::{Nanos, Rng};
 use basin::device::WcStatus;
-use basin::device::rdma::{Access, Hca, HcaEnv, Qp, QpConfig, QpState, Remote, Transport};
+use basin::device::rdma::{Access, Hca, HcaEnv, QpConfig, Remote, Transport};
 use basin::device::sim::network::Faults;
 use basin::reactor::{Core, CoreConfig};
 use cases::a_peer_that_stops;
@@ -154,51 +156,6 @@ macro_rules! in_user_space {
         })* };
 }
 
-/// Of two ends one is connected before the other. In between the last other queue pair goes that the two had.
-#[test]
-fn a_link_stays_for_who_is_about_to_be_connected() {
-    for name in ["soft:shm", "soft:mem"] {
-        let mut world = World::new(Wire::Named(name));
-        let config = QpConfig::default();
-        let talk = |world: &mut World, a: &Qp, b: &Qp| {
-            let run = world.b.slab.run(10).unwrap();
-            let (sent, received) = world.run(join(a.send(world.a.filled(10, 1), None), b.recv(run)));
-            drop((sent.unwrap(), received.unwrap()));
-        };
-        let pass = |world: &mut World| {
-            let begun = world.now();
-            while world.now().since(begun) < Nanos::from_millis(5) {
-                world.step();
-            }
-        };
-        // Either end may be the one that makes links.
-        for _ in 0..2 {
-            let (old_a, old_b) = world.connected(&config);
-            talk(&mut world, &old_a, &old_b);
-            let (a, b) = (world.a.hca.create_qp(&config).unwrap(), world.b.hca.create_qp(&config).unwrap());
-            b.connect(&a.local()).unwrap();
-            drop(old_a);
-            pass(&mut world);
-            a.connect(&b.local()).unwrap();
-            talk(&mut world, &a, &b);
-            // And it goes with who was not connected.
-            let never = world.a.hca.create_qp(&config).unwrap();
-            drop(a);
-            pass(&mut world);
-            assert_eq!(b.state(), QpState::Connected, "{name}");
-            drop(never);
-            let begun = world.now();
-            while b.state() == QpState::Connected {
-                assert!(world.now().since(begun) < Nanos::from_secs(30), "{name}: the link is there still");
-                world.step();
-            }
-            drop((b, old_b));
-            pass(&mut world);
-            std::mem::swap(&mut world.a, &mut world.b);
-        }
-    }
-}
-
 /// A peer that dies before it connects makes no link, and nobody waits for one without end.
 #[test]
 fn a_peer_that_never_connects() {
@@ -319,6 +276,8 @@ conformance! {
 #[cfg(feature = "xdp")]
 mod networks {
     use super::*;
+    use basin::device::Progress;
+    use futures::future::join_all;
 
     fn works(made: &'static world::Made, path_mtu: u32) {
         xdp::alone(move || {
@@ -391,6 +350,33 @@ mod networks {
                 waits_for_room(World::new(Wire::Made(made)), Transport::Ud, 1000);
             });
         }
+    }
+
+    /// The last packet of a queue pair that is closed has nobody behind it who would try again.
+    #[test]
+    fn the_last_packet_that_a_full_ring_refuses_goes_too() {
+        xdp::alone(|| {
+            const MESSAGES: u64 = 9;
+            let mut world = World::new(Wire::Made(&xdp::AF_XDP_SHORT_RING));
+            let (a, b) = world.connected(&QpConfig { transport: Transport::Ud, ..QpConfig::default() });
+            let receives: Vec<_> = (0..MESSAGES).map(|_| b.recv(world.b.slab.run(100).unwrap())).collect();
+            world.step();
+            let sends: Vec<_> = (0..MESSAGES).map(|salt| a.send(world.a.filled(100, salt), None)).collect();
+            let now = world.now();
+            let queue = world.a.queue.clone();
+            let _ = queue.borrow_mut().poll(now);
+            drop(a);
+            // Its port was not polled since: the ring is full, and stays so until then.
+            assert!((0..5).any(|_| queue.borrow_mut().arm(now) == Progress::Idle), "a core may sleep");
+            assert!(queue.borrow().deadline().is_some_and(|at| at > now), "for a while");
+            let received = world.run(join_all(receives));
+            for (salt, received) in (0..).zip(received) {
+                assert!(received.unwrap().run.as_slice() == pattern(100, salt), "datagram {salt}");
+            }
+            for sent in world.run(join_all(sends)) {
+                drop(sent.unwrap());
+            }
+        });
     }
 
     /// A socket too needs to be told on which interface a link-local address is meant.

@@ -1,4 +1,4 @@
-//! The atomics that cross cores, exchanged for loom's under `--cfg loom` so that their orderings are model-checked.
+//! The atomics that cross cores, exchanged for loom's in `tests/models`, where `loom` is set, so that their orderings are model-checked.
 
 #[cfg(loom)]
 pub use loom::sync::{Arc, atomic};

@@ -261,7 +261,9 @@ impl Client {
                         Next::Stops => lane.stops(&seat, &session),
                     },
                     Err(Unanswered { error, was_sent }) => {
-                        if was_sent || session.is_over() {
+                        if session.is_outdated() {
+                            seat.expired(&session);
+                        } else if was_sent || session.is_over() {
                             lane.failed(&seat, &session, &format!("{error:#}"));
                         }
                         self.inner.stats.borrow_mut().fallbacks += 1;

@@ -102,9 +102,13 @@ impl Lane {
     /// The session of a seat, if it is up.
     fn up(&self, seat: &Seat) -> Option<Native> {
         let session = seat.session.borrow().clone()?;
-        if session.is_over() {
+        if session.is_outdated() {
+            seat.expired(&session);
+            return None;
+        }
+        if let Some(why) = session.why_over() {
             // The server ended it while nothing was asked.
-            self.failed(seat, &session, "the server ended the session");
+            self.failed(seat, &session, &format!("{why:#}"));
             return None;
         }
         Some(session)
@@ -139,7 +143,10 @@ impl Lane {
             Ok(session) => {
                 session.set_patience(self.patience);
                 self.learn(&session);
-                if session.core() == seat.core || seat.core == 0 {
+                if !self.seats.borrow().iter().any(|kept| Rc::ptr_eq(kept, seat)) {
+                    // The server has fewer cores by now.
+                    session.close();
+                } else if session.core() == seat.core || seat.core == 0 {
                     seat.why.take();
                     seat.session.replace(Some(session));
                 } else {

@@ -22,6 +22,7 @@ use crate::s3::xml::checksums::Checksums;
 use crate::s3::xml::failure::ErrorDocument;
 use crate::s3::xml::multipart::{CompleteMultipartUpload, CompleteMultipartUploadResult, CompletedPart, InitiateMultipartUploadResult};
 use crate::wire::http::uri::encode_query;
+use crate::wire::joined;
 use crate::wire::s3::frame::Method;
 
 /// Bytes of a part, where the object is not so long that they must be more.
@@ -333,7 +334,7 @@ impl Upload {
             }
         };
         let crc = crc_of(&runs);
-        self.crc = crc_fast::checksum_combine(Crc64Nvme, self.crc, crc, bytes);
+        self.crc = joined::crc64nvme(self.crc, crc, bytes);
         self.bytes += bytes;
         self.begun += 1;
         let (client, bucket, key, number) = (self.client.clone(), self.bucket.clone(), self.key.clone(), self.begun);

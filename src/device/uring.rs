@@ -503,7 +503,7 @@ fn explain_register(region: &Region, error: &std::io::Error) -> Error {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use crate::base::Clock;
     use std::fs::File;

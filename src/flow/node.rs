@@ -355,8 +355,9 @@ impl Node {
         let qp = self.new_qp(plan)?;
         // The devices' best packets may be larger than those of the wire they have in common.
         plan.fits(choose(&qp.local(), remote)?.1)?;
-        channel.send(&Message::Endpoints { endpoints: vec![qp.local()] }).await?;
+        // The server may send as soon as it is told, which is to find an end that hears it.
         qp.connect(remote)?;
+        channel.send(&Message::Endpoints { endpoints: vec![qp.local()] }).await?;
         match channel.answer().await? {
             Message::Ready { stream, grants, .. } => Ok(Link { qp, stream, grants }),
             other => Err(channel.unexpected(&other, "ready")),
@@ -526,18 +527,23 @@ impl Plan {
 pub(super) mod tests {
     use super::*;
     use crate::device::rdma::{HcaEnv, RdmaName};
+    use crate::device::socket::TcpStream;
     use crate::flow::Transport;
     use crate::mem::{PageKind, Region, RegionConfig};
     use crate::reactor::CoreConfig;
 
     /// A node of `chunks` chunks of 2 KiB with an HCA and nothing else, or `None` where there is no io_uring.
     pub fn node_of(chunks: u32, config: CoreConfig) -> Option<Node> {
+        node_with(chunks, config, &RdmaName::SoftMemory)
+    }
+
+    fn node_with(chunks: u32, config: CoreConfig, name: &RdmaName) -> Option<Node> {
         let core = Core::new(config).map_err(|error| eprintln!("SKIPPED: {error}")).ok()?;
         let region = Region::map(&RegionConfig { pages: vec![PageKind::Plain], ..RegionConfig::new(u64::from(chunks) << 11) }).unwrap();
         let slab = Slab::new(&region, chunks).unwrap();
         let node = Node::new(&core, &slab, Place { post: None, rdma_cores: 1 });
-        let env = HcaEnv::new(core.ops().clone(), region, crate::base::Rng::seeded(1));
-        node.set_hca(Hca::open(env, &RdmaName::SoftMemory));
+        let env = HcaEnv::new(core.ops().clone(), region, crate::base::Rng::from_kernel());
+        node.set_hca(Hca::open(env, name));
         node.hca().unwrap();
         Some(node)
     }
@@ -547,6 +553,33 @@ pub(super) mod tests {
         let (size_bytes, seed, rdma) = (4096, 0, "soft:mem".into());
         let (count, seconds, depth, peers, lost_after_ms) = (Some(1), None, 1, 2, 2000);
         Plan { flow, transport: Transport::Rc, size_bytes, count, seconds, depth, seed, peers, rdma, lost_after_ms }
+    }
+
+    /// A server that is told of a queue pair may send to it at once.
+    #[test]
+    fn a_client_is_connected_before_it_tells_of_itself() {
+        let Some(node) = node_with(128, CoreConfig::default(), &RdmaName::SoftShm) else { return };
+        let (core, plan) = (node.core().clone(), plan_of(FlowKind::RdmaToStorage));
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let [near, far] = [near, listener.accept().unwrap().0].map(|socket| TcpStream::attach(core.uring(), socket).unwrap());
+        let env = HcaEnv::new(core.ops().clone(), node.slab().region().clone(), crate::base::Rng::from_kernel());
+        let there = Hca::open(env, &RdmaName::SoftShm).unwrap();
+        let end = there.create_qp(&QpConfig::default()).unwrap();
+        let mut told = end.local();
+        // The tag of nobody, whom the client would make the link with: connecting to it fails.
+        told.link.as_mut().unwrap().tag = u128::MAX;
+        let main = async move {
+            let mut server = Channel::to_client(node.core(), far, "the client".into()).unwrap();
+            server.send(&Message::Endpoints { endpoints: vec![told] }).await.unwrap();
+            let mut client = Channel::to_server(node.core(), near, "the server".into());
+            let error = node.connect(&mut client, &plan).await.err().expect("nobody is there");
+            assert!(error.to_string().contains("the peer's socket"), "{error}");
+            drop(client);
+            let said = server.receive().await;
+            assert!(said.is_err(), "it told of a queue pair that nobody reaches: {said:?}");
+        };
+        core.clone().run(main).unwrap();
     }
 
     /// The kernel may wait for it: nothing but the flows under way may keep it.

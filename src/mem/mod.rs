@@ -17,6 +17,7 @@ pub mod ledger;
 mod md5_crc64;
 pub mod payload;
 pub mod region;
+mod returns;
 pub mod room;
 pub mod slab;
 pub mod span;
@@ -35,5 +36,5 @@ pub use slab::{Census, Exhausted, Slab};
 pub use span::Span;
 pub use window::{Revoked, Window};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

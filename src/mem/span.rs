@@ -127,7 +127,7 @@ impl fmt::Debug for Span {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

@@ -22,6 +22,11 @@ pub struct Lasting<F: Future + 'static, W: 'static> {
 }
 
 impl Core {
+    /// Counts a panic that was caught where no task has ended by it.
+    pub fn count_panic(&self) {
+        self.inner.executor.count_panic();
+    }
+
     /// Runs `future` to its end, for whoever waits for it and after that.
     pub fn lasting<F: Future + 'static, W: 'static>(&self, future: Pin<Box<F>>, with: W) -> Lasting<F, W> {
         Lasting { core: self.clone(), under_way: Some((future, with)), is_begun: false }
@@ -41,7 +46,7 @@ impl<F: Future, W> Future for Lasting<F, W> {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(output)) => Ok(output),
             Err(panic) => {
-                self.core.inner.executor.count_panic();
+                self.core.count_panic();
                 Err(Panicked { message: message(panic.as_ref()) })
             }
         };

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::error::{Code, S3Error};
 use super::octets::strip_prefix_ignoring_case;
+use crate::wire::joined;
 
 /// A checksum algorithm of `x-amz-checksum-algorithm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,10 +169,15 @@ impl Algorithm {
 
     /// The checksum of two pieces, one behind the other, from theirs; `None` where it cannot be told from them.
     pub fn combine(self, one: &[u8], other: &[u8], other_bytes: u64) -> Option<Vec<u8>> {
-        let crc = self.crc()?;
         let number = |bytes: &[u8]| bytes.iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));
-        let combined = crc_fast::checksum_combine(crc, number(one), number(other), other_bytes);
-        Some(combined.to_be_bytes()[8 - self.bytes()..].to_vec())
+        let (one, other) = (number(one), number(other));
+        let joined = match self {
+            Algorithm::Crc32 => joined::crc32(one as u32, other as u32, other_bytes).into(),
+            Algorithm::Crc32c => joined::crc32c(one as u32, other as u32, other_bytes).into(),
+            Algorithm::Crc64Nvme => joined::crc64nvme(one, other, other_bytes),
+            Algorithm::Sha1 | Algorithm::Sha256 => return None,
+        };
+        Some(joined.to_be_bytes()[8 - self.bytes()..].to_vec())
     }
 
     /// A running checksum.

@@ -282,6 +282,8 @@ pub struct RdmaConfig {
     pub max_sge: Option<u32>,
     /// Seconds that a session of the native mode lasts; then its client connects anew, with a new signature.
     pub session_seconds: NonZeroU32,
+    /// Seconds after which a session that nobody uses ends.
+    pub idle_seconds: NonZeroU32,
     /// Whether the device has the store's memory. Without it what goes by RDMA is copied through memory of its own.
     pub enable_zero_copy: bool,
 }
@@ -302,6 +304,7 @@ impl Default for RdmaConfig {
             cq_size: None,
             max_sge: None,
             session_seconds: const { NonZeroU32::new(3600).unwrap() },
+            idle_seconds: const { NonZeroU32::new(300).unwrap() },
             enable_zero_copy: true,
         }
     }

@@ -329,7 +329,7 @@ impl Front {
             tracing::warn!(core = store.core(), left, "requests that took too long are given up");
         }
         if let Some(rdma) = &rdma {
-            rdma.close_all();
+            rdma.stop().await;
         }
         if let Some(lifecycle) = lifecycle {
             // It ends by itself with what it is at; its panic was told where it happened.

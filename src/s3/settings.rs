@@ -84,6 +84,7 @@ pub const SETTINGS: &[Setting] = &[
         "pieces of memory in a work request at most; without it what the device takes: soft 4, others up to 16. 1 will do"
     ),
     setting!(rdma.session_seconds, None, "seconds that a session of the native mode lasts; its client connects anew then"),
+    setting!(rdma.idle_seconds, None, "seconds after which a session that nobody uses ends; that is looked at every 15"),
     setting!(rdma.enable_zero_copy, None, "whether the device has the store's memory; if not, what goes by RDMA is copied once more"),
     setting!(metrics.listen, Some("--metrics"), "where `/metrics` and `/health` are told, to anyone; `none` for nowhere"),
     setting!(store.device, Some("DEVICE"), "file or device with the store; without it ./basin-data/store.img"),

@@ -9,7 +9,7 @@ use super::engine::{Attributes, Engine, Which, ended};
 use super::failure::{Failure, Outcome};
 use super::index::Version;
 use super::put::Held;
-use super::upload::combined;
+use crate::wire::joined;
 use crate::wire::store::item::Fields;
 use crate::wire::store::shard;
 
@@ -41,7 +41,7 @@ impl Engine {
             }
             let too_many = || Failure::TooLong("an object of more parts than can be counted".into());
             fields.size = version.size + added.size;
-            fields.crc = combined(read.fields.crc, added.crc, added.size);
+            fields.crc = joined::crc64nvme(read.fields.crc, added.crc, added.size);
             fields.part = version.parts.max(1).checked_add(1).ok_or_else(too_many)?;
         }
         whole.join(&held.extents());

@@ -189,10 +189,12 @@ impl Engine {
         let draft = Draft { kind: Kind::Bucket, shard: 0, time_ms, bucket: id, number: Some(0), name, properties };
         let Appended { at, draft, .. } = self.inner.log.append(Purpose::Delete, draft, Vec::new()).await?;
         self.tell(&draft, at);
+        // Nothing is put into a bucket that a power cut may take back: nobody could delete what stayed of it.
+        let settled = self.settle().await;
         let bucket = Bucket { at, name: draft.name, time_ms, properties: draft.properties };
         // Whoever hears of it may use it on any core.
         self.all_hear(move |engine| engine.inner.buckets.put(id, &bucket)).await?;
-        Ok(id)
+        settled.map(|()| id)
     }
 
     /// Deletes a bucket in which there is nothing; uploads under way are aborted.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::catalog::Catalog;
+use super::catalog::Page;
 use super::engine::{Engine, ended};
 use super::failure::{Outcome, is_short_of_memory, shown};
 use super::log::Written;
@@ -22,8 +22,6 @@ use crate::wire::store::item::{Class, ExtentRef, What};
 
 /// Items read side by side.
 const READERS: usize = 16;
-/// Items looked up at once.
-const PAGE: usize = 4096;
 /// Items of a part, about: what is to be read of them takes 32 bytes each.
 const PART: u64 = 1 << 20;
 /// How far behind its rate a scrub catches up.
@@ -178,14 +176,9 @@ impl Engine {
 
     /// Gives every entry of the catalog to `each`. Others have their turns in between.
     async fn each_entry(&self, mut each: impl FnMut(&Entry)) {
-        let mut page = Some(self.inner.catalog.borrow().first_page());
+        let mut page = Some(Page::FIRST);
         while let Some(from) = page {
-            let mut left = PAGE;
             page = self.inner.catalog.borrow().entries(from, |entry| {
-                if left == 0 {
-                    return false;
-                }
-                left -= 1;
                 each(entry);
                 true
             });
@@ -231,12 +224,32 @@ impl Engine {
             }
         })
         .await;
-        self.name_owners(&lost, checked);
+        self.name_owners(&lost, checked).await;
     }
 
-    /// Says which objects extents are of that are lost.
-    pub fn name_owners(&self, lost: &BTreeSet<u64>, checked: &mut Checked) {
-        owners(&self.inner.catalog.borrow(), lost, checked);
+    /// Says which objects and parts extents are of that are lost.
+    pub async fn name_owners(&self, lost: &BTreeSet<u64>, checked: &mut Checked) {
+        if lost.is_empty() {
+            return;
+        }
+        let mut holders: BTreeMap<u64, Vec<Owner>> = BTreeMap::new();
+        self.each_entry(|entry| {
+            let (What::Object(of) | What::Part(of)) = entry.item.what else { return };
+            let catalog = self.inner.catalog.borrow();
+            let mut open: Vec<ExtentRef> = of.extents.to_vec();
+            while let Some(extent) = open.pop() {
+                if lost.contains(&extent.id()) {
+                    holders.entry(extent.id()).or_default().push((entry.item.bucket, entry.item.name.into()));
+                }
+                open.extend(catalog.listed(extent.id()).unwrap_or_default());
+            }
+        })
+        .await;
+        for (id, of) in holders {
+            let names: Vec<String> = of.iter().map(|(bucket, name)| format!("'{}' of bucket {bucket}", shown(name))).collect();
+            checked.damaged.push(format!("extent {id:#x} is of object {}", names.join(", ")));
+            checked.objects.extend(of);
+        }
     }
 }
 
@@ -277,28 +290,6 @@ fn what(entry: &Entry) -> String {
         What::Tombstone(_) => format!("a tombstone of '{name}'"),
         What::Checkpoint(_) => "a checkpoint".into(),
         What::Tags => format!("the tags of object '{name}' of bucket {}", entry.item.bucket),
-    }
-}
-
-/// The objects and parts that lost extents are of.
-fn owners(catalog: &Catalog, lost: &BTreeSet<u64>, checked: &mut Checked) {
-    if lost.is_empty() {
-        return;
-    }
-    let mut holders: BTreeMap<u64, Vec<Owner>> = BTreeMap::new();
-    catalog.each_spread(|bucket, name, extents| {
-        let mut open: Vec<ExtentRef> = extents.to_vec();
-        while let Some(extent) = open.pop() {
-            if lost.contains(&extent.id()) {
-                holders.entry(extent.id()).or_default().push((bucket, name.into()));
-            }
-            open.extend(catalog.listed(extent.id()).unwrap_or_default());
-        }
-    });
-    for (id, of) in holders {
-        let names: Vec<String> = of.iter().map(|(bucket, name)| format!("'{}' of bucket {bucket}", shown(name))).collect();
-        checked.damaged.push(format!("extent {id:#x} is of object {}", names.join(", ")));
-        checked.objects.extend(of);
     }
 }
 

@@ -251,9 +251,16 @@ impl Engine {
     async fn sheet(&self, page: Option<Page>) -> Outcome<Sheet> {
         // A checkpoint that is given up begins anew, and needs as much again.
         let mut entries = self.patiently(async || Entries::new(self)).await?;
-        let catalog = self.inner.catalog.borrow();
-        let page = page.unwrap_or_else(|| catalog.first_page());
-        let next = catalog.entries(page, |entry| entries.push(entry));
+        let (mut next, mut is_full) = (Some(page.unwrap_or(Page::FIRST)), false);
+        while let Some(page) = next.take_if(|_| !is_full) {
+            next = self.inner.catalog.borrow().entries(page, |entry| {
+                is_full = !entries.push(entry);
+                !is_full
+            });
+            if next.is_some() && !is_full {
+                self.inner.core.yield_now().await;
+            }
+        }
         let Entries { run, bytes, count } = entries;
         Ok(Sheet { parcel: run.detach(), bytes, count, next })
     }
@@ -277,6 +284,7 @@ impl Engine {
         let superblock = Superblock { number: before.number + 1, checkpoint: Some(checkpoint), ..before };
         // It stands for the log that it is of.
         self.settle().await?;
+        self.segments().check_sound()?;
         self.patiently(async || Ok(write_superblock(&inner.env.disk, &inner.env.slab, &superblock).await?)).await?;
         inner.superblock.set(superblock);
         Ok(())
@@ -351,6 +359,7 @@ mod tests {
             let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(2)).await.unwrap();
             let unstable = || world.disk.sim().expect("it is simulated").borrow().unstable_blocks();
             let (engine, bucket) = (store.engine(), store.create_bucket(b"bucket", b"", 1).await.unwrap());
+            assert_eq!(unstable(), 0, "of a bucket");
             let segment = put_apart(engine, bucket, b"one").await;
             put_apart(engine, bucket, b"two").await;
             assert!(unstable() > 0, "what is answered out of the cache is in it");
@@ -361,6 +370,13 @@ mod tests {
             engine.checkpoint_now().await.unwrap();
             assert_eq!(unstable(), 0, "of what was there when a checkpoint came in force");
             put_apart(engine, bucket, b"four").await;
+            assert!(unstable() > 0);
+            // As if the process had been killed.
+            store.halt().await;
+            store.leave();
+            let store = Store::open(&world.core, &world.disk, &world.slab, &Ledger::new(), false, Rng::seeded(3)).await.unwrap();
+            assert_eq!(unstable(), 0, "of what an opening has found");
+            put_apart(store.engine(), bucket, b"five").await;
             store.close().await.unwrap();
             assert_eq!(unstable(), 0, "of what was there at the end");
         };
@@ -486,7 +502,7 @@ mod tests {
             let mut tombstones = 0;
             {
                 let catalog = engine.inner.catalog.borrow();
-                let rest = catalog.entries(catalog.first_page(), |entry| {
+                let rest = catalog.entries(Page::FIRST, |entry| {
                     tombstones += u32::from(matches!(entry.item.what, What::Tombstone(_)));
                     true
                 });

@@ -6,7 +6,6 @@
 //!
 //! Core 0 chooses the segments; each core copies what is of its shards.
 
-use super::catalog::Gone;
 use super::checkpoint::is_due;
 use super::draft::Draft;
 use super::engine::{Engine, ended};
@@ -37,6 +36,9 @@ const REST_MAX: Nanos = Nanos::from_secs(10);
 
 /// What is needed of the segments that are emptied side by side takes this part of one at most; that of a single one may be more.
 const SIDE_BY_SIDE_PART: u64 = 2;
+/// Segments emptied side by side: each is a task.
+const SIDE_BY_SIDE_MAX: u32 = 64;
+
 /// What compaction did since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
@@ -135,14 +137,14 @@ impl Engine {
     pub(super) async fn compactor(self) {
         let inner = &self.inner;
         let (mut full, mut failing, mut rest) = (None, Failing::default(), None);
-        while !inner.is_closing.get() {
+        while !self.is_compaction_over() {
             match rest.take() {
                 Some(rest) => self.rest_from_failure(rest).await,
                 None => inner.log.wants_room().await,
             }
             let is_at_it = inner.checkpointing.borrow().as_ref().is_some_and(|task| !task.is_done());
             let may_fit = inner.no_checkpoint.get().is_none_or(|full| full.is_over(&inner.env.segments));
-            if !is_at_it && !inner.is_closing.get() && may_fit && is_due(&inner.env.segments, &inner.superblock.get()) {
+            if !is_at_it && !self.is_compaction_over() && may_fit && is_due(&inner.env.segments, &inner.superblock.get()) {
                 // Beside us: it waits for changes under way, and those may wait for room. Without one the log is read the longer at the
                 // next opening; the next segment that is taken brings us here again.
                 let engine = self.clone();
@@ -176,11 +178,16 @@ impl Engine {
         self.tell_all(Log::has_no_more_room);
     }
 
+    /// Nothing is moved any more.
+    fn is_compaction_over(&self) -> bool {
+        self.inner.is_closing.get() || self.segments().check_sound().is_err()
+    }
+
     /// Lets the device be for a while, until somebody waits for room or the engine is closed.
     async fn rest_from_failure(&self, rest: Nanos) {
         let inner = &self.inner;
         let until = inner.core.now().saturating_add(rest);
-        while !inner.is_closing.get() && !inner.env.segments.are_wanted() {
+        while !self.is_compaction_over() && !inner.env.segments.are_wanted() {
             if inner.core.timeout_at(until, inner.log.wants_room()).await.is_err() {
                 return;
             }
@@ -217,7 +224,7 @@ impl Engine {
         let (mut best, mut in_vain) = (segments.free_and_taken(), 0);
         // Why there was none before may not be why there is none now.
         self.tell_all(Log::forget_why);
-        while !self.inner.is_closing.get() && (lacking(segments) > 0 || segments.are_wanted()) {
+        while !self.is_compaction_over() && (lacking(segments) > 0 || segments.are_wanted()) {
             let tries = self.compact().await;
             // One that is free is worth more than those that are not.
             is_sure &= tries.iter().all(|&done| done == Try::Emptied);
@@ -255,7 +262,7 @@ impl Engine {
     }
 
     /// Tells the logs of all cores.
-    fn tell_all(&self, what: fn(&Log)) {
+    pub(super) fn tell_all(&self, what: fn(&Log)) {
         what(&self.inner.log);
         self.tell_others(move |engine| what(&engine.inner.log));
     }
@@ -271,16 +278,9 @@ impl Engine {
     /// Empties the segments whose emptying pays best, side by side: as many as are lacking, of which not much is needed.
     async fn compact(&self) -> Vec<Try> {
         let segments = &self.inner.env.segments;
-        let (mut left, mut live) = (Vec::new(), 0);
-        while left.len() < lacking(segments).max(1) as usize {
-            let Some(segment) = segments.leave(segments.segment_bytes() / LEAST_PART) else { break };
-            live += segments.live(segment);
-            if !left.is_empty() && live > u64::from(segments.segment_bytes()) / SIDE_BY_SIDE_PART {
-                segments.stay(segment);
-                break;
-            }
-            left.push(segment);
-        }
+        let bytes = segments.segment_bytes();
+        let most = lacking(segments).clamp(1, SIDE_BY_SIDE_MAX) as usize;
+        let left = segments.leave(most, bytes / LEAST_PART, u64::from(bytes) / SIDE_BY_SIDE_PART);
         let emptying = left.into_iter().map(|segment| {
             let engine = self.clone();
             self.inner.core.go_on(async move { engine.compact_left(segment).await })
@@ -398,6 +398,7 @@ impl Engine {
     /// Gives an empty segment back. Tombstones that were needed for what lay there go.
     pub(super) async fn free(&self, segment: u32) -> Outcome<()> {
         let env = &self.inner.env;
+        env.segments.check_sound()?;
         // With its generation, or the next opening would give that again.
         let generation = env.segments.generation(segment);
         let header = Header { segment, kind: Kind::Free, generation, epoch: env.superblock.epoch, salt: 0 };
@@ -411,13 +412,6 @@ impl Engine {
         self.expire(oldest);
         self.tell_others(move |engine| engine.expire(oldest));
         Ok(())
-    }
-
-    /// Forgets tombstones that are not needed any more.
-    fn expire(&self, oldest: u64) {
-        let mut gone = Gone::new();
-        self.inner.catalog.borrow_mut().expire(oldest, &mut gone);
-        self.forget(&gone);
     }
 
     /// Tells the device that what is behind the header of a segment is not needed; the header stays, with its generation. The segment is

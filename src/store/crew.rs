@@ -25,7 +25,7 @@ pub(super) const ALIVE: Nanos = Nanos::from_millis(200);
 const BATCH: usize = 64;
 
 /// What is done with a core's part of the store.
-type Job = Box<dyn FnOnce(&Engine) + Send>;
+pub(super) type Job = Box<dyn FnOnce(&Engine) + Send>;
 
 /// What the cores of a store write to one another.
 pub struct Letter(pub(super) Content);
@@ -124,7 +124,7 @@ impl Crew {
                 if let Some(inner) = engines.borrow().get(to).and_then(Weak::upgrade) {
                     let engine = Engine { inner };
                     let core = engine.inner.core.clone();
-                    drop(core.go_on(async move { job(&engine) }));
+                    drop(core.go_on(async move { engine.perform(job) }));
                 }
             }
             Way::Far(mail) => mail.send(to, Letter(Content::Job(job))),
@@ -172,7 +172,7 @@ fn unanswered(core: usize) -> Failure {
 }
 
 /// The way back of an answer. Without one there is an error: the task that was to give it has ended.
-struct Answer<T: Send + 'static> {
+pub(super) struct Answer<T: Send + 'static> {
     engine: Engine,
     to: usize,
     number: u64,
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     /// Has core `to` do `job`, which gives the answer at some time.
-    fn ask_for<T: Send + 'static>(&self, to: usize, job: impl FnOnce(&Engine, Answer<T>) + Send + 'static) -> Reply<T> {
+    pub(super) fn ask_for<T: Send + 'static>(&self, to: usize, job: impl FnOnce(&Engine, Answer<T>) + Send + 'static) -> Reply<T> {
         let crew = &self.inner.crew;
         let (number, back) = (crew.number(), crew.index);
         let slot = Rc::new(Slot { signal: Signal::new(self.inner.core.ops()), outcome: RefCell::new(None) });
@@ -442,7 +442,7 @@ impl Mail {
             let mut next = Some(self.receive().await);
             for _ in 0..BATCH {
                 match next {
-                    Some(Content::Job(job)) => job(&engine),
+                    Some(Content::Job(job)) => engine.perform(job),
                     // The store is open.
                     Some(Content::Delivery(_) | Content::NotOpened(_)) => {}
                     None => break,
@@ -450,7 +450,7 @@ impl Mail {
                 next = self.mail.try_recv().map(|(_, letter)| letter.0);
             }
             if let Some(Content::Job(job)) = next {
-                job(&engine);
+                engine.perform(job);
             }
             engine.inner.core.yield_now().await;
         }

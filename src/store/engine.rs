@@ -39,6 +39,8 @@ const HIDDEN_MAX: usize = 1024;
 /// Renames under way at once, each a task with up to 8 MiB of memory. They have permits of their own: who waits for a name that is being
 /// renamed may have all others.
 const RENAMES: usize = 8;
+/// Extents that ended lists named which are let go of before others have their turn.
+const LET_GO: usize = 1024;
 /// Extents being written at once, over all puts, each a task and up to a mebibyte of memory; and as many being read ahead.
 const EXTENTS: usize = 128;
 
@@ -174,6 +176,8 @@ pub(super) struct Inner {
     /// Core 0 has closed the store.
     pub is_closed: Cell<bool>,
     pub changes: Changes,
+    /// A task lets go of what ended lists named.
+    is_letting_go: Cell<bool>,
     /// The one in force.
     pub superblock: Cell<Superblock>,
     /// The segments of the checkpoint in force.
@@ -189,8 +193,8 @@ pub(super) struct Inner {
     /// The look for tombstones that may go, and what the last one came to.
     pub sweeping: RefCell<Option<Task<()>>>,
     pub swept: Cell<Swept>,
-    /// How many of this core's tombstones it has passed by.
-    pub passed: Cell<usize>,
+    /// The place of this core's tombstones up to which it has passed them by.
+    pub passed: Cell<u64>,
 }
 
 /// What a core knows of the store when its engine is made.
@@ -252,7 +256,6 @@ impl Engine {
         let (env, superblock) = (log.env().clone(), Cell::new(log.env().superblock));
         let reader = Reader { disk: env.disk.clone(), slab: env.slab.clone(), segments: env.segments.clone() };
         let discards = Cell::new(may_discard(env.disk.info()));
-        let writers = (0..if is_read_only { 0 } else { WRITERS }).map(|_| core.spawn(log.clone().writer())).collect();
         let buckets = Buckets::of(&buckets, last_bucket);
         let inner = Inner {
             core: core.clone(),
@@ -270,7 +273,7 @@ impl Engine {
             read_permits: Locks::with_holders(core.ops(), EXTENTS),
             rng: RefCell::new(rng),
             is_read_only,
-            writers: RefCell::new(writers),
+            writers: RefCell::default(),
             compactor: RefCell::default(),
             checkpointing: RefCell::default(),
             compacted: Cell::default(),
@@ -281,6 +284,7 @@ impl Engine {
             leaving: Cell::new(false),
             is_closed: Cell::new(false),
             changes: Changes::default(),
+            is_letting_go: Cell::new(false),
             superblock,
             checkpoint_segments: RefCell::new(checkpoint_segments),
             checkpoints: Locks::new(core.ops()),
@@ -300,10 +304,12 @@ impl Engine {
             }
         });
         if !is_read_only {
+            let writer = |_| engine.attend("what writes to it", engine.inner.log.clone().writer());
+            *engine.inner.writers.borrow_mut() = (0..WRITERS).map(writer).collect();
             // The segments are one core's work for all.
             let task = match engine.inner.crew.index() {
-                0 => core.spawn(engine.clone().compactor()),
-                _ => core.spawn(engine.clone().call_for_room()),
+                0 => engine.attend("compaction", engine.clone().compactor()),
+                _ => engine.attend("what asks for compaction", engine.clone().call_for_room()),
             };
             *engine.inner.compactor.borrow_mut() = Some(task);
         }
@@ -441,7 +447,7 @@ impl Engine {
             let what = format!("the store on {} is closed", self.inner.env.disk.info().path.display());
             return Err(Error::new(ErrorKind::Unavailable, what).remedy(OPEN_ANEW).into());
         }
-        Ok(())
+        Ok(self.inner.env.segments.check_sound()?)
     }
 
     /// The lock of a name of this core's. No name is changed without it.
@@ -467,8 +473,27 @@ impl Engine {
         let mut gone = Gone::new();
         let limit = self.inner.env.segments.newest_generation();
         let holds = self.inner.catalog.borrow_mut().apply(&draft.item(at.sequence), at, limit, &mut gone);
-        self.forget(&gone);
+        self.forget_with_lists(gone);
         holds
+    }
+
+    /// What nobody needs any more, and some of what lists among that named; the others when others had their turn.
+    fn forget_with_lists(&self, mut gone: Gone) {
+        let is_over = self.inner.catalog.borrow_mut().let_go(LET_GO, &mut gone);
+        self.forget(&gone);
+        if !is_over && !self.inner.is_letting_go.replace(true) {
+            let engine = self.clone();
+            drop(self.attend("what lets go of extents", async move {
+                let mut is_over = false;
+                while !is_over {
+                    engine.inner.core.yield_now().await;
+                    let mut gone = Gone::new();
+                    is_over = engine.inner.catalog.borrow_mut().let_go(LET_GO, &mut gone);
+                    engine.forget(&gone);
+                }
+                engine.inner.is_letting_go.set(false);
+            }));
+        }
     }
 
     /// What nobody needs any more.
@@ -485,7 +510,7 @@ impl Engine {
         }
         let mut gone = Gone::new();
         self.inner.catalog.borrow_mut().release_all(extents, &mut gone);
-        self.forget(&gone);
+        self.forget_with_lists(gone);
     }
 
     /// Whether a change of a version may be made, under the lock of the name.

@@ -76,8 +76,9 @@ struct Extents {
     held: Held,
     /// Those on their way, in order.
     reading: VecDeque<(Piece, Task<Outcome<Vec<Shared>>>)>,
-    /// And those to come.
-    left: VecDeque<Piece>,
+    /// Those that the object names, and where in them what is to come begins.
+    named: Box<[ExtentRef]>,
+    left: Pieces,
 }
 
 impl Engine {
@@ -94,13 +95,15 @@ impl Engine {
             let range = range.start.min(end)..end;
             if version.has_extents {
                 let held = Held::new(self);
-                let extents = self.inner.catalog.borrow().extents_of(version.sequence).to_vec();
-                held.join(&extents);
+                let named: Box<[ExtentRef]> = self.inner.catalog.borrow().extents_of(version.sequence).into();
+                held.join(&named);
                 // None where it was overwritten between the look and the read.
                 let Some(head) = self.head(bucket, name, which, &version).await? else { continue };
-                let left = pieces(&self.inner.catalog.borrow(), &extents, &range);
-                let left = left.ok_or_else(|| self.corrupt(name, version.address))?;
-                let extents = Extents { bucket, name: name.into(), held, reading: VecDeque::new(), left };
+                let left = Pieces::new(range.clone());
+                if !left.are_known(&self.inner.catalog.borrow(), &named) {
+                    return Err(self.corrupt(name, version.address));
+                }
+                let extents = Extents { bucket, name: name.into(), held, reading: VecDeque::new(), named, left };
                 let (properties, tags_of_put, fields) = (head.properties.clone(), head.tags.clone(), head.fields);
                 let (engine, ready, extents) = (self.clone(), ArrayVec::new(), Some(Box::new(extents)));
                 return Ok(Get { engine, version, properties, tags_of_put, tags_at, fields, range, ready, extents });
@@ -196,27 +199,80 @@ struct Piece {
     is_whole: bool,
 }
 
-/// The parts of extents that a range of an object's bytes is in; `None` where a list of extents is not known.
-fn pieces(catalog: &Catalog, extents: &[ExtentRef], range: &Range<u64>) -> Option<VecDeque<Piece>> {
-    let (mut pieces, mut at) = (VecDeque::new(), 0);
-    let mut open: VecDeque<ExtentRef> = extents.iter().copied().collect();
-    while let Some(extent) = open.pop_front() {
-        let behind = at + extent.bytes();
-        if behind <= range.start || at >= range.end {
-            at = behind;
-        } else if extent.is_list() {
-            for listed in catalog.listed(extent.id())?.iter().rev() {
-                open.push_front(*listed);
-            }
-        } else {
-            let part = range.start.max(at) - at..range.end.min(behind) - at;
-            let is_whole = part == (0..extent.bytes());
-            pieces.push_back(Piece { id: extent.id(), part: part.start as u32..part.end as u32, is_whole });
-            at = behind;
-        }
-    }
-    Some(pieces)
+/// The parts of extents that a range of an object's bytes is in, found when their turn comes: an object may have millions.
+struct Pieces {
+    range: Range<u64>,
+    /// The byte of the object that the next extent begins with.
+    at: u64,
+    /// Which of those that the object names is the next.
+    next: usize,
+    /// The lists that it is in, the innermost last: their identifiers, and which extent of each is the next.
+    lists: Vec<(u64, usize)>,
+    /// Those that were found, in order.
+    found: VecDeque<Piece>,
 }
+
+impl Pieces {
+    fn new(range: Range<u64>) -> Pieces {
+        Pieces { range, at: 0, next: 0, lists: Vec::new(), found: VecDeque::new() }
+    }
+
+    /// Whether the lists that the object names are known, as far as they are asked for.
+    fn are_known(&self, catalog: &Catalog, named: &[ExtentRef]) -> bool {
+        let mut behind = 0;
+        named.iter().all(|extent| {
+            let begins = behind;
+            behind += extent.bytes();
+            !extent.is_list() || behind <= self.range.start || begins >= self.range.end || catalog.listed(extent.id()).is_some()
+        })
+    }
+
+    /// Whether all were given.
+    fn are_over(&self) -> bool {
+        self.found.is_empty() && self.at.max(self.range.start) >= self.range.end
+    }
+
+    /// Finds the next one, if there is one and none was found; `Err` where a list is not known.
+    fn find(&mut self, catalog: &Catalog, named: &[ExtentRef]) -> Result<(), Unknown> {
+        while self.found.is_empty() && !self.are_over() {
+            let extent = match self.lists.last_mut() {
+                Some((list, next)) => {
+                    let extent = catalog.listed(*list).ok_or(Unknown(*list))?.get(*next).copied();
+                    *next += 1;
+                    if extent.is_none() {
+                        self.lists.pop();
+                        continue;
+                    }
+                    extent
+                }
+                None => {
+                    self.next += 1;
+                    named.get(self.next - 1).copied()
+                }
+            };
+            let Some(extent) = extent else {
+                self.at = self.range.end;
+                break;
+            };
+            let behind = self.at + extent.bytes();
+            if extent.is_list() && behind > self.range.start {
+                self.lists.push((extent.id(), 0));
+                continue;
+            }
+            if behind > self.range.start {
+                let part = self.range.start.max(self.at) - self.at..self.range.end.min(behind) - self.at;
+                let is_whole = part == (0..extent.bytes());
+                self.found.push_back(Piece { id: extent.id(), part: part.start as u32..part.end as u32, is_whole });
+            }
+            self.at = behind;
+        }
+        Ok(())
+    }
+}
+
+/// A list of extents that is not known.
+#[derive(Debug)]
+struct Unknown(u64);
 
 impl Get {
     /// Where its bytes are, if they are not in its item.
@@ -226,7 +282,7 @@ impl Get {
 
     /// Whether all was given.
     pub(super) fn is_at_end(&self) -> bool {
-        let is_read = |extents: &Extents| extents.reading.is_empty() && extents.left.is_empty();
+        let is_read = |extents: &Extents| extents.reading.is_empty() && extents.left.are_over();
         self.ready.is_empty() && self.extents.as_deref().is_none_or(is_read)
     }
 
@@ -236,7 +292,7 @@ impl Get {
         while let Some((piece, task)) = extents.reading.pop_back() {
             // It may wait for memory, and would have it before who lets go of some.
             task.abort();
-            extents.left.push_front(piece);
+            extents.left.found.push_front(piece);
         }
     }
 
@@ -263,10 +319,10 @@ impl Extents {
     async fn next(&mut self, engine: &Engine) -> Outcome<Option<Vec<Shared>>> {
         let is_short = engine.slab().census().is_short();
         while self.reading.len() < if is_short { 1 } else { AHEAD }
-            && !self.left.is_empty()
+            && self.find(engine)?
             && let Some(permit) = engine.inner.read_permits.try_lock(0)
         {
-            let piece = self.left.pop_front().expect("it was looked at");
+            let piece = self.left.found.pop_front().expect("it was found");
             let (reader, name) = (engine.clone(), self.name.clone());
             let asked = piece.clone();
             // As many as there are permits.
@@ -284,10 +340,17 @@ impl Extents {
             return runs.map(Some);
         }
         // Many others read ahead: this one does not.
-        let Some(piece) = self.left.front() else { return Ok(None) };
+        let Some(piece) = self.left.found.front() else { return Ok(None) };
         let runs = engine.extent(&self.name, piece).await?;
-        self.left.pop_front();
+        self.left.found.pop_front();
         Ok(Some(runs))
+    }
+
+    /// Whether there is another, which is found then.
+    fn find(&mut self, engine: &Engine) -> Outcome<bool> {
+        let found = self.left.find(&engine.inner.catalog.borrow(), &self.named);
+        found.map_err(|Unknown(list)| engine.damaged(&self.name, &format!("list {list:#x} of its extents is not known")))?;
+        Ok(!self.left.found.is_empty())
     }
 }
 
@@ -378,6 +441,7 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
+    use crate::base::Rng;
     use crate::device::sim::disk::Image;
     use crate::mem::Slab;
     use crate::store::open::Store;
@@ -405,6 +469,58 @@ mod tests {
         }
         let attributes = Attributes { properties: (*property).into(), tags: b"t".as_slice().into(), ..Attributes::default() };
         put.finish(attributes).await.unwrap()
+    }
+
+    /// What a range is in, one after another, of extents and lists in any order: as if all bytes had been told apart. Of those to come
+    /// none is remembered.
+    #[test]
+    fn pieces_are_found_when_their_turn_comes() {
+        for seed in 0..200 {
+            let mut rng = Rng::seeded(seed);
+            let (mut catalog, mut next) = (Catalog::default(), 1);
+            let mut extent = |catalog: &mut Catalog, lists: Option<&[ExtentRef]>, bytes: u64| {
+                let at = Written { sequence: next, address: next * 64, item_bytes: 64, head_bytes: 64 };
+                next += 1;
+                catalog.hold(0, at, lists);
+                ExtentRef::new(at.sequence, bytes, lists.is_some())
+            };
+            let (mut named, mut bytes) = (Vec::new(), Vec::new());
+            for _ in 0..rng.below(6) {
+                let mut some = Vec::new();
+                for _ in 0..1 + rng.below(5) {
+                    let size = 1 + rng.below(20);
+                    let one = extent(&mut catalog, None, size);
+                    bytes.extend((0..size as u32).map(|byte| (one.id(), byte, size as u32)));
+                    some.push(one);
+                }
+                for _ in 0..rng.below(3) {
+                    let size = some.iter().map(ExtentRef::bytes).sum();
+                    some = vec![extent(&mut catalog, Some(&some), size)];
+                }
+                named.extend(some);
+            }
+            for _ in 0..20 {
+                let start = rng.below(bytes.len() as u64 + 3);
+                let range = start..(start + rng.below(40)).min(bytes.len() as u64).max(start);
+                let wanted = bytes.iter().take(range.end as usize).skip(range.start as usize);
+                let (mut pieces, mut found) = (Pieces::new(range.clone()), Vec::new());
+                assert!(pieces.are_known(&catalog, &named) && pieces.found.is_empty());
+                loop {
+                    pieces.find(&catalog, &named).unwrap();
+                    assert!(pieces.found.len() < 2);
+                    let Some(Piece { id, part, is_whole }) = pieces.found.pop_front() else { break };
+                    let size = length_of(&bytes, id);
+                    assert_eq!(is_whole, part == (0..size));
+                    found.extend(part.map(|byte| (id, byte, size)));
+                }
+                assert!(pieces.are_over() && found.iter().eq(wanted), "seed {seed}: {range:?} of {named:?}");
+            }
+        }
+    }
+
+    /// How long an extent is.
+    fn length_of(bytes: &[(u64, u32, u32)], id: u64) -> u32 {
+        bytes.iter().find(|(of, ..)| *of == id).expect("it has bytes").2
     }
 
     /// Where nothing is kept in memory, a head that has rotted is seen, and where it is it is not read again.

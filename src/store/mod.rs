@@ -12,6 +12,7 @@
 //! | [`cache`] | what was read and stays in memory |
 //! | [`upload`] | uploads in parts |
 //! | [`tags`] | tags that objects are given |
+//! | `breakdown` | what a panic of a task that others wait for comes to |
 //! | `buckets` | buckets |
 //! | [`check`] | everything read and compared, at once or at a bounded rate |
 //! | [`survey`] | what lies in segments, and what the medium cannot give back |
@@ -41,6 +42,7 @@
 //! | `pool` | things by number, with places used again |
 
 pub mod append;
+mod breakdown;
 mod buckets;
 pub mod cache;
 pub mod catalog;

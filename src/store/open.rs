@@ -15,7 +15,7 @@ use super::recover::{Census, Options, Recovered, recover};
 use super::segments::Segments;
 use super::superblocks::write_superblock;
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Nanos, Result, Rng};
+use crate::base::{Error, Lba, Nanos, Result, Rng};
 use crate::device::block::{Disk, DiskParcel};
 use crate::mem::{Ledger, Slab};
 use crate::reactor::{Core, Mailboxes, Task};
@@ -76,6 +76,10 @@ pub(super) struct Delivery {
 async fn deal(place: &Place, disk: &Disk, options: Options, rng: &mut Rng) -> Result<Vec<Part>> {
     let began = place.core.now();
     let found = recover(&place.core, disk, &place.slab, options).await?;
+    if !options.is_read_only {
+        // Where a process was killed, some of what it wrote and nobody was told of may be in the device's cache. Now it counts.
+        disk.flush().await.map_err(|failed| disk.explain("flushing the store:", Lba(0), failed))?;
+    }
     let Recovered { superblock, segments, mut checkpoint, sequences, catalogs, settled, last_bucket, mut census } = found;
     census.took = place.core.now().since(began);
     let buckets: BTreeMap<u32, Bucket> = catalogs[0].buckets().clone();
@@ -206,7 +210,7 @@ impl Store {
             place.core.attach(queue);
         }
         let (store, completed) = part.start(place, &disk, Crew::far(&mail));
-        early.into_iter().for_each(|job| job(&store.engine));
+        early.into_iter().for_each(|job| store.engine.perform(job));
         store.serve(mail, completed).await
     }
 
@@ -334,6 +338,7 @@ impl Store {
     }
 
     async fn write_end(&self) -> Result<()> {
+        self.engine.segments().check_sound()?;
         if let Err(failure) = self.engine.checkpoint_now().await
             && failure.leaves_open()
         {

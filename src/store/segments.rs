@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::base::{Error, Result};
 use crate::wire::store::{SEGMENTS_AT, UNIT};
 
 /// What a segment is wanted for. Those who free space may take more of it than those who use it.
@@ -111,6 +112,8 @@ pub struct Segments {
     segment_bytes: u32,
     reserve: Reserve,
     table: Mutex<Table>,
+    /// The table's generation, for those who need nothing else of it.
+    newest: AtomicU64,
     /// Units of each that are needed.
     live: Box<[AtomicU32]>,
     /// Of its last use: part of the checksum of each of its items.
@@ -121,6 +124,8 @@ pub struct Segments {
     wanting: AtomicUsize,
     /// What puts leave for a checkpoint, beside the one that is reserved.
     of_checkpoint: AtomicU32,
+    /// Why nothing is written any more.
+    broken: OnceLock<Error>,
 }
 
 /// No core has written to the segment since the store was opened: it may have items of all of them.
@@ -164,8 +169,24 @@ impl Segments {
         let free = (0..count).filter(|&segment| slots[segment as usize].used == Use::Free).collect();
         let live = (0..count).map(|_| AtomicU32::new(0)).collect();
         let writers = (0..count).map(|_| AtomicUsize::new(NOBODY)).collect();
+        let newest = AtomicU64::new(highest);
         let table = Mutex::new(Table { slots, free, generation: highest, put_takes: 0, filled: 0 });
-        Segments { segment_bytes, reserve, table, live, salts, writers, wanting: AtomicUsize::new(0), of_checkpoint: AtomicU32::new(0) }
+        let (wanting, of_checkpoint, broken) = (AtomicUsize::new(0), AtomicU32::new(0), OnceLock::new());
+        Segments { segment_bytes, reserve, table, newest, live, salts, writers, wanting, of_checkpoint, broken }
+    }
+
+    /// Nothing is written any more, by no core; false where that was so before.
+    pub fn break_down(&self, why: Error) -> bool {
+        self.broken.set(why).is_ok()
+    }
+
+    /// Whether there are writes.
+    ///
+    /// # Errors
+    /// Why there are none any more.
+    #[inline]
+    pub fn check_sound(&self) -> Result<()> {
+        self.broken.get().map_or(Ok(()), |why| Err(why.clone()))
     }
 
     /// The next checkpoint is about as long as one of so many segments: puts leave room for it.
@@ -240,6 +261,7 @@ impl Segments {
             let _ = self.of_checkpoint.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         }
         let generation = table.generation;
+        self.newest.store(generation, Ordering::Release);
         table.slots[segment as usize] = Slot { used: Use::Open, generation };
         self.salts[segment as usize].store(salt, Ordering::Release);
         Some(Taken { segment, generation })
@@ -300,11 +322,6 @@ impl Segments {
         assert_eq!(live, 0, "segment {segment} is released, and {live} units of it are needed");
         self.change(segment, &[Use::Leaving, Use::Checkpoint], Use::Free);
         self.table().free.push_back(segment);
-    }
-
-    /// It is not emptied after all.
-    pub fn stay(&self, segment: u32) {
-        self.change(segment, &[Use::Leaving], Use::Full);
     }
 
     /// It could not be emptied: it is left alone until [`Segments::reconsider`].
@@ -386,21 +403,40 @@ impl Segments {
         ((address - SEGMENTS_AT) / u64::from(self.segment_bytes)) as usize
     }
 
-    /// The segment whose emptying pays best, which is the caller's from here on: what it frees times how long it has been as it is, over
-    /// what reading and writing it costs. None that would free less than `least` bytes.
-    pub fn leave(&self, least: u32) -> Option<u32> {
+    /// The segments whose emptying pays best, which are the caller's from here on: what one frees times how long it has been as it is,
+    /// over what reading and writing it costs. None that would free less than `least` bytes; `most` of them at most, the best first, and
+    /// of those behind the first only while no more than `live_max` bytes of all of them are needed.
+    pub fn leave(&self, most: usize, least: u32, live_max: u64) -> Vec<u32> {
         let mut table = self.table();
         let newest = table.generation;
         let full = table.slots.iter().enumerate().filter(|(_, slot)| slot.used == Use::Full);
-        let worth = full.filter_map(|(segment, slot)| {
-            let live = self.live(segment as u32);
-            let dead = u64::from(self.segment_bytes).saturating_sub(live);
-            let age = (newest - slot.generation + 1) as f64;
-            (dead >= u64::from(least)).then(|| (segment, dead as f64 * age / (u64::from(self.segment_bytes) + live) as f64))
-        });
-        let (segment, _) = worth.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        table.slots[segment].used = Use::Leaving;
-        Some(segment as u32)
+        let mut worth: Vec<_> = full
+            .filter_map(|(segment, slot)| {
+                let live = self.live(segment as u32);
+                let dead = u64::from(self.segment_bytes).saturating_sub(live);
+                let age = (newest - slot.generation + 1) as f64;
+                let pays = dead as f64 * age / (u64::from(self.segment_bytes) + live) as f64;
+                (dead >= u64::from(least)).then_some((segment, live, pays))
+            })
+            .collect();
+        // Of two that pay the same the one further behind: what is chosen hangs on nothing else.
+        let best_first = |one: &(usize, u64, f64), other: &(usize, u64, f64)| other.2.total_cmp(&one.2).then(other.0.cmp(&one.0));
+        if most < worth.len() {
+            worth.select_nth_unstable_by(most, best_first);
+            worth.truncate(most);
+        }
+        worth.sort_unstable_by(best_first);
+        let mut needed = 0;
+        let mut chosen = Vec::new();
+        for (segment, live, _) in worth {
+            needed += live;
+            if !chosen.is_empty() && needed > live_max {
+                break;
+            }
+            table.slots[segment].used = Use::Leaving;
+            chosen.push(segment as u32);
+        }
+        chosen
     }
 
     /// This one, if it is full.
@@ -414,9 +450,10 @@ impl Segments {
         is_full
     }
 
-    /// The highest generation so far.
+    /// The highest generation so far. Each item that is told asks for it: it waits for no other core.
+    #[inline]
     pub fn newest_generation(&self) -> u64 {
-        self.table().generation
+        self.newest.load(Ordering::Acquire)
     }
 
     /// The lowest generation of a segment that is in use: tombstones that held before it was taken are not needed. A checkpoint's segments
@@ -510,17 +547,18 @@ mod tests {
         for (taken, live) in taken.iter().zip([SEGMENT / 2, SEGMENT / 2, SEGMENT / 8, SEGMENT]) {
             segments.need(address(taken.segment), live);
         }
-        assert_eq!(segments.leave(0), None, "all of them are open");
+        let leave = |least| segments.leave(1, least, 0);
+        assert!(leave(0).is_empty(), "all of them are open");
         taken.iter().for_each(|taken| segments.close(taken.segment));
-        assert_eq!(segments.leave(0), Some(2));
-        assert_eq!(segments.leave(1), Some(0));
+        assert_eq!(leave(0), [2]);
+        assert_eq!(leave(1), [0]);
         segments.keep(0);
-        assert_eq!(segments.leave(1), Some(1), "the other one is left alone");
+        assert_eq!(leave(1), [1], "the other one is left alone");
         segments.keep(1);
         segments.reconsider();
         segments.drop_need(address(1), SEGMENT / 2);
-        assert_eq!(segments.leave(SEGMENT), Some(1));
-        assert_eq!(segments.leave(SEGMENT), None);
+        assert_eq!(leave(SEGMENT), [1]);
+        assert!(leave(SEGMENT).is_empty());
         assert_eq!(segments.oldest_generation(), 1);
         segments.release(1);
         segments.drop_need(address(2), SEGMENT / 8);
@@ -529,6 +567,28 @@ mod tests {
         assert_eq!(segments.usage(), usage);
         assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 1, generation: 5 }));
         assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 2, generation: 6 }));
+    }
+
+    #[test]
+    fn several_leave_the_best_first_while_not_much_of_them_is_needed() {
+        let full = |needed: &[u32]| {
+            let found: Vec<Found> =
+                (0..needed.len() as u32).map(|segment| Found { segment, generation: 1, salt: 7, is_checkpoint: false }).collect();
+            let segments = Segments::new(needed.len() as u32, SEGMENT, NONE, 0, &found);
+            needed.iter().enumerate().for_each(|(segment, &bytes)| segments.need(address(segment as u32), bytes));
+            segments
+        };
+        let needed = [SEGMENT / 4, SEGMENT / 8, SEGMENT, SEGMENT / 2, SEGMENT / 16, SEGMENT / 8];
+        assert_eq!(full(&needed).leave(9, 1, u64::MAX), [4, 5, 1, 0, 3], "all but the one that frees nothing");
+        assert_eq!(full(&needed).leave(9, SEGMENT - SEGMENT / 8, u64::MAX), [4, 5, 1]);
+        assert_eq!(full(&needed).leave(9, 1, u64::from(SEGMENT / 2)), [4, 5, 1], "the fourth is one too many");
+        assert_eq!(full(&needed).leave(9, 1, 0), [4], "one always");
+        let segments = full(&needed);
+        assert_eq!(segments.leave(2, 1, u64::MAX), [4, 5]);
+        assert_eq!(segments.leave(2, 1, u64::MAX), [1, 0], "those that left are the caller's");
+        assert_eq!(segments.leave(2, 1, u64::MAX), [3]);
+        assert!(segments.leave(2, 1, u64::MAX).is_empty());
+        assert!(full(&[]).leave(2, 1, u64::MAX).is_empty());
     }
 
     #[test]
@@ -541,7 +601,7 @@ mod tests {
         assert_eq!(segments.take(Purpose::Put, 9), Some(Taken { segment: 2, generation: 10 }));
         assert_eq!(segments.take(Purpose::Compact, 9), None);
         segments.release(0);
-        assert_eq!(segments.leave(0), Some(1));
+        assert_eq!(segments.leave(1, 0, 0), [1]);
     }
 
     #[test]
@@ -549,7 +609,7 @@ mod tests {
     fn what_is_needed_is_not_released() {
         let segments = Segments::new(1, SEGMENT, NONE, 0, &[Found { segment: 0, generation: 1, salt: 7, is_checkpoint: false }]);
         segments.need(address(0), 4096);
-        segments.leave(0);
+        segments.leave(1, 0, 0);
         segments.release(0);
     }
 }

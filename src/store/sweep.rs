@@ -7,7 +7,7 @@
 //! It is done behind a checkpoint: what was begun in front of its horizon has been told by then, and it lists nothing that was ended there.
 //! Core 0 reads; each core lists its tombstones, and forgets those that may go.
 
-use super::catalog::{Gone, Kept, Marks, mark_of};
+use super::catalog::{Gone, Marks, mark_of};
 use super::engine::Engine;
 use super::failure::Outcome;
 use super::heads::Heads;
@@ -27,11 +27,11 @@ const RATE: u64 = 128 << 20;
 /// With so many more a sweep is due, whatever it reads.
 const TOMBSTONES_MAX: u64 = 4 << 20;
 /// Tombstones that a core looks at before others have their turn.
-const STEP: usize = 4096;
+const STEP: usize = 1024;
 /// Who has the memory that a window is read into gives it back.
 const PAUSE: Nanos = Nanos::from_millis(1);
 /// That a core has passed by all of its tombstones.
-const ALL: usize = usize::MAX;
+const ALL: u64 = u64::MAX;
 
 /// What the last sweep came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,17 +132,15 @@ impl Engine {
             return Marks::default();
         }
         let mut marks = Marks::with_capacity(most.min(self.tombstones() as usize));
-        // Those that expire meanwhile move others up, which are passed by: they stay until another time.
-        while self.inner.catalog.borrow().mark(horizon, at..at + STEP, &mut marks) {
-            at += STEP;
-            if marks.len() >= most {
+        loop {
+            let next = self.inner.catalog.borrow().mark(horizon, at, STEP, &mut marks);
+            at = next.unwrap_or(ALL);
+            if at == ALL || marks.len() >= most {
                 self.inner.passed.set(at);
                 return marks;
             }
             self.inner.core.yield_now().await;
         }
-        self.inner.passed.set(ALL);
-        marks
     }
 
     /// Takes out of `marks`, by core, those of tombstones that may end something in a segment; how much was read. Nothing where the store
@@ -195,27 +193,38 @@ impl Engine {
 
     /// Forgets the tombstones that `marks` are of, unless they were renewed; how many are left, and whether some were not looked for.
     async fn forget_tombstones(&self, horizon: u64, marks: &Marks) -> (u64, bool) {
-        let (mut kept, mut gone) = (Kept::default(), Gone::new());
-        let looked_for = self.inner.passed.get();
-        let (mut at, mut passed) = (0, 0);
+        let (mut gone, looked_for) = (Gone::new(), self.inner.passed.get());
+        let mut gleaning = self.inner.catalog.borrow().glean(horizon, looked_for);
         loop {
-            let is_over = self.inner.catalog.borrow_mut().forget_marked(horizon, marks, STEP, &mut kept, &mut gone);
-            self.forget(&std::mem::take(&mut gone));
-            at += STEP;
-            if at <= looked_for {
-                passed = kept.count();
-            }
+            let is_over = self.inner.catalog.borrow_mut().forget_marked(marks, STEP, &mut gleaning, &mut gone);
+            self.forget(&gone);
+            gone.clear();
             if is_over {
-                break;
+                return (self.tombstones(), looked_for != ALL);
             }
             self.inner.core.yield_now().await;
         }
-        self.inner.catalog.borrow_mut().keep(kept);
-        let are_more = looked_for != ALL;
-        if are_more {
-            self.inner.passed.set(passed);
+    }
+
+    /// Forgets tombstones that are not needed any more, now that `oldest` is the lowest generation of a segment in use: some now, and the
+    /// others when others had their turn.
+    pub(super) fn expire(&self, oldest: u64) {
+        if !self.expire_some(oldest) {
+            let engine = self.clone();
+            drop(self.attend("what forgets tombstones", async move {
+                while !engine.expire_some(oldest) {
+                    engine.inner.core.yield_now().await;
+                }
+            }));
         }
-        (self.tombstones(), are_more)
+    }
+
+    /// Whether those were all.
+    fn expire_some(&self, oldest: u64) -> bool {
+        let mut gone = Gone::new();
+        let is_over = self.inner.catalog.borrow_mut().expire(oldest, STEP, &mut gone);
+        self.forget(&gone);
+        is_over
     }
 }
 

@@ -8,6 +8,7 @@ use super::index::Version;
 use super::log::{Appended, Written};
 use super::put::{Held, check_lengths};
 use super::segments::Purpose;
+use crate::wire::joined;
 use crate::wire::store::item::{Class, ExtentRef, Fields};
 use crate::wire::store::shard;
 
@@ -170,7 +171,8 @@ impl Engine {
         let shard = shard(bucket, &name);
         let held = held.fold(bucket, shard).await?;
         let size = parts.iter().map(|part| part.fields.size).sum();
-        let crc = parts.iter().map(|part| part.fields).reduce(|one, next| Fields { crc: combined(one.crc, next.crc, next.size), ..one });
+        let crc =
+            parts.iter().map(|part| part.fields).reduce(|one, next| Fields { crc: joined::crc64nvme(one.crc, next.crc, next.size), ..one });
         let properties = match attributes.properties.is_empty() {
             true => self.upload_properties(bucket, &name, id).await?,
             false => attributes.properties,
@@ -279,11 +281,6 @@ impl Engine {
         })
         .await
     }
-}
-
-/// The checksum of what two checksums are of, one behind the other.
-pub(super) fn combined(one: u64, other: u64, other_bytes: u64) -> u64 {
-    crc_fast::checksum_combine(crc_fast::CrcAlgorithm::Crc64Nvme, one, other, other_bytes)
 }
 
 #[cfg(test)]

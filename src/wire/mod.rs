@@ -12,6 +12,7 @@
 //! | [`cm`] | connection management: the datagrams of `rdma_cm` |
 //! | [`http`] | heads and bodies of HTTP, as S3 speaks it |
 //! | [`icrc`] | the invariant CRC that ends every RoCEv2 packet |
+//! | [`joined`] | the CRC of two pieces, one behind the other |
 //! | [`native`] | our own: test datagrams, the storage record, the `ibv_rc_pingpong` line |
 //! | [`nvme`] | NVMe commands, identify structures and statuses |
 //! | [`pcapng`] | capture files that tshark reads |
@@ -26,6 +27,7 @@ pub mod http;
 pub mod icrc;
 pub mod ipv4;
 pub mod ipv6;
+pub mod joined;
 pub mod native;
 pub mod nvme;
 pub mod pcapng;

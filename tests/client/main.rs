@@ -356,6 +356,34 @@ fn lists_and_deletions() {
     assert!(stats.unwrap().by_rdma > 1000);
 }
 
+/// A server tells a client that its session ends because nobody uses it: the next request waits for nothing, and the one behind it has
+/// another session.
+#[test]
+fn a_session_that_nobody_uses_is_followed_by_another() {
+    let server = Server::start_at(1, "256M", "soft:udp", &[QUICK, ("BASIN_RDMA_IDLE_SECONDS", "1")]);
+    let options = Options { rdma: "soft:udp".into(), ..options(&both(&server)) };
+    let stats = run(options, async |client: Client| {
+        client.create_bucket("unused").await?;
+        put(&client, "unused", "k", b"first").await;
+        let before = client.stats();
+        assert!(before.by_rdma == 1, "{before:?}");
+        while client.stats().by_http == before.by_http {
+            assert!(client.stats().by_rdma < 6, "it is never ended: {:?}", client.stats());
+            client.core().sleep(Nanos::from_secs(20)).await;
+            assert_eq!(client.head("unused", "k").await?.size, 5);
+        }
+        let by_rdma = client.stats().by_rdma;
+        while client.stats().by_rdma == by_rdma {
+            assert!(client.stats().by_http < before.by_http + 1000, "{:?}", client.rdma_troubles());
+            client.core().sleep(Nanos::from_millis(20)).await;
+            assert_eq!(client.head("unused", "k").await?.size, 5);
+        }
+        Ok(client.stats())
+    });
+    let stats = stats.unwrap();
+    assert!(stats.fallbacks == 0, "{stats:?}");
+}
+
 /// Sessions end by the clock while a client has requests under way: it connects anew, and nothing goes by another way or is lost.
 #[test]
 fn a_session_that_is_over_is_followed_by_another() {

@@ -2,7 +2,6 @@
 //! Needs the VM lab; says SKIPPED elsewhere. Takes its time.
 
 mod doctor;
-mod faults;
 mod guest;
 mod interop;
 mod kernel;

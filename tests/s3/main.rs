@@ -49,7 +49,7 @@ fn boto3_agrees() {
 
 /// What operators see: metrics, health, logs, settings, the end. The parser of Prometheus' client reads the metrics where PyPI has it.
 #[test]
-fn operators_see_what_it_does() {
+fn an_operator_sees_what_it_does() {
     let Some(python) = python() else { return };
     let has_parser = || Command::new(&python).args(["-c", "import prometheus_client"]).stderr(Stdio::null()).status();
     if !has_parser().is_ok_and(|status| status.success()) {
@@ -143,14 +143,6 @@ fn slow_clients_are_sent_away() {
     let Some(python) = python() else { return };
     let server = Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "96M")]);
     server.script(&python, "slow.py", &[]);
-}
-
-/// What is encrypted needs no more memory to be read than what is not: those who read it do not wait for each other.
-#[test]
-fn a_crowd_reads_what_is_encrypted() {
-    let Some(python) = python() else { return };
-    let server = Server::start_at(1, "1G", "soft", &[("BASIN_STORE_MEMORY", "96M"), ("BASIN_STORE_CACHE", "16M")]);
-    server.script(&python, "crowd.py", &[]);
 }
 
 /// Mixed operations, and after each round the memory there was: `BASIN_SOAK=10000000` for as many.

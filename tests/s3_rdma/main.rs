@@ -288,12 +288,18 @@ fn metric(metrics: SocketAddr, name: &str) -> u64 {
 }
 
 fn told(metrics: SocketAddr, name: &str) -> String {
+    let page = page(metrics);
+    let told = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    told.unwrap_or_else(|| panic!("{name} is not told")).to_owned()
+}
+
+/// All that it tells.
+fn page(metrics: SocketAddr) -> String {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: basin\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    let told = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    told.unwrap_or_else(|| panic!("{name} is not told")).to_owned()
+    page
 }
 
 async fn known_answers(ground: &Ground, address: SocketAddr, metrics: SocketAddr) {
@@ -726,12 +732,13 @@ async fn violations(ground: &Ground, address: SocketAddr) {
     assert!(refused.contains("Access Key Id"), "{refused}");
     let got = ask(&good, Method::Get, "/rules/one", "", None).await;
     assert_eq!((got.status, got.bytes()), (200, &b"one"[..]));
-    good.close();
-    other.close();
-    // Receives take half of the memory at most, and requests go on beside them.
-    let mut statuses = Vec::new();
+    // Receives take half of the memory at most, and requests go on beside them. The server lets go of those whose ends here are gone, with
+    // the link if they are the last.
+    let (mut statuses, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..12 {
-        let local = ground.hca.create_qp(&QpConfig::default()).unwrap().local();
+        let end = ground.hca.create_qp(&QpConfig::default()).unwrap();
+        let local = end.local();
+        ends.push(end);
         let (token, psn, endpoint) = (token_of(&local).encode(), format!("{:06x}", local.psn), serde_json::to_string(&local).unwrap());
         let fields = [(TOKEN, token.as_str()), (PSN, &psn), (ENDPOINT, &endpoint), (NATIVE, "1;receive=65536;depth=256")];
         statuses.push(http(&mut front, "POST", CONNECT, &fields, b"").await.0);
@@ -740,4 +747,6 @@ async fn violations(ground: &Ground, address: SocketAddr) {
     // And of those one access key has no more than that others find some.
     connect_of(ground, &mut front, "alt", &QpConfig::default(), "1;receive=65536;depth=256").await;
     assert_eq!(http(&mut front, "PUT", "/rules/beside", &[], &pattern(3 << 20, 1)).await.0, 200);
+    good.close();
+    other.close();
 }

@@ -21,6 +21,7 @@ use serde::Serialize;
 use super::block::{LATENCY_MAX_NS, Latency, cpu_time};
 use crate::base::clock::unix_now_ns;
 use crate::base::error::ErrorKind;
+use crate::base::limits::IO_MAX_BYTES;
 use crate::base::{Error, Nanos, Result, Rng};
 use crate::mem::{Ledger, Region, RegionConfig, Slab};
 use crate::reactor::{Core, CoreConfig, PollMode};
@@ -28,6 +29,7 @@ use crate::s3::auth::sign::{Body, Signer};
 use crate::s3::auth::{Request, Secret};
 use crate::s3::client::device::Device;
 use crate::s3::client::native::Ground;
+use crate::wire::s3::frame::WINDOWS_MAX;
 
 use sessions::Sessions;
 
@@ -41,6 +43,8 @@ const PAUSE: Nanos = Nanos::from_millis(50);
 const SIGNED_FOR: Nanos = Nanos::from_secs(300);
 /// The most bytes of an object that goes by RDMA: a run.
 const RUN_MAX: u64 = 1 << 20;
+/// The longest object of the native mode: one request has windows for so much.
+const NATIVE_MAX: u64 = WINDOWS_MAX as u64 * IO_MAX_BYTES as u64;
 /// The longest object that is put by one request.
 const PUT_MAX: u64 = 5 << 30;
 /// Objects are each other's bytes, shifted by their number up to this.
@@ -231,8 +235,8 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let wants_rdma = is_native || options.by_token;
     let device = wants_rdma.then(|| Device::new(&options.rdma, options.rdma_interface.as_deref())).transpose()?;
-    if is_native && options.size_bytes > RUN_MAX {
-        let what = format!("objects of {} bytes over RDMA: {RUN_MAX} at most", options.size_bytes);
+    if is_native && options.size_bytes > NATIVE_MAX {
+        let what = format!("objects of {} bytes over RDMA: {NATIVE_MAX} at most", options.size_bytes);
         return Err(Error::new(ErrorKind::Usage, what).remedy("longer ones go over HTTP"));
     }
     if options.size_bytes > PUT_MAX {

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use super::sessions::Sessions;
-use super::{Load, shown_error};
+use super::{CHUNK_BYTES, Load, shown_error};
 use crate::base::error::ErrorKind;
+use crate::base::limits::RUN_MAX_CHUNKS;
 use crate::base::{Error, Result};
 use crate::mem::{Run, Slab};
 use crate::s3::client::native::{Answered, Ask, Came};
@@ -12,15 +13,17 @@ use crate::wire::s3::frame::Method;
 
 /// What of a message is for its head: what is longer goes to a window.
 const HEAD_BYTES: u64 = 1024;
+/// The longest run: objects that are longer lie in several.
+const RUN_BYTES: usize = (RUN_MAX_CHUNKS * CHUNK_BYTES) as usize;
 
 /// A client with sessions of its own or others'.
 pub struct Client {
     load: Rc<Load>,
     sessions: Rc<Sessions>,
     slab: Slab,
-    /// One, where an object that is got goes.
+    /// Where an object that is got goes.
     room: Vec<Run>,
-    /// One, which holds the bytes of all objects, each from another place on: what is put lies there already, as for HTTP.
+    /// What holds the bytes of all objects, each from another place on: what is put lies there already, as for HTTP.
     pattern: Vec<Run>,
 }
 
@@ -61,17 +64,19 @@ impl Client {
         let load = self.load.clone();
         let mut body = std::mem::take(&mut self.pattern);
         if body.is_empty() {
-            let mut run = self.slab.run(load.pattern.len() as u32)?;
-            run.as_mut_slice().copy_from_slice(&load.pattern);
-            body.push(run);
+            body = self.memory(load.pattern.len())?;
+            for (run, bytes) in body.iter_mut().zip(load.pattern.chunks(RUN_BYTES)) {
+                run.as_mut_slice().copy_from_slice(bytes);
+            }
         }
-        body[0].set_view(load.shift(number) as u32, load.options.size_bytes as u32);
+        let mut behind = view(&mut body, load.shift(number), load.options.size_bytes as usize);
         let ask = Ask { method: Method::Put, target: load.path(number), fields: "", body, crc: None, into: vec![] };
         let answered = self.ask(Some(number), ask).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
         }
         self.pattern = answered.sent;
+        self.pattern.append(&mut behind);
         Ok(())
     }
 
@@ -81,7 +86,7 @@ impl Client {
         let wanted = load.bytes(number);
         let target = load.path(number);
         let is_short = load.options.size_bytes + HEAD_BYTES <= u64::from(self.sessions.receive());
-        let into = if is_short { vec![] } else { self.room_for(wanted.len() as u32)? };
+        let into = if is_short { vec![] } else { self.room_for(wanted.len())? };
         let answered = self.ask(Some(number), Ask { method: Method::Get, target, fields: "", body: vec![], crc: None, into }).await?;
         if answered.status != 200 {
             return Err(self.refused(&answered));
@@ -89,7 +94,7 @@ impl Client {
         if answered.bytes != wanted.len() as u64 {
             return Err(self.wrong(format!("{} bytes instead of {}", answered.bytes, wanted.len())));
         }
-        if load.options.check && answered.bytes() != wanted {
+        if load.options.check && !is_same(&answered, wanted) {
             return Err(self.wrong("other bytes than were put"));
         }
         let (Came::Runs(runs) | Came::None(runs) | Came::Message(runs)) = answered.body;
@@ -100,13 +105,22 @@ impl Client {
     }
 
     /// Memory for so many bytes: where a request failed, others than before.
-    fn room_for(&mut self, bytes: u32) -> Result<Vec<Run>> {
+    fn room_for(&mut self, bytes: usize) -> Result<Vec<Run>> {
         let mut room = std::mem::take(&mut self.room);
         if room.is_empty() {
-            room.push(self.slab.run(bytes.max(1))?);
+            room = self.memory(bytes)?;
         }
-        room[0].set_len(bytes);
+        view(&mut room, 0, bytes);
         Ok(room)
+    }
+
+    /// Memory for so many bytes, in as few runs as there may be.
+    fn memory(&self, bytes: usize) -> Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for at in (0..bytes.max(1)).step_by(RUN_BYTES) {
+            runs.push(self.slab.run((bytes.max(1) - at).min(RUN_BYTES) as u32)?);
+        }
+        Ok(runs)
     }
 
     fn refused(&self, answered: &Answered) -> Error {
@@ -117,4 +131,21 @@ impl Client {
     fn wrong(&self, what: impl std::fmt::Display) -> Error {
         Error::new(ErrorKind::Protocol, format!("the S3 server {} sent {what}", self.load.address))
     }
+}
+
+/// Views so many bytes from there on, in the first run at the latest; the runs behind them are apart.
+fn view(runs: &mut Vec<Run>, from: usize, bytes: usize) -> Vec<Run> {
+    let end = from + bytes;
+    let behind = runs.split_off(end.div_ceil(RUN_BYTES).max(1));
+    for (at, run) in runs.iter_mut().enumerate() {
+        let (start, stop) = (from.saturating_sub(at * RUN_BYTES), (end - at * RUN_BYTES).min(RUN_BYTES));
+        run.set_view(start as u32, (stop - start) as u32);
+    }
+    behind
+}
+
+/// Whether an answer has these bytes.
+fn is_same(answered: &Answered, mut wanted: &[u8]) -> bool {
+    let Came::Runs(runs) = &answered.body else { return answered.bytes() == wanted };
+    runs.iter().all(|run| wanted.split_off(..run.as_slice().len()).is_some_and(|these| these == run.as_slice())) && wanted.is_empty()
 }

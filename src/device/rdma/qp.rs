@@ -109,9 +109,13 @@ impl Qp {
         self.qpn
     }
 
-    /// What the peer must be told.
+    /// What the peer must be told. Over shared memory of this host a peer that is told may connect from here on: for some seconds links
+    /// that it may be on stay, though no queue pair of this end uses them.
     pub fn local(&self) -> QpEndpoint {
-        on!(&self.backend, hca => hca.borrow().endpoint(self.index))
+        on!(&self.backend, hca => {
+            hca.borrow_mut().tell(self.index);
+            hca.borrow().endpoint(self.index)
+        })
     }
 
     /// Whether the way to the endpoint the peer told is known, so that [`Qp::connect`] returns at once. If it is not, it is looked for from

@@ -125,7 +125,7 @@ impl Uring {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
 

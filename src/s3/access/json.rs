@@ -85,10 +85,12 @@ impl<'de> Visitor<'de> for Reader {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
         let mut members: Vec<(String, Json)> = Vec::new();
         while let Some((name, value)) = map.next_entry()? {
-            if members.iter().any(|(other, _)| *other == name) {
-                return Err(A::Error::custom("a name that is there twice"));
-            }
             members.push((name, value));
+        }
+        let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(A::Error::custom("a name that is there twice"));
         }
         Ok(Json::Object(members))
     }

@@ -422,11 +422,16 @@ pub(super) struct Work(Cell<u32>);
 
 impl Default for Work {
     fn default() -> Work {
-        Work(Cell::new(WORK_MAX))
+        Work::of(WORK_MAX)
     }
 }
 
 impl Work {
+    /// So many steps.
+    pub(super) fn of(steps: u32) -> Work {
+        Work(Cell::new(steps))
+    }
+
     /// One step more, and the comparison of so many bytes; whether that may be.
     pub(super) fn step(&self, bytes: usize) -> bool {
         let steps = u32::try_from(bytes / BYTES_OF_A_STEP + 1).unwrap_or(u32::MAX);

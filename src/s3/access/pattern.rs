@@ -11,7 +11,7 @@ pub(super) struct Pattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    Text(Box<[u8]>),
+    Text(Vec<u8>),
     /// `?`: one character.
     One,
     /// `*`: any characters, also none, slashes too.
@@ -150,7 +150,7 @@ impl Piece {
 
 fn push_text(pieces: &mut Vec<Piece>, text: &str) {
     if let Some(Piece::Text(last)) = pieces.last_mut() {
-        *last = [last, text.as_bytes()].concat().into();
+        last.extend_from_slice(text.as_bytes());
     } else {
         pieces.push(Piece::Text(text.as_bytes().into()));
     }

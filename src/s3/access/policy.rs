@@ -7,7 +7,7 @@
 use super::action::{Action, ActionSet};
 use super::condition::{BadCondition, Condition};
 use super::json::{Json, normalized_bytes};
-use super::key::Scope;
+use super::key::{Context, Requester, Scope, Work};
 use super::pattern::{Pattern, Subject, Syntax};
 use super::principal::{Naming, Principals};
 use super::resource::{About, Resource};
@@ -17,6 +17,8 @@ use crate::s3::error::{Code, S3Error};
 pub const POLICY_MAX: usize = 20 * 1024;
 /// The longest document as it is sent: what a bucket's properties have room for beside the other documents. Ours.
 pub const DOCUMENT_MAX: usize = 32 * 1024;
+/// What the wildcards of all actions of a document that is put may take to be compared: some milliseconds. Ours.
+const ACTIONS_WORK_MAX: u32 = 1 << 20;
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +61,7 @@ impl Policy {
     /// # Errors
     /// `MalformedPolicy` with what is wrong, in S3's words.
     pub fn for_bucket(document: &[u8], bucket: &str) -> Result<Policy, S3Error> {
-        Policy::parse(document, To::Bucket(bucket))
+        Policy::parse(document, To::Bucket(bucket), None)
     }
 
     /// A policy that is put on a bucket. Those that are kept already may say what this refuses, and hold.
@@ -67,7 +69,8 @@ impl Policy {
     /// # Errors
     /// As of [`Policy::for_bucket`].
     pub fn to_keep(document: &[u8], bucket: &str) -> Result<Policy, S3Error> {
-        let policy = Policy::for_bucket(document, bucket)?;
+        let work = Work::of(ACTIONS_WORK_MAX);
+        let policy = Policy::parse(document, To::Bucket(bucket), Some(&work))?;
         // All actions are `*`; of what begins so S3 takes no other.
         let is_vague = |name: &str| name.len() > 1 && name.starts_with('*');
         if actions_named(document).iter().any(|name| is_vague(name)) { malformed("Policy has invalid action") } else { Ok(policy) }
@@ -78,10 +81,10 @@ impl Policy {
     /// # Errors
     /// `MalformedPolicy` with what is wrong.
     pub fn for_user(document: &[u8]) -> Result<Policy, S3Error> {
-        Policy::parse(document, To::User)
+        Policy::parse(document, To::User, None)
     }
 
-    fn parse(document: &[u8], to: To<'_>) -> Result<Policy, S3Error> {
+    fn parse(document: &[u8], to: To<'_>, work: Option<&Work>) -> Result<Policy, S3Error> {
         if document.first() != Some(&b'{') {
             return malformed("Policies must be valid JSON and the first byte must be '{'");
         }
@@ -111,7 +114,7 @@ impl Policy {
             return malformed("Statement IDs (SID) in a single policy must be unique.");
         }
         let statements: Box<[Statement]> =
-            statements.iter().map(|statement| Statement::parse(statement, to, variables)).collect::<Result<_, _>>()?;
+            statements.iter().map(|statement| Statement::parse(statement, to, variables, work)).collect::<Result<_, _>>()?;
         Ok(Policy {
             is_public: statements.iter().any(Statement::is_public),
             reads_existing_tags: statements.iter().flat_map(|statement| &statement.conditions).any(Condition::reads_existing_tags),
@@ -168,7 +171,7 @@ fn sid(statement: &Json) -> Option<&str> {
 }
 
 impl Statement {
-    fn parse(json: &Json, to: To<'_>, variables: bool) -> Result<Statement, S3Error> {
+    fn parse(json: &Json, to: To<'_>, variables: bool, work: Option<&Work>) -> Result<Statement, S3Error> {
         let Json::Object(members) = json else { return malformed("Invalid policy syntax.") };
         let is_known = |name: &str| {
             let of_buckets = matches!(to, To::Bucket(_)) && matches!(name, "Principal" | "NotPrincipal");
@@ -205,7 +208,10 @@ impl Statement {
         };
         let (value, is_negated) = either("Action", "NotAction")?;
         let names = texts(value, "Policy has invalid action")?;
-        let sets: Vec<ActionSet> = names.iter().map(|name| actions(name)).collect();
+        let sets: Vec<ActionSet> = names.iter().map(|name| actions(name, work)).collect();
+        if work.is_some_and(Work::is_used_up) {
+            return malformed("The wildcards of the policy's actions take too long to compare.");
+        }
         if matches!(to, To::Bucket(_)) && sets.iter().any(|set| set.is_empty()) {
             return malformed("Policy has invalid action");
         }
@@ -258,15 +264,18 @@ fn check_reach(resources: &[Resource], bucket: &str, sets: &[ActionSet]) -> Resu
     if sets.iter().all(applies) { Ok(()) } else { malformed("Action does not apply to any resource(s) in statement") }
 }
 
-/// The actions that a pattern of names means.
-fn actions(pattern: &str) -> ActionSet {
+/// The actions that a pattern of names means, by what may be compared for all patterns, or for this one.
+fn actions(pattern: &str, work: Option<&Work>) -> ActionSet {
     if pattern == "*" {
         return ActionSet::of(Action::ALL.iter().copied());
     }
+    if !pattern.contains(['*', '?']) {
+        return ActionSet::of(Action::from_name(pattern));
+    }
     let syntax = Syntax { wildcards: true, variables: false, ignores_case: true };
     let Ok(pattern) = Pattern::parse(pattern, syntax) else { return ActionSet::default() };
-    let context = super::key::Context::default();
-    let scope = Scope { work: &super::key::Work::default(), requester: super::key::Requester::Anonymous, account: None, context: &context };
+    let own = Work::default();
+    let scope = Scope { work: work.unwrap_or(&own), requester: Requester::Anonymous, account: None, context: &Context::default() };
     ActionSet::of(Action::ALL.iter().copied().filter(|action| pattern.matches(Subject::of(action.name()), &scope)))
 }
 

@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crc_fast::CrcAlgorithm::Crc64Nvme;
-
 use super::native::{Undone, bytes_of};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result};
 use crate::device::rdma::Written;
 use crate::mem::{Run, Shared, crc64};
+use crate::wire::joined;
 use crate::wire::s3::frame::{Answer, Body};
 
 /// An answer.
@@ -116,8 +115,8 @@ fn crc_of_written(runs: &[Run], sums: &[Option<Written>]) -> u64 {
         Some(written) if written.bytes == run.len() => (written.crc64nvme, run.len()),
         _ => (crc64(run.as_slice()), run.len()),
     });
-    let joined = parts.reduce(|(before, _), (crc, bytes)| (crc_fast::checksum_combine(Crc64Nvme, before, crc, bytes.into()), bytes));
-    joined.map_or(0, |(crc, _)| crc)
+    let all = parts.reduce(|(before, _), (crc, bytes)| (joined::crc64nvme(before, crc, bytes.into()), bytes));
+    all.map_or(0, |(crc, _)| crc)
 }
 
 impl Told {

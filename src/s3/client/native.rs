@@ -37,7 +37,7 @@ use crate::s3::rdma::outbox::{NoRoom, Outbox};
 use crate::s3::xml::failure::ErrorDocument;
 use crate::wire::s3::Memory;
 use crate::wire::s3::deal::Deal;
-use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, REQUEST_BYTES, Request, SUM_BYTES, Sum, WINDOWS_MAX};
+use crate::wire::s3::frame::{Answer, Body, LAST, Listed, Method, OVER, REQUEST_BYTES, Request, SUM_BYTES, Sum, WINDOWS_MAX};
 use crate::wire::s3::token::{Endpoint, parse_psn};
 
 /// Bits of a request's number that are its slot.
@@ -95,6 +95,8 @@ struct Inner {
     /// When that looks next for who waits too long.
     next_look: Cell<Nanos>,
     is_over: Cell<bool>,
+    /// The server ends it though nothing is wrong, and gives another one at once.
+    is_outdated: Cell<bool>,
     /// Whether it ends with the last request that is under way.
     is_retired: Cell<bool>,
     patience: Cell<Nanos>,
@@ -190,6 +192,7 @@ impl Native {
             chores: Signal::new(ground.core.ops()),
             next_look: Cell::new(Nanos::MAX),
             is_over: Cell::new(false),
+            is_outdated: Cell::new(false),
             is_retired: Cell::new(false),
             patience: Cell::new(PATIENCE),
             why: RefCell::default(),
@@ -284,6 +287,16 @@ impl Native {
     /// Whether the session has ended.
     pub fn is_over(&self) -> bool {
         self.inner.is_over.get()
+    }
+
+    /// Whether the server ended it though nothing is wrong: it was not used for too long, say. Another one may be had at once.
+    pub fn is_outdated(&self) -> bool {
+        self.inner.is_outdated.get()
+    }
+
+    /// Why it is over.
+    pub fn why_over(&self) -> Option<Error> {
+        self.is_over().then(|| self.inner.over())
     }
 
     /// How long a server may take over a request from now on.
@@ -453,6 +466,7 @@ impl Inner {
             let (answer, behind) = parsed.map_err(|malformed| strange(format!("no frame of an answer: {malformed}")))?;
             if answer.id == LAST {
                 let why = if let Body::Inline(bytes) = answer.body { String::from_utf8_lossy(bytes) } else { "".into() };
+                self.is_outdated.set(answer.status == OVER);
                 return Err(strange(format!("that the session ends: {why}")));
             }
             let slot = self.slots.get((answer.id & ((1 << SLOT_BITS) - 1)) as usize);

@@ -188,6 +188,76 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Nanos;
+    use crate::device::sim::disk::Image;
+    use crate::store::engine::{Attributes, Which};
+    use crate::store::testing::World;
+
+    /// All memory is in pieces that are to be decrypted: those are, where nobody else has them, and the others are left as they are.
+    #[test]
+    fn what_is_read_needs_no_memory_to_be_decrypted() {
+        const NONCE: Nonce = 7;
+        let Some(world) = World::new(512, Image::default(), 1) else { return };
+        let core = world.core.clone();
+        let run = async move {
+            let store = world.stores(1).await.remove(0);
+            let bucket = store.create_bucket(b"bucket", b"", 1).await.unwrap();
+            let cipher = || Cipher::new(&[9; 32]);
+            let mut put = store.put(bucket, b"name").unwrap();
+            for piece in 0..4u8 {
+                let mut run = world.slab.run(1 << 20).unwrap();
+                run.as_mut_slice().fill(piece);
+                cipher().apply(NONCE, u64::from(piece) << 20, run.as_mut_slice());
+                put.write(run).await.unwrap();
+            }
+            put.finish(Attributes::default()).await.unwrap();
+            let get = store.get(bucket, b"name", Which::Newest, 0..u64::MAX).await.unwrap();
+            let place = Place { core: world.core.clone(), slab: world.slab.clone(), ledger: Ledger::new() };
+            let mut reading = Reading::decrypted(get, cipher(), Segments::of([(4 << 20, NONCE)]), place);
+            let free = || {
+                world.slab.collect_returns();
+                world.slab.census().free
+            };
+            let all_memory = || {
+                world.slab.collect_returns();
+                std::iter::from_fn(|| world.slab.buf().ok()).collect::<Vec<_>>()
+            };
+            // Until as much memory is free as was a moment before.
+            let settled = async || {
+                let mut before = None;
+                while before.replace(free()) != Some(free()) {
+                    world.core.sleep(Nanos::from_millis(20)).await;
+                }
+            };
+            let is_all = |piece: &Shared, byte: u8| piece.as_slice().iter().all(|&one| one == byte);
+            let (mut at, mut both) = (0, [false; 2]);
+            while let Some(piece) = reading.fetch().await.unwrap() {
+                // Read ahead is what there is to give back.
+                settled().await;
+                let (byte, is_shared, bytes) = ((at >> 20) as u8, (at >> 20) % 2 == 1, u64::from(piece.len()));
+                let (other, encrypted) = (is_shared.then(|| piece.clone()), piece.as_slice().to_vec());
+                let taken = all_memory();
+                let opened = match reading.open(piece) {
+                    Ok(opened) => opened,
+                    Err(piece) => {
+                        assert!(is_shared, "at {at}: it needs memory");
+                        settled().await;
+                        let is_more = !all_memory().is_empty();
+                        assert_eq!(is_more, at < 3 << 20, "at {at}: what was read ahead is given back");
+                        drop(taken);
+                        world.slab.collect_returns();
+                        reading.open(piece).expect("there is memory")
+                    }
+                };
+                assert!(is_all(&opened, byte), "at {at}");
+                assert!(other.is_none_or(|other| other.as_slice() == encrypted), "at {at}: others have it as it was");
+                both[usize::from(is_shared)] = true;
+                at += bytes;
+            }
+            assert!(at == 4 << 20 && both == [true; 2]);
+        };
+        core.run(run).unwrap();
+    }
 
     #[test]
     fn bytes_are_in_the_part_they_were_put_with() {

@@ -137,6 +137,8 @@ impl<C: Fn() -> u64> Worker<C> {
     /// Goes through all buckets once.
     async fn round(&self) {
         for (id, bucket) in self.store.buckets() {
+            // A bucket in which nothing is to be done waits for nothing: others have their turn.
+            self.core.yield_now().await;
             let Ok(meta) = BucketMeta::parse(&bucket.properties) else { continue };
             let Some(target) = Target::of(id, &bucket.name, &meta) else { continue };
             let (done, left) = self.bucket(&target, bucket.at.sequence).await;
@@ -236,6 +238,8 @@ impl<C: Fn() -> u64> Visit<'_, C> {
 
     /// Goes through the versions of names that begin with this.
     async fn versions(&mut self, prefix: &str) -> Result<(), Left> {
+        // Where a prefix has nothing nothing is waited for: others have their turn.
+        self.worker.core.yield_now().await;
         let mut walk = Walk::default();
         // Of each page the last line waits for the next one, which may have others of its name.
         let mut lines: Vec<(Box<[u8]>, Version)> = Vec::new();
@@ -309,6 +313,7 @@ impl<C: Fn() -> u64> Visit<'_, C> {
     /// Goes through the uploads of names that begin with this.
     async fn uploads(&mut self, prefix: &str) -> Result<(), Left> {
         let (worker, target) = (self.worker, self.target);
+        worker.core.yield_now().await;
         let mut behind = (Box::<[u8]>::from(prefix.as_bytes()), 0);
         loop {
             self.go_on()?;

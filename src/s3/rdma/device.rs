@@ -7,7 +7,7 @@ use super::bounce::Bounce;
 use super::session::{Copied, Rdma, Wants};
 use super::strays::{Ways, ways};
 use crate::base::error::ErrorKind;
-use crate::base::{Error, Result, Rng};
+use crate::base::{Error, Nanos, Result, Rng};
 use crate::device::packet::Link;
 use crate::device::rdma::{Hca, HcaEnv, Packets, PacketsConfig, RdmaName, VerbsConfig};
 use crate::mem::{Ledger, PageKind, Region, RegionConfig};
@@ -97,7 +97,8 @@ impl Devices {
         }
         let hca = Hca::open(env, &self.name)?;
         let copied = Copied { by_device: Ledger::new(), bounced, counters: counters.clone() };
-        let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr, life_seconds: of.session_seconds.get(), bounce, copied };
+        let (life_seconds, idle) = (of.session_seconds.get(), Nanos::from_secs(of.idle_seconds.get().into()));
+        let wants = Wants { send: of.max_send_wr, recv: of.max_recv_wr, life_seconds, idle, bounce, copied };
         Ok(Some(Rdma::new(core, hca, store.slab(), (store.core(), self.cores), deal, wants)))
     }
 }

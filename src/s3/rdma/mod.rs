@@ -32,6 +32,7 @@ mod bounce;
 pub mod connect;
 pub mod device;
 pub mod errand;
+pub mod farewell;
 mod fields;
 pub mod hipobj;
 pub mod known;

@@ -18,6 +18,7 @@ use arrayvec::ArrayVec;
 use super::alike::{self, Puts};
 use super::answers::Answers;
 use super::connect::Terms;
+use super::farewell::Farewell;
 use super::fields::{Label, labelled, lines, put_fields, put_label};
 use super::known::{Candidate, Kept};
 use super::open::Open;
@@ -71,8 +72,6 @@ const PIECES_AT_ONCE: usize = 4;
 const FIELDS_ROOM: usize = 256;
 /// What is kept for the fields of an answer whose length has to be foreseen: one part of so many of a message.
 const FIELDS_PART: usize = 4;
-/// How long the last message of a session may take.
-const FAREWELL: Nanos = Nanos::from_millis(200);
 
 /// What was answered at once.
 struct Answered {
@@ -161,7 +160,9 @@ impl Native {
             if rdma.lines().take() {
                 tracing::warn!(queue_pair = session.qp.qpn().0, "a session of RDMA is ended: {violation}");
             }
-            self.farewell(&violation).await;
+            // Behind what was answered before, as far as there is room for it.
+            let _ = self.answers.flush();
+            Farewell::Violation(&violation).bid(rdma.core(), rdma.slab(), &[self.session.clone()]).await;
         }
         self.open.give_up();
         self.settle(&front);
@@ -171,22 +172,6 @@ impl Native {
             drop(posted.await);
         }
         self.answers.close().await;
-    }
-
-    /// Tells a client why its session ends, as far as it listens.
-    async fn farewell(&self, why: &str) {
-        let body = frame::Body::Inline(why.as_bytes());
-        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, why.as_bytes());
-        let answer = frame::Answer { id: frame::LAST, status: 400, bytes: why.len() as u64, crc, fields: &[], body };
-        let length = answer.frame_bytes() as u32;
-        let Ok(mut run) = self.rdma.slab().run(length) else { return };
-        run.set_len(length);
-        answer.emit(run.as_mut_slice());
-        // Behind what was answered before, as far as there is room for it.
-        let _ = self.answers.flush();
-        let sent = self.session.qp.send(run, None);
-        // Who has no receive left does not hold it up.
-        let _ = self.rdma.core().timeout(FAREWELL, sent).await;
     }
 
     async fn messages(&mut self, front: &Rc<Front>) -> Result<(), String> {
@@ -407,7 +392,7 @@ impl Native {
 fn refusal(front: &Front, session: &Session, now: Nanos) -> Option<Code> {
     if front.is_draining.get() {
         Some(Code::ServiceUnavailable)
-    } else if session.ends < now {
+    } else if session.is_over(now) {
         Some(Code::ExpiredToken)
     } else {
         None
@@ -568,6 +553,8 @@ impl Exchange {
         let answer = Box::pin(service.answer(&request, sender, &mut body)).await;
         body.end().await;
         if self.session.qp.fault().is_some() {
+            // It may have been done: that is counted, though the client is not told.
+            self.settle((id, begun, body.received()), request.kind.get(), Some(&request), None);
             return Err(Code::RdmaTransferFailed.into());
         }
         if let Some(candidate) = candidate.filter(|candidate| candidate.holds(service.store()))

@@ -3,13 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::alike::Puts;
 use super::bounce::Bounce;
 use super::connect::{Terms, seek};
+use super::farewell::Farewell;
 use super::known::Known;
 use super::refused::Lines;
 use super::transfer::PATIENCE;
@@ -40,8 +41,6 @@ const UNSIGNED_MAX: usize = SESSIONS_MAX / 2;
 /// however many take all that they get, some is left for the next (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
 /// packet switches", 1998). Of those who do not sign the same holds by address.
 const TIMES_LEFT: usize = 3;
-/// A session on which nothing was moved for so long ends.
-pub const IDLE: Nanos = Nanos::from_secs(300);
 /// How often that is looked at, and how often who takes no answers.
 const LOOK: Nanos = Nanos::from_secs(15);
 const UNTAKEN_LOOK: Nanos = Nanos::from_secs(3);
@@ -55,6 +54,16 @@ pub fn home(id: SessionId) -> usize {
     (id.0 & CORE) as usize
 }
 
+/// Where a client without a key comes from: its address; of IPv6 the /64 that it is in, all of which may be one host's. Addresses of the
+/// link are each a host's own.
+fn network_of(peer: IpAddr) -> IpAddr {
+    const INTERFACE: u128 = u64::MAX as u128;
+    match peer.to_canonical() {
+        IpAddr::V6(address) if !address.is_unicast_link_local() => Ipv6Addr::from_bits(address.to_bits() & !INTERFACE).into(),
+        address => address,
+    }
+}
+
 /// How queue pairs are made.
 pub struct Wants {
     /// Requests in a send queue, at most.
@@ -63,6 +72,8 @@ pub struct Wants {
     pub recv: u32,
     /// Seconds that a session of the native mode lasts.
     pub life_seconds: u32,
+    /// A session on which nothing was moved for so long ends.
+    pub idle: Nanos,
     /// Memory that is the device's alone, where it has not the store's.
     pub bounce: Option<Bounce>,
     /// Counts what is copied.
@@ -100,6 +111,7 @@ struct Inner {
     depths: (u32, u32),
     /// Seconds that a session of the native mode lasts.
     life_seconds: u32,
+    idle: Nanos,
     sessions: RefCell<HashMap<SessionId, Rc<Session>>>,
     /// Places that are taken, and those of them that nobody has signed for.
     seats: Rc<Cell<usize>>,
@@ -134,8 +146,8 @@ pub struct Session {
     seat: Seat,
     /// The way between the device's memory and the store's, where they are not one.
     pub bounce: Option<Bounce>,
-    /// When it ends.
-    pub ends: Nanos,
+    /// When it ends: nothing is begun for it then.
+    ends: Cell<Nanos>,
     used: Cell<Nanos>,
     /// Since when the client has not taken the answer that it is to take next.
     waits_since: Cell<Option<Nanos>>,
@@ -144,7 +156,7 @@ pub struct Session {
     /// Requests that are using it.
     busy: Cell<usize>,
     /// It is of the native mode: it has receives, and its client takes WRITEs of no bytes.
-    is_native: bool,
+    pub(super) is_native: bool,
 }
 
 impl fmt::Debug for Session {
@@ -209,6 +221,11 @@ impl Session {
     /// For how long an answer has waited for the client to take it.
     pub fn waits(&self, now: Nanos) -> Nanos {
         self.waits_since.get().map_or(Nanos::ZERO, |since| now.since(since))
+    }
+
+    /// Whether it is over at this time, and nothing is begun for it any more.
+    pub fn is_over(&self, now: Nanos) -> bool {
+        self.ends.get() < now
     }
 
     /// It was used, at this time.
@@ -309,7 +326,7 @@ impl Rdma {
         let depths = (wants.send.clamp(1, most), wants.recv.clamp(1, most - 1));
         let (core, home, sessions, lines) = (core.clone(), slab.clone(), RefCell::default(), Lines::default());
         let (known, puts) = (Known::default(), Puts::default());
-        let Wants { bounce, copied, life_seconds, .. } = wants;
+        let Wants { bounce, copied, life_seconds, idle, .. } = wants;
         let inner = Inner {
             core,
             hca,
@@ -320,6 +337,7 @@ impl Rdma {
             deal,
             depths,
             life_seconds,
+            idle,
             sessions,
             seats: Rc::default(),
             unsigned: Rc::default(),
@@ -408,7 +426,7 @@ impl Rdma {
             }
             None => {
                 // No access key has a blank.
-                party = self.party(&format!("address {peer}"));
+                party = self.party(&format!("address {}", network_of(peer)));
                 let of_unsigned = Share::take_own(unsigned, &party.sessions, 1, UNSIGNED_MAX)?;
                 shares = (Share::take(seats, 1, SESSIONS_MAX)?, Some(of_unsigned));
             }
@@ -493,7 +511,7 @@ impl Rdma {
         };
         let now = self.inner.core.now();
         let life = Nanos::from_secs(self.inner.life_seconds.into());
-        let (bounce, ends) = (self.inner.bounce.clone(), now.saturating_add(life));
+        let (bounce, ends) = (self.inner.bounce.clone(), Cell::new(now.saturating_add(life)));
         let (used, waits_since, busy) = (Cell::new(now), Cell::new(None), Cell::new(0));
         let writing = Cell::new(0);
         let session = Rc::new(Session { id, qp, signer, seat, bounce, ends, used, waits_since, writing, busy, is_native });
@@ -503,7 +521,7 @@ impl Rdma {
 
     /// Uses a session, if it is there and not over.
     pub fn take(&self, id: SessionId) -> Option<Use> {
-        let session = self.inner.sessions.borrow().get(&id).filter(|session| session.ends > self.inner.core.now())?.clone();
+        let session = self.inner.sessions.borrow().get(&id).filter(|session| !session.is_over(self.inner.core.now()))?.clone();
         Some(self.use_of(session))
     }
 
@@ -521,11 +539,18 @@ impl Rdma {
         }
     }
 
-    /// Ends all of them.
-    pub fn close_all(&self) {
+    /// Ends all of them, and tells nobody.
+    fn close_all(&self) {
         for (_, session) in self.inner.sessions.borrow_mut().drain() {
             session.qp.disconnect();
         }
+    }
+
+    /// Ends all of them: the server stops.
+    pub async fn stop(&self) {
+        self.end_those(|_| true, Farewell::Stop).await;
+        // And those that were connected meanwhile.
+        self.close_all();
     }
 
     /// Ends sessions that nobody uses, that are too old, or whose clients take no answers, and finds those whose clients are gone.
@@ -538,15 +563,17 @@ impl Rdma {
             // Where this core stood still, what was taken meanwhile is not heard yet.
             if now.since(due) < UNTAKEN_LOOK {
                 let patience = PATIENCE.now(self.slab());
-                self.close_those(|session| session.waits(now) > patience);
+                self.end_those(|session| session.waits(now) > patience, Farewell::Over("its answers are not taken")).await;
             }
             if now.since(looked) < LOOK {
                 continue;
             }
             looked = now;
             self.tell_copies();
-            let is_idle = |session: &Session| session.used.get().saturating_add(IDLE) < now || session.ends.saturating_add(IDLE) < now;
-            self.close_those(|session| session.busy.get() == 0 && is_idle(session));
+            let idle = self.inner.idle;
+            let is_idle = |session: &Session| session.used.get().min(session.ends.get()).saturating_add(idle) < now;
+            let is_over = |session: &Session| session.busy.get() == 0 && is_idle(session);
+            self.end_those(is_over, Farewell::Over("it was not used for too long")).await;
             // Over some wires nobody says that a client is gone.
             let is_quiet = |session: &Session| session.busy.get() == 0 && session.used.get().saturating_add(LOOK) <= now;
             for session in self.inner.sessions.borrow().values().filter(|session| session.is_native && is_quiet(session)) {
@@ -555,13 +582,13 @@ impl Rdma {
         }
     }
 
-    fn close_those(&self, is_over: impl Fn(&Session) -> bool) {
-        let sessions = self.inner.sessions.borrow();
-        let over: Vec<SessionId> = sessions.values().filter(|session| is_over(session)).map(|session| session.id).collect();
-        drop(sessions);
-        for id in over {
-            self.close(id);
-        }
+    /// Ends sessions whose clients do not know of it, and tells them, as far as they listen.
+    async fn end_those(&self, is_over: impl Fn(&Session) -> bool, farewell: Farewell<'_>) {
+        let over: Vec<_> = self.inner.sessions.borrow_mut().extract_if(|_, session| is_over(session)).map(|(_, session)| session).collect();
+        // What a client asks for before it hears of it is not done.
+        over.iter().for_each(|session| session.ends.set(Nanos::ZERO));
+        farewell.bid(self.core(), self.slab(), &over).await;
+        over.iter().for_each(|session| session.qp.disconnect());
     }
 
     /// Says why a session ends, and of who asks for memory that is not his who that is.
@@ -604,6 +631,14 @@ impl Rdma {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_many_addresses_has_one_share() {
+        let network = |text: &str| network_of(text.parse().unwrap()).to_string();
+        assert_eq!(network("2001:db8:1:2:ffff::7"), "2001:db8:1:2::");
+        assert_eq!((network("2001:db8:1:3::7").as_str(), network("fe80::7").as_str()), ("2001:db8:1:3::", "fe80::7"));
+        assert_eq!((network("::ffff:192.0.2.7").as_str(), network("192.0.2.8").as_str()), ("192.0.2.7", "192.0.2.8"));
+    }
 
     #[test]
     fn shares_leave_something_for_the_next() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub use entries::Page;
 use hashbrown::HashMap;
-pub use marks::{Kept, Marks, mark_of};
+pub use marks::{Gleaning, Marks, mark_of};
 
 use crate::store::index::{Index, Put, Version};
 use crate::store::log::Written;
@@ -128,16 +128,21 @@ pub struct Settled {
 #[derive(Default)]
 pub struct Catalog {
     index: Index,
-    /// Extents of object versions, by sequence number.
-    spread: HashMap<u64, Box<[ExtentRef]>>,
+    /// Extents of object versions, by sequence number. In order, as the others are: a table of millions would stand still to grow.
+    spread: BTreeMap<u64, Box<[ExtentRef]>>,
     /// Tags of object versions, by the sequence number of the version.
-    tags: HashMap<u64, Tags>,
-    extents: HashMap<u64, Extent>,
+    tags: BTreeMap<u64, Tags>,
+    /// In order: a checkpoint lists them a page at a time.
+    extents: BTreeMap<u64, Extent>,
+    /// What ended lists held, and where to go on: let go of step by step, for there may be many.
+    let_go: Vec<(Box<[ExtentRef]>, usize)>,
     uploads: BTreeMap<UploadKey, Upload>,
     buckets: BTreeMap<u32, Bucket>,
     tombstones: HashMap<Arc<Ended>, Tombstone>,
-    /// Tombstones by their limit. One that was renewed is in it more than once.
+    /// Tombstones by their limit. One that was renewed is in it more than once, and with its own limit once.
     limits: VecDeque<(u64, Arc<Ended>)>,
+    /// How many were taken off its front: the place of the first of all that were ever in it.
+    first_limit: u64,
     /// Everything was told, and what nobody needs is forgotten at once.
     is_settled: bool,
     /// Items that were told.
@@ -383,9 +388,21 @@ impl Catalog {
     fn forget_extent(&mut self, id: u64, gone: &mut Gone) {
         let Some(Extent { at, lists, .. }) = self.extents.remove(&id) else { return };
         gone.extend(at.map(|at| (at.address, at.item_bytes)));
-        if let Some(lists) = lists {
-            self.release_all(&lists, gone);
+        self.let_go.extend(lists.map(|lists| (lists, 0)));
+    }
+
+    /// Lets go of up to `most` extents that lists named which have ended. Whether those were all.
+    pub fn let_go(&mut self, most: usize, gone: &mut Gone) -> bool {
+        for _ in 0..most {
+            let Some((lists, next)) = self.let_go.last_mut() else { return true };
+            let extent = lists.get(*next).map(ExtentRef::id);
+            *next += 1;
+            match extent {
+                Some(id) => self.release(id, gone),
+                None => drop(self.let_go.pop()),
+            }
         }
+        self.let_go.is_empty()
     }
 
     /// What the data of extent `id` lists.
@@ -425,8 +442,11 @@ impl Catalog {
         if tombstone.sequence >= item.sequence {
             return is_needed;
         }
+        let is_in_limits = tombstone.sequence > 0 && tombstone.limit == limit;
         (tombstone.sequence, tombstone.limit) = (item.sequence, limit);
-        self.limits.push_back((limit, key.clone()));
+        if !is_in_limits {
+            self.limits.push_back((limit, key.clone()));
+        }
         let before = gone.len();
         match class {
             Class::Object => {
@@ -465,17 +485,6 @@ impl Catalog {
         }
         for part in ended {
             self.part_ended(part, gone);
-        }
-    }
-
-    /// Tombstones that are not needed any more, now that `oldest` is the lowest generation of a segment in use.
-    pub fn expire(&mut self, oldest: u64, gone: &mut Gone) {
-        while let Some((limit, key)) = self.limits.pop_front_if(|(limit, _)| *limit < oldest) {
-            // One that was renewed has its turn later.
-            if self.tombstones.get(&key).is_some_and(|tombstone| tombstone.limit == limit) {
-                let at = self.tombstones.remove(&key).and_then(|tombstone| tombstone.at);
-                gone.extend(at.map(|at| (at.address, at.item_bytes)));
-            }
         }
     }
 
@@ -524,6 +533,7 @@ impl Catalog {
         }
         let unheld: Vec<u64> = self.extents.iter().filter(|(_, extent)| extent.holders == 0).map(|(&id, _)| id).collect();
         unheld.into_iter().for_each(|id| self.forget_extent(id, &mut forgotten));
+        self.let_go(usize::MAX, &mut forgotten);
         let mut missing: Vec<u64> = self.extents.iter().filter(|(_, extent)| extent.at.is_none()).map(|(&id, _)| id).collect();
         missing.sort_unstable();
         let completed = self.tombstones.iter().filter(|(_, tombstone)| tombstone.at.is_none() && tombstone.has_worked);
@@ -549,15 +559,6 @@ impl Catalog {
             What::Checkpoint(_) => None,
         };
         at.is_some_and(|at| at.address == address)
-    }
-
-    /// Objects and parts whose bytes are in extents, by bucket and name.
-    pub fn each_spread(&self, mut each: impl FnMut(u32, &[u8], &[ExtentRef])) {
-        let versions = self.index.versions().filter(|(.., version)| version.has_extents);
-        versions.for_each(|(bucket, name, version)| each(bucket, name, self.extents_of(version.sequence)));
-        for ((bucket, name, _), upload) in &self.uploads {
-            upload.parts.values().for_each(|part| each(*bucket, name, &part.extents));
-        }
     }
 
     /// Every item that is needed: byte address on the device, and length.

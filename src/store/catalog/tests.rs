@@ -1,5 +1,6 @@
 //! Histories of a store without a device, told in order as they happen and in any order by recovery.
 
+use super::entries::STEP;
 use super::*;
 use crate::base::Rng;
 use crate::store::draft::{Draft, Kind};
@@ -159,6 +160,7 @@ impl World {
         assert!(self.live.insert(told.at.address, told.generation).is_none());
         self.catalog.apply(&told.draft.item(told.at.sequence), told.at, limit, &mut gone);
         self.all.push(told);
+        while !self.catalog.let_go(2, &mut gone) {}
         self.forget(&gone);
     }
 
@@ -205,6 +207,7 @@ impl World {
     fn release(&mut self, id: u64) {
         let mut gone = Gone::new();
         self.catalog.release(id, &mut gone);
+        while !self.catalog.let_go(2, &mut gone) {}
         self.forget(&gone);
     }
 
@@ -288,7 +291,7 @@ impl World {
         self.all.retain(|told| told.generation == newest || used.contains(&told.generation));
         let oldest = used.first().copied().unwrap_or(newest).min(newest);
         let mut gone = Gone::new();
-        self.catalog.expire(oldest, &mut gone);
+        while !self.catalog.expire(oldest, 3, &mut gone) {}
         self.forget(&gone);
     }
 
@@ -376,4 +379,171 @@ fn what_nobody_found_is_told() {
     world.catalog.hold_all(&[lost]);
     world.write(Kind::Object(Fields::default(), [lost].into()), Some(0), b"name".as_slice().into());
     assert_eq!(world.recovered().1.missing, [77]);
+}
+
+/// What is there from the first page to the last is on one of them, whatever comes, goes and moves meanwhile.
+#[test]
+fn pages_miss_nothing_that_stays() {
+    let (mut pages, mut stayed) = (0, 0);
+    for seed in 0..200 {
+        let mut world = World::new(seed);
+        (0..100).for_each(|_| world.step());
+        let mut staying: BTreeSet<u64> = world.live.keys().copied().collect();
+        let mut listed = BTreeSet::new();
+        let (mut page, mut gleaning) = (Some(Page::FIRST), None);
+        while let Some(from) = page {
+            pages += 1;
+            let mut room = world.rng.below(5);
+            page = world.catalog.entries(from, |entry| {
+                let fits = room > 0;
+                room = room.saturating_sub(1);
+                if fits {
+                    listed.insert(entry.address);
+                }
+                fits
+            });
+            for _ in 0..world.rng.below(3) {
+                match world.rng.below(6) {
+                    0 => world.compact(),
+                    1..=3 => {
+                        // Some of the tombstones, and none of them may go.
+                        let (horizon, end) = (world.generation(), world.rng.below(400));
+                        let mut going = gleaning.take().unwrap_or_else(|| world.catalog.glean(horizon, end));
+                        if !world.catalog.forget_marked(&Marks::default(), 1 + world.rng.below(9) as usize, &mut going, &mut Gone::new()) {
+                            gleaning = Some(going);
+                        }
+                    }
+                    _ => world.step(),
+                }
+                staying.retain(|address| world.live.contains_key(address));
+            }
+        }
+        stayed += staying.len();
+        assert!(staying.is_subset(&listed), "seed {seed}: {:?}", staying.difference(&listed).collect::<Vec<_>>());
+        world.check_recovery(&format!("seed {seed}"));
+    }
+    assert!(pages > 4000 && stayed > 4000, "{pages} pages, {stayed} items");
+}
+
+/// Tombstones that are gone through at the same time by several, in any order: those that are to stay do, and expire in the end.
+#[test]
+fn tombstones_that_stay_are_kept_by_all_who_look_for_others() {
+    for seed in 0..100 {
+        let mut world = World::new(seed);
+        let name = |number: u64| format!("{number}").into_bytes().into();
+        for number in 0..200 {
+            world.write(Kind::Object(Fields::default(), Box::default()), Some(0), name(number % 150));
+            world.write(Kind::Tombstone(Class::Object), Some(0), name(number % 150));
+        }
+        let horizon = world.generation() - world.rng.below(5);
+        let mut goings: Vec<(Gleaning, Marks)> = Vec::new();
+        for _ in 0..3 {
+            let (from, end) = (world.rng.below(300), 100 + world.rng.below(200));
+            let mut marks = Marks::default();
+            world.catalog.mark(horizon, from, (end as usize).saturating_sub(from as usize), &mut marks);
+            // Something of every third is there.
+            marks.retain(|mark, _| mark % 3 > 0);
+            goings.push((world.catalog.glean(horizon, end), marks));
+        }
+        while !goings.is_empty() {
+            let at = world.rng.below(goings.len() as u64) as usize;
+            let (mut gone, most) = (Gone::new(), 1 + world.rng.below(20) as usize);
+            let (going, marks) = &mut goings[at];
+            let is_over = world.catalog.forget_marked(marks, most, going, &mut gone);
+            assert!(gone.len() <= most);
+            world.forget(&gone);
+            if is_over {
+                goings.swap_remove(at);
+            }
+            if world.rng.below(10) == 0 {
+                let mut gone = Gone::new();
+                world.catalog.expire(world.rng.below(8), 3, &mut gone);
+                world.forget(&gone);
+            }
+            if world.rng.below(10) == 0 {
+                let number = world.rng.below(170);
+                world.write(Kind::Tombstone(Class::Object), Some(0), name(number));
+            }
+        }
+        for (key, tombstone) in &world.catalog.tombstones {
+            let there = world.catalog.limits.iter().filter(|(limit, there)| there == key && *limit == tombstone.limit);
+            assert_eq!(there.count(), 1, "seed {seed}: {key:?}");
+        }
+        let mut gone = Gone::new();
+        while !world.catalog.expire(u64::MAX, 7, &mut gone) {}
+        assert!(world.catalog.tombstones.is_empty() && world.catalog.limits.is_empty());
+    }
+}
+
+const MANY: usize = 3 * STEP + 1;
+
+/// A store with much of everything: a large object, versions with tags, tombstones, and parts of an upload.
+fn with_many() -> (World, impl Fn(usize) -> Box<[u8]>) {
+    let mut world = World::new(1);
+    let name = |number: usize| format!("{number}").into_bytes().into();
+    let extents: Vec<ExtentRef> = (0..MANY).map(|_| world.extent(&[])).collect();
+    let list = world.extent(&extents);
+    extents.iter().for_each(|extent| world.release(extent.id()));
+    world.write(Kind::Object(Fields::default(), [list].into()), Some(0), name(MANY));
+    world.release(list.id());
+    for number in 0..MANY {
+        let version = world.write(Kind::Object(Fields::default(), Box::default()), Some(0), name(number));
+        world.write(Kind::Tags, Some(version), name(number));
+        let ended = world.write(Kind::Object(Fields::default(), Box::default()), None, b"ended".as_slice().into());
+        world.write(Kind::Tombstone(Class::Object), Some(ended), b"ended".as_slice().into());
+    }
+    let upload = world.write(Kind::Upload, None, name(0));
+    for part in 0..MANY as u16 {
+        world.write(Kind::Part(Fields { part: part + 1, upload, ..Fields::default() }, Box::default()), Some(upload), name(0));
+    }
+    (world, name)
+}
+
+/// Each thing is on one page, and no page is looked for longer than others.
+#[test]
+fn a_step_of_a_page_has_an_end() {
+    let (world, _) = with_many();
+    let (mut page, mut all) = (Some(Page::FIRST), Vec::new());
+    while let Some(from) = page {
+        let before = all.len();
+        page = world.catalog.entries(from, |entry| {
+            all.push(entry.address);
+            true
+        });
+        assert!(all.len() - before <= STEP, "{} in one step", all.len() - before);
+    }
+    let each_once: BTreeSet<u64> = all.iter().copied().collect();
+    assert!(each_once.len() == all.len() && each_once == world.live.keys().copied().collect(), "{} of {}", each_once.len(), all.len());
+}
+
+/// The most that `step` adds at once, until it says that it is over; and how many steps it took.
+fn steps(mut gone: Gone, mut step: impl FnMut(&mut Gone) -> bool) -> (usize, usize) {
+    let (mut most, mut count, mut is_over) = (gone.len(), 1, false);
+    while !is_over {
+        gone.clear();
+        is_over = step(&mut gone);
+        (most, count) = (most.max(gone.len()), count + 1);
+    }
+    (most, count)
+}
+
+/// The item of the list goes at once, and what it names step by step.
+#[test]
+fn a_large_object_ends_in_steps() {
+    let (mut world, name) = with_many();
+    world.sequence += 1;
+    let (at, _) = world.place(world.sequence);
+    let (kind, properties) = (Kind::Tombstone(Class::Object), Box::default());
+    let draft = Draft { kind, shard: 0, time_ms: 1, bucket: BUCKET, number: Some(0), name: name(MANY), properties };
+    let mut gone = Gone::new();
+    world.catalog.apply(&draft.item(at.sequence), at, world.generation(), &mut gone);
+    let (most, count) = steps(gone, |gone| world.catalog.let_go(100, gone));
+    assert!(most <= 100 && count > MANY / 100 && world.catalog.extents.is_empty(), "{most} at once, {count} steps");
+}
+
+#[test]
+fn tombstones_expire_in_steps() {
+    let (mut world, _) = with_many();
+    let (most, count) = steps(Gone::new(), |gone| world.catalog.expire(u64::MAX, 100, gone));
+    assert!(most <= 100 && count > MANY / 100 && world.catalog.tombstones.is_empty(), "{most} at once, {count} steps");
 }

@@ -14,16 +14,19 @@
 
 mod bytes;
 mod opening;
+mod sequences;
+mod ticket;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::bytes::Owner;
 use self::opening::Opening;
+pub use self::sequences::Sequences;
+use self::ticket::{Appending, Owed, Ticket};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Result, Rng, limits};
 use crate::device::block::{Disk, Durability};
@@ -31,7 +34,7 @@ use crate::device::{Ops, Signal};
 use crate::mem::{Ledger, Run, Slab};
 use crate::store::draft::{Data, Draft, Kind};
 use crate::store::failed::Failed;
-use crate::store::failure::{is_short_of_memory, no_memory, no_operations};
+use crate::store::failure::{OPEN_ANEW, is_short_of_memory, no_memory, no_operations};
 use crate::store::layout::{Ask, Layout, Spot};
 use crate::store::recover::lba;
 use crate::store::segments::{Purpose, Segments, Taken};
@@ -41,37 +44,9 @@ use crate::wire::store::superblock::{Durability as Promise, Superblock};
 
 /// What errors tell was done.
 const WRITING: &str = "writing to the store";
-/// The counter's bits of a sequence number; the epoch is above them.
-const COUNTER_BITS: u32 = 40;
 /// Data of more bytes is not put behind its head by the processor: it would not fit into a stretch with the longest head, and the gaps
 /// around it are small beside it.
 const COPIED_MAX: u32 = 64 << 10;
-/// Sequence numbers a core takes at once.
-const SEQUENCES: u64 = 4096;
-/// Sequence numbers of an epoch that are for what is under way when nothing more is taken on.
-const SEQUENCES_LEFT: u64 = 1 << 32;
-
-/// The sequence numbers of an epoch, which the cores take a block at a time: none is used twice in a store.
-pub struct Sequences(AtomicU64);
-
-impl Sequences {
-    /// All of `epoch`.
-    pub fn new(epoch: u64) -> Sequences {
-        Sequences(AtomicU64::new(epoch << COUNTER_BITS))
-    }
-
-    /// Whether there are no more of the epoch than what is under way may take: those behind it are the next one's.
-    fn are_used_up(&self) -> bool {
-        let of_epoch = self.0.load(Ordering::Relaxed) % (1 << COUNTER_BITS);
-        of_epoch >= (1 << COUNTER_BITS) - SEQUENCES_LEFT
-    }
-
-    fn block(&self) -> Range<u64> {
-        // The counter begins at 1.
-        let first = self.0.fetch_add(SEQUENCES, Ordering::Relaxed) + 1;
-        first..first + SEQUENCES
-    }
-}
 
 /// What the log is on.
 #[derive(Clone)]
@@ -132,7 +107,7 @@ struct Pending {
     data: Data,
     /// Of a copy what it is a copy of.
     copy: Option<Copy>,
-    ticket: Rc<Ticket>,
+    ticket: Owed,
 }
 
 /// An item that is stable.
@@ -144,24 +119,6 @@ pub struct Appended {
     pub draft: Draft,
     /// Its data.
     pub data: Vec<Run>,
-}
-
-/// What becomes of an item that was appended.
-struct Ticket {
-    signal: Signal,
-    /// Nothing of a copy that was left out.
-    outcome: RefCell<Option<Result<Option<Appended>>>>,
-}
-
-impl Ticket {
-    fn new(ops: &Ops) -> Rc<Ticket> {
-        Rc::new(Ticket { signal: Signal::new(ops), outcome: RefCell::new(None) })
-    }
-
-    fn settle(&self, outcome: Result<Option<Appended>>) {
-        *self.outcome.borrow_mut() = Some(outcome);
-        self.signal.raise();
-    }
 }
 
 /// Somebody who waits for a segment of their own.
@@ -196,24 +153,10 @@ struct Batch {
     is_begun: bool,
 }
 
-/// An item that waits.
-struct Appending {
-    ticket: Rc<Ticket>,
-    /// Its data, where a copy of that is written.
-    given: Option<Vec<Run>>,
-}
-
-impl Appending {
-    async fn end(self) -> Result<Option<Appended>> {
-        let outcome = loop {
-            if let Some(outcome) = self.ticket.outcome.borrow_mut().take() {
-                break outcome;
-            }
-            self.ticket.signal.wait().await;
-        };
-        match (outcome, self.given) {
-            (Ok(Some(appended)), Some(data)) => Ok(Some(Appended { data, ..appended })),
-            (outcome, _) => outcome,
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if self.generation.is_some() {
+            self.opening.give_up();
         }
     }
 }
@@ -334,16 +277,15 @@ impl Log {
         };
         if inner.is_closed.get() {
             let path = inner.env.disk.info().path.display();
-            return Err(
-                Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy(crate::store::failure::OPEN_ANEW)
-            );
+            return Err(Error::new(ErrorKind::Unavailable, format!("the store on {path} is closed")).remedy(OPEN_ANEW));
         }
+        inner.env.segments.check_sound()?;
         if inner.sequences.are_used_up() {
             let what = format!("the store on {} has given all sequence numbers of one opening", inner.env.disk.info().path.display());
-            return Err(Error::new(ErrorKind::Unavailable, what).remedy(crate::store::failure::OPEN_ANEW));
+            return Err(Error::new(ErrorKind::Unavailable, what).remedy(OPEN_ANEW));
         }
-        let ticket = Ticket::new(&inner.env.ops);
-        inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: ticket.clone() });
+        let (ticket, owed) = Ticket::new(&inner.env.ops);
+        inner.pending.borrow_mut()[purpose as usize].push_back(Pending { draft, data, copy, ticket: owed });
         inner.wake_one();
         Ok(Appending { ticket, given })
     }
@@ -355,6 +297,7 @@ impl Log {
     pub async fn take(&self, purpose: Purpose, salt: u64) -> Result<Taken> {
         let inner = &self.inner;
         loop {
+            inner.env.segments.check_sound()?;
             if let Some(taken) = inner.env.segments.take(purpose, salt) {
                 return Ok(taken);
             }
@@ -377,8 +320,10 @@ impl Log {
         let inner = &*self.inner;
         let signal = Rc::new(Signal::new(&inner.env.ops));
         loop {
-            if inner.failed.borrow().are_too_many() {
-                inner.fail_all();
+            if let Err(error) = inner.env.segments.check_sound() {
+                inner.fail_all(&error);
+            } else if inner.failed.borrow().are_too_many() {
+                inner.fail_all(&inner.has_failed_too_often());
             } else if let Some(batch) = inner.next_batch() {
                 inner.carry_out(batch).await;
                 continue;
@@ -490,6 +435,15 @@ impl Log {
         self.give_up();
     }
 
+    /// What waits fails, and nothing is written any more: the segments say [why](Segments::break_down).
+    #[cold]
+    pub fn break_down(&self) {
+        if let Err(why) = self.inner.env.segments.check_sound() {
+            self.inner.fail_all(&why);
+            self.inner.wake_starved();
+        }
+    }
+
     /// Lets the writers end when all that was appended is written.
     pub fn close(&self) {
         self.inner.is_closed.set(true);
@@ -517,15 +471,18 @@ impl Inner {
         }
     }
 
-    /// So much has failed that it cannot be said at once: nothing more is written.
+    /// Nothing more is written: what is pending fails.
     #[cold]
-    fn fail_all(&self) {
+    fn fail_all(&self, why: &Error) {
         let all = std::mem::take(&mut *self.pending.borrow_mut());
-        for pending in all.into_iter().flatten() {
-            let what = format!("the device {} has failed too often", self.env.disk.info().path.display());
-            let error = Error::new(ErrorKind::Unavailable, what).remedy(crate::store::failure::OPEN_ANEW);
-            pending.ticket.settle(Err(error));
-        }
+        all.into_iter().flatten().for_each(|pending| pending.ticket.settle(Err(why.clone())));
+    }
+
+    /// So much has failed that it cannot be said at once.
+    #[cold]
+    fn has_failed_too_often(&self) -> Error {
+        let what = format!("the device {} has failed too often", self.env.disk.info().path.display());
+        Error::new(ErrorKind::Unavailable, what).remedy(OPEN_ANEW)
     }
 
     /// What waits for room tries again.
@@ -646,7 +603,8 @@ impl Inner {
     /// Takes what says which items failed, in front of everything else of a segment.
     fn place_failed(&self, layout: &mut Layout, base: u64, items: &mut Vec<(Pending, Written)>) {
         for draft in self.failed.borrow().drafts() {
-            let pending = Pending { draft, data: Data::default(), copy: None, ticket: Ticket::new(&self.env.ops) };
+            // Nobody waits for it.
+            let pending = Pending { draft, data: Data::default(), copy: None, ticket: Ticket::new(&self.env.ops).1 };
             let written = self.spot(&pending, layout, base).expect("as many as there may be fit into a write");
             items.push((pending, written));
         }
@@ -706,7 +664,7 @@ impl Inner {
             self.open.borrow_mut().take_if(|open| batch.is_begun || Rc::ptr_eq(&open.opening, &batch.opening));
             self.add_failed(&batch);
         }
-        for (pending, written) in batch.items {
+        for (pending, written) in std::mem::take(&mut batch.items) {
             if outcome.is_ok() && pending.copy.is_none() && pending.draft.kind == Kind::Tombstone(Class::Failed) {
                 self.said_failed(&pending.draft, written);
             }

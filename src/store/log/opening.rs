@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::ticket::unwritten;
 use crate::base::Result;
 use crate::device::{Ops, Signal};
 use crate::store::segments::Segments;
@@ -33,6 +34,13 @@ impl Opening {
     pub fn settle(&self, outcome: Result<()>) {
         *self.outcome.borrow_mut() = Some(outcome);
         self.waiting.take().iter().for_each(|signal| signal.raise());
+    }
+
+    /// Nobody writes the header, where it is not known by now what came of it: who was to do it has panicked.
+    pub fn give_up(&self) {
+        if self.outcome.borrow().is_none() {
+            self.settle(Err(unwritten()));
+        }
     }
 
     /// Waits for its first write.

@@ -1,5 +1,6 @@
 //! The log on a simulated disk: what is appended, what a power cut leaves, and a disk that is full or breaks.
 
+use super::sequences::{COUNTER_BITS, SEQUENCES, SEQUENCES_LEFT};
 use super::*;
 use crate::base::{Lba, Nanos};
 use crate::device::sim::disk::{Image, SimDiskConfig};
@@ -11,6 +12,7 @@ use crate::wire::store::item::Head;
 use crate::wire::store::segment::Header;
 use crate::wire::store::{SEGMENTS_AT, UNIT};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 const WRITERS: u32 = 4;
 
@@ -398,4 +400,44 @@ fn nothing_waits_for_room_that_nobody_makes() {
         assert!(env.slab.census().balances());
     };
     world.core.run(main).unwrap();
+}
+
+/// Who waits for room, as an item or for a segment of their own, hears that nothing is written any more; who comes later, too.
+#[test]
+fn nothing_waits_for_a_log_that_has_broken_down() {
+    let Some(world) = World::new(512, Image::default(), 1) else { return };
+    let core = world.core.clone();
+    let run = async move {
+        let env = world.log_env();
+        let log = Log::new(env.clone(), &world.sequences(), Rng::seeded(1));
+        let writer = world.core.spawn(log.clone().writer());
+        let append = |number: u64| {
+            let (log, data) = (log.clone(), world.slab.run(1 << 20).unwrap());
+            world.core.spawn(async move { log.append(Purpose::Put, draft(number), vec![data]).await.map(drop) })
+        };
+        // Nobody makes room here.
+        let appending: Vec<_> = (0..40).map(append).collect();
+        // Nor are these for the log.
+        let seeking = world.core.spawn({
+            let log = log.clone();
+            async move { while log.take(Purpose::Put, 1).await.is_ok() {} }
+        });
+        while !env.segments.are_wanted() || env.segments.may_take(Purpose::Put) {
+            world.core.sleep(Nanos::from_millis(1)).await;
+        }
+        assert!(env.segments.break_down(Error::new(ErrorKind::Unavailable, "a test")) && !seeking.is_done());
+        log.break_down();
+        let waited = async {
+            let mut failed = 0;
+            for one in appending {
+                failed += u32::from(one.await.unwrap().is_err());
+            }
+            seeking.await.unwrap();
+            assert!(failed > 0 && append(99).await.unwrap().is_err());
+            log.close();
+            writer.await.unwrap();
+        };
+        assert!(world.core.timeout(Nanos::from_secs(20), waited).await.is_ok(), "somebody waits");
+    };
+    core.run(run).unwrap();
 }

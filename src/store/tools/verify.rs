@@ -61,7 +61,7 @@ pub fn check(path: impl Into<PathBuf>) -> Result<Report> {
     let shown = path.display().to_string();
     Place::with_store(path, |store| async move {
         let checked = store.engine().check().await?;
-        Ok(report(shown, &store, checked))
+        Ok(report(shown, &store, checked).await)
     })
 }
 
@@ -90,14 +90,14 @@ pub fn scrub(path: impl Into<PathBuf>, options: ScrubOptions, mut tell: impl FnM
             until.is_none_or(|until| now < until)
         };
         let checked = store.engine().scrub(&options.scrub, goes_on).await?;
-        Ok(report(shown, &store, checked))
+        Ok(report(shown, &store, checked).await)
     })
 }
 
-fn report(path: String, store: &Store, mut checked: Checked) -> Report {
+async fn report(path: String, store: &Store, mut checked: Checked) -> Report {
     let (engine, superblock) = (store.engine(), store.superblock());
     checked.damaged.extend(store.missing.iter().map(|id| format!("extent {id:#x} is named by an object and not on the device")));
-    engine.name_owners(&store.missing.iter().copied().collect(), &mut checked);
+    engine.name_owners(&store.missing.iter().copied().collect(), &mut checked).await;
     if store.census.is_checkpoint_lost {
         checked.damaged.push("the checkpoint is not whole; the log was read instead, which takes longer".into());
     }

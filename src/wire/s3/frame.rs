@@ -28,6 +28,8 @@ const SUM: u8 = 3;
 
 /// The number of no request: an answer with it says why the server ends the session.
 pub const LAST: u32 = u32::MAX;
+/// The status of such an answer where the client has done nothing wrong and may connect anew at once.
+pub const OVER: u16 = 408;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

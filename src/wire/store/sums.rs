@@ -1,53 +1,11 @@
 //! The checksums of data that comes in pieces: of each of its blocks, and of all of it, for which no byte is summed twice.
-//!
-//! The CRC of two pieces of data, one behind the other, is `M · one ^ other`: M, of 64 × 64 bits, is what as many zeros as the other piece
-//! has bytes do to a CRC. Of CRC-64/NVME nothing is to be added to that, for what it begins with and what is added at its end are one.
 
 use std::cell::Cell;
-use std::sync::LazyLock;
 
 use crc_fast::CrcAlgorithm::Crc64Nvme;
 
 use super::{DATA_BLOCK, crc64};
-
-/// Bits of the length of a block, and of anything shorter.
-const POWERS: usize = DATA_BLOCK.ilog2() as usize + 1;
-
-/// What zeros do to a CRC: for each four of its bits.
-type Zeros = [[u64; 16]; 16];
-
-/// Of 1, 2, 4 … bytes, up to a block's.
-static ZEROS: LazyLock<Box<[Zeros; POWERS]>> = LazyLock::new(|| {
-    let mut zeros = Box::new([[[0; 16]; 16]; POWERS]);
-    zeros[0] = table(|crc| crc_fast::checksum_combine(Crc64Nvme, crc, 0, 1));
-    for power in 1..POWERS {
-        let half = zeros[power - 1];
-        zeros[power] = table(|crc| times(&half, times(&half, crc)));
-    }
-    zeros
-});
-
-/// The table of a map, which is linear.
-fn table(map: impl Fn(u64) -> u64) -> Zeros {
-    std::array::from_fn(|four| std::array::from_fn(|bits| map((bits as u64) << (4 * four))))
-}
-
-fn times(zeros: &Zeros, crc: u64) -> u64 {
-    zeros.iter().enumerate().fold(0, |sum, (four, of_bits)| sum ^ of_bits[(crc >> (4 * four)) as usize & 15])
-}
-
-/// The CRC of what `one` is of, and behind that of what `other` is of: `bytes`, at most a block.
-fn joined(one: u64, other: u64, bytes: usize) -> u64 {
-    if one == 0 {
-        return other;
-    }
-    let (mut moved, mut left) = (one, bytes);
-    while left > 0 {
-        moved = times(&ZEROS[left.trailing_zeros() as usize], moved);
-        left &= left - 1;
-    }
-    moved ^ other
-}
+use crate::wire::joined;
 
 /// The checksums of blocks.
 #[derive(Default)]
@@ -131,9 +89,9 @@ impl Sums {
     /// The checksum of all bytes so far.
     pub fn of_all(&self) -> u64 {
         let (known, blocks) = self.known.get();
-        let whole = self.blocks.whole[blocks..].iter().fold(known, |all, &block| joined(all, block, DATA_BLOCK as usize));
+        let whole = self.blocks.whole[blocks..].iter().fold(known, |all, &block| joined::crc64nvme(all, block, DATA_BLOCK.into()));
         self.known.set((whole, self.blocks.whole.len()));
-        self.blocks.begun.as_ref().map_or(whole, |(digest, filled)| joined(whole, digest.finalize(), *filled))
+        self.blocks.begun.as_ref().map_or(whole, |(digest, filled)| joined::crc64nvme(whole, digest.finalize(), *filled as u64))
     }
 
     /// The checksums of the blocks since the last time: what comes next begins with a block of its own.

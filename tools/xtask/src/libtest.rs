@@ -32,10 +32,25 @@ enum Section {
     Failures,
 }
 
+/// A test that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub name: String,
+    /// Where it panicked, and the first lines of what it said.
+    pub said: Vec<String>,
+}
+
+/// What is kept of what a failed test said.
+const SAID_LINES: usize = 4;
+const SAID_CHARS: usize = 300;
+
 /// A reader of one step's output.
 pub struct Reader {
     pub counts: Counts,
+    pub failures: Vec<Failure>,
     section: Section,
+    /// Whether the last line was one of why a test failed.
+    says: bool,
     /// The test whose output is being read, and whether it was counted as skipped already.
     block: Option<(String, bool)>,
     /// Tests of the current binary that were counted as skipped while several ran.
@@ -46,7 +61,15 @@ pub struct Reader {
 
 impl Reader {
     pub fn new() -> Reader {
-        Reader { counts: Counts::default(), section: Section::Running, block: None, among: Vec::new(), mistaken: 0 }
+        Reader {
+            counts: Counts::default(),
+            failures: Vec::new(),
+            section: Section::Running,
+            says: false,
+            block: None,
+            among: Vec::new(),
+            mistaken: 0,
+        }
     }
 
     /// Takes a line; gives the one to show a person, if any.
@@ -70,6 +93,11 @@ impl Reader {
         }
         if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
             self.block = Some((name.to_owned(), false));
+            if self.section == Section::Failures {
+                self.failures.push(Failure { name: name.to_owned(), said: Vec::new() });
+            }
+        } else if self.section == Section::Failures {
+            self.failed(&line);
         }
         let said = if self.section == Section::Running { self.running(&line) } else { &line };
         if said.starts_with("SKIPPED") {
@@ -105,6 +133,25 @@ impl Reader {
                 }
                 line
             }
+        }
+    }
+
+    /// Keeps the beginning of why the last test failed: of the last panic of its own thread, or else of the last one there was. Tests
+    /// make others panic on purpose.
+    fn failed(&mut self, line: &str) {
+        let Some(Failure { name, said }) = self.failures.last_mut() else { return };
+        let is_its_own = |line: &str| line.starts_with(&format!("thread '{name}' "));
+        let begins = line.contains(" panicked at ") || ["Error: ", "note: test did not panic"].iter().any(|start| line.starts_with(start));
+        if begins {
+            self.says = said.first().is_none_or(|first| is_its_own(line) || !is_its_own(first));
+            if self.says {
+                said.clear();
+            }
+        } else if line.is_empty() || line == "stack backtrace:" || said.len() == SAID_LINES {
+            self.says = false;
+        }
+        if self.says {
+            said.push(line.chars().take(SAID_CHARS).collect());
         }
     }
 
@@ -192,6 +239,23 @@ mod tests {
         assert_eq!(counts, Counts { passed: 6, failed: 1, skipped: 2 });
         assert!(shown.contains(&"why".to_owned()) && shown.contains(&"test b ... FAILED".to_owned()), "{shown:?}");
         assert!(!shown.contains(&"test a ... ok".to_owned()));
+    }
+
+    #[test]
+    fn what_failed_is_kept_with_where_and_why() {
+        let text = "running 3 tests\ntest a ... ok\ntest b ... FAILED\ntest c ... FAILED\n\nsuccesses:\n\n---- a stdout ----\n\
+                    thread 'x' panicked at other.rs:1:1:\nas it should\n\nsuccesses:\n    a\n\nfailures:\n\n---- b stdout ----\nnoise\n\n\
+                    thread 'y' (8) panicked at y.rs:1:1:\non purpose\nthread 'b' (7) panicked at b.rs:0:0:\non purpose, too\n\n\
+                    thread 'b' (7) panicked at b.rs:1:5:\nassertion failed\n  left: 1\n right: 2\n more\nstack backtrace:\n   0: x\n\n\
+                    thread 'z' (9) panicked at z.rs:1:1:\nbehind it\n\n\
+                    ---- c stdout ----\nError: \"why\"\n\nfailures:\n    b\n    c\n\n\
+                    test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
+                    running 1 test\nthread 'd' panicked at d.rs:1:1:";
+        let mut reader = Reader::new();
+        text.lines().for_each(|line| drop(reader.line(line)));
+        let failure = |name: &str, said: &[&str]| Failure { name: name.into(), said: said.iter().map(|&line| line.into()).collect() };
+        let b = failure("b", &["thread 'b' (7) panicked at b.rs:1:5:", "assertion failed", "  left: 1", " right: 2"]);
+        assert_eq!(reader.failures, [b, failure("c", &["Error: \"why\""])]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! A command told in steps: a heading, what runs, how long it took, and a summary at the end.
 
 use crate::child::{self, Ended};
-use crate::libtest::{Counts, Reader};
+use crate::libtest::{Counts, Failure, Reader};
 use crate::packages;
 use std::fs;
 use std::io::{IsTerminal, Write};
+use std::mem;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
@@ -24,6 +25,7 @@ struct Record {
     outcome: Outcome,
     took: Duration,
     counts: Counts,
+    failures: Vec<Failure>,
 }
 
 /// Runs steps and remembers how they ended.
@@ -34,6 +36,7 @@ pub struct Steps {
     records: Vec<Record>,
     /// Of the step that is running.
     counts: Counts,
+    failures: Vec<Failure>,
     colour: bool,
 }
 
@@ -42,7 +45,7 @@ impl Steps {
     pub fn new(root: PathBuf, limit: Duration) -> Steps {
         let started = Instant::now();
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Steps { root, started, deadline: started + limit, records: Vec::new(), counts: Counts::default(), colour }
+        Steps { root, started, deadline: started + limit, records: Vec::new(), counts: Counts::default(), failures: Vec::new(), colour }
     }
 
     /// Prints a line of a step.
@@ -64,7 +67,7 @@ impl Steps {
         }
         let _ = std::io::stdout().flush();
         let ok = !matches!(outcome, Outcome::Failed(_));
-        self.records.push(Record { name, outcome, took, counts: self.counts });
+        self.records.push(Record { name, outcome, took, counts: self.counts, failures: mem::take(&mut self.failures) });
         ok
     }
 
@@ -77,7 +80,7 @@ impl Steps {
     pub fn tests(&mut self, command: &mut Command, limit: Duration) -> Outcome {
         let mut reader = Reader::new();
         let outcome = self.watch(command, limit, |line| reader.line(line));
-        self.count(reader.counts, outcome)
+        self.count(reader, outcome)
     }
 
     /// The same for two at once, where one leaves much of the machine idle. What the second prints is shown when both have ended.
@@ -101,7 +104,7 @@ impl Steps {
                 println!("  {line}");
             }
         }
-        match (outcome, self.count(reader.counts, judged(&second, ended, limit))) {
+        match (outcome, self.count(reader, judged(&second, ended, limit))) {
             (Outcome::Ok, second) => second,
             (first, Outcome::Failed(second)) => match first {
                 Outcome::Failed(first) => Outcome::Failed(format!("{first}; beside it {second}")),
@@ -111,11 +114,12 @@ impl Steps {
         }
     }
 
-    /// Takes counts into the summary.
-    fn count(&mut self, counts: Counts, outcome: Outcome) -> Outcome {
-        self.counts += counts;
+    /// Takes what was read into the summary.
+    fn count(&mut self, read: Reader, outcome: Outcome) -> Outcome {
+        self.counts += read.counts;
+        self.failures.extend(read.failures);
         match outcome {
-            Outcome::Failed(_) if counts.failed > 0 => Outcome::Failed(format!("{} failed", counts.failed)),
+            Outcome::Failed(_) if read.counts.failed > 0 => Outcome::Failed(format!("{} failed", read.counts.failed)),
             Outcome::Failed(why) => {
                 // It did not build, died or hung: one failure that no test reported.
                 self.counts.failed += 1;
@@ -186,6 +190,10 @@ impl Steps {
                 (_, false) => format!("  {}", words(counts)),
             };
             println!("  {} {:>11}  {:<22}{detail}", self.paint(colour, &format!("{word:<6}")), seconds(record.took), record.name);
+            for Failure { name, said } in &record.failures {
+                println!("                      {}", self.paint("1", name));
+                said.iter().for_each(|line| println!("                        {line}"));
+            }
             // The closing line must not say "0 failed" of a run that did.
             if matches!(record.outcome, Outcome::Failed(_)) && counts.failed == 0 {
                 counts.failed = 1;

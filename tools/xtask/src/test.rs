@@ -15,8 +15,7 @@ const ALL: Duration = minutes(58);
 const INSTALL: Duration = minutes(10);
 const FORMAT: Duration = minutes(2);
 const CLIPPY: Duration = minutes(20);
-const TESTS: Duration = minutes(30);
-const LOOM: Duration = minutes(15);
+const TESTS: Duration = minutes(40);
 /// One native test binary.
 const NATIVE: Duration = minutes(10);
 
@@ -46,7 +45,6 @@ const STEPS: &[Step] = &[
     ("documentation tests", |steps, _| {
         steps.tests(cargo().args(["test", "--workspace", "--doc", "--no-fail-fast", "--", "--show-output"]), TESTS)
     }),
-    ("loom models", loom),
     ("native tests", native),
     ("VM lab", |steps, tree| {
         let (apart, names) = tree.apart(Place::Lab);
@@ -193,37 +191,28 @@ fn tell(steps: &mut Steps, findings: Vec<Finding>) -> Outcome {
     }
 }
 
+/// What a test prints is in the log.
+const SHOWN: [&str; 2] = ["--", "--show-output"];
+
 fn tests(steps: &mut Steps, tree: &Tree) -> Outcome {
+    const OWN: [&str; 2] = ["--lib", "--bins"];
     let (apart, names) = tree.apart(Place::Anywhere);
-    let test = |arguments: &[&str], names: &[&str]| {
+    let of = |names: &[&str]| {
         let mut command = cargo();
-        command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
-        command.args(names.iter().flat_map(|name| ["--test", name])).args(["--", "--show-output"]);
+        command.args(["test", "--workspace", "--no-fail-fast"]).args(names.iter().flat_map(|name| ["--test", name]));
         command
     };
-    match &apart[..] {
-        [] => steps.tests(&mut test(&["--lib", "--bins"], &names), TESTS),
-        apart => steps.tests_beside(&mut test(&["--lib", "--bins"], &names), test(&[], apart), TESTS),
+    if apart.is_empty() {
+        return steps.tests(of(&names).args(OWN).args(SHOWN), TESTS);
     }
-}
-
-fn loom(steps: &mut Steps, tree: &Tree) -> Outcome {
-    let models =
-        tree.files.iter().filter(|file| file.in_src().is_some() && lex(&file.text).tokens.iter().any(|token| token.is("loom"))).count();
-    if models == 0 {
-        return Outcome::Nothing("no file in src/ has a model".into());
+    // Two that build wait for each other, and one core for the library that both want.
+    let built = steps.command(of(&[&names[..], &apart].concat()).args(OWN).arg("--no-run"), TESTS);
+    if built != Outcome::Ok {
+        return built;
     }
-    // Loom replaces the atomics of the whole build, so it has a directory of its own. Three preemptions find nearly every fault
-    // (loom's documentation, "Limiting the search space") and keep the search short.
-    let mut command = cargo();
-    // The models take a second; what they are built of takes minutes, and fewer without optimization.
-    command.args(["test", "--config", "profile.dev.opt-level=0", "--lib", "--no-default-features", "--no-fail-fast", "loom"]);
-    command.args(["--", "--show-output"]);
-    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", tree.root.join("target/loom"));
-    if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
-        command.env("LOOM_MAX_PREEMPTIONS", "3");
-    }
-    steps.tests(&mut command, LOOM)
+    let mut beside = of(&apart);
+    beside.args(SHOWN);
+    steps.tests_beside(of(&names).args(OWN).args(SHOWN), beside, TESTS)
 }
 
 fn native(steps: &mut Steps, tree: &Tree) -> Outcome {

@@ -138,9 +138,6 @@ impl Soft {
         let qkey = config.qkey.unwrap_or_else(|| self.rng.u32() >> 1);
         let slot = Slot::new(qpn, Engine::new(qpn, config, qkey)?, psn, qkey, config.clone(), shared);
         self.share(shared);
-        if let Some(links) = &mut self.wires.links {
-            links.expect();
-        }
         Ok(slots::insert(&mut self.slots, &mut self.by_qpn, qpn, slot))
     }
 
@@ -165,7 +162,10 @@ impl Soft {
     /// Whether the way to a peer is known; if not, it is looked for.
     pub fn seek(&mut self, index: u32, remote: &QpEndpoint) -> Result<bool> {
         match endpoint::choose(&self.endpoint(index), remote)?.0 {
-            Route::Address(address) => Ok(self.wires.path_at_once(address)?.is_some()),
+            Route::Address(address) => {
+                self.settle(index);
+                Ok(self.wires.path_at_once(address)?.is_some())
+            }
             Route::Link(_) | Route::Fabric(_) => Ok(true),
         }
     }
@@ -194,6 +194,7 @@ impl Soft {
         let connected = slot.engine.connect(&connection, &slot.config);
         if connected.is_err() {
             self.leave(&peer);
+            self.let_go();
             return connected;
         }
         let slot = self.slot(index);
@@ -219,6 +220,7 @@ impl Soft {
         let (peer, _) = self.path_to(index, remote)?;
         if self.slot(index).addresses.len() >= ADDRESSES_MAX {
             self.leave(&peer);
+            self.let_go();
             return Err(Error::new(ErrorKind::Unavailable, format!("more than {ADDRESSES_MAX} addresses of one queue pair")));
         }
         let addresses = &mut self.slot(index).addresses;
@@ -246,11 +248,11 @@ impl Soft {
             .find(|known| known.bytes() <= mtu)
             .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("the peer's path MTU of {mtu} bytes is below RoCE's least, 256")))?;
         let peer = match route {
-            Route::Link(tag) => {
-                let links = self.wires.links.as_mut().expect("the route is one this end offers");
-                links.join(tag)?.map_or(Peer::Expected(tag), Peer::Link)
+            Route::Link(tag) => self.join(tag)?,
+            Route::Address(address) => {
+                self.settle(index);
+                self.wires.path_to(address)?
             }
-            Route::Address(address) => self.wires.path_to(address)?,
             Route::Fabric(_) => unreachable!("this end offers no InfiniBand"),
         };
         Ok((peer, mtu))
@@ -259,29 +261,13 @@ impl Soft {
     /// Ends a queue pair and forgets it.
     pub fn close(&mut self, index: u32) {
         self.disconnect(index);
-        self.settle(index);
         let Some(slot) = slots::remove(&mut self.slots, &mut self.by_qpn, index, |slot| slot.qpn) else { return };
         self.sending.retain(|sending| *sending != index);
         for way in slot.addresses.iter().chain([&slot.peer]) {
             self.leave(way);
         }
+        self.let_go();
         self.unshare(slot.shared);
-    }
-
-    /// A queue pair is connected, or never will be.
-    fn settle(&mut self, index: u32) {
-        let Some(slot) = self.slots[index as usize].as_mut() else { return };
-        if std::mem::take(&mut slot.is_expected)
-            && let Some(links) = &mut self.wires.links
-        {
-            links.settle();
-        }
-    }
-
-    fn leave(&mut self, way: &Peer) {
-        if let (Peer::Link(link), Some(links)) = (way, &mut self.wires.links) {
-            links.leave(*link);
-        }
     }
 
     /// Sends the acknowledgements due, flushes the requests of a queue pair, ends its grants.
@@ -296,6 +282,8 @@ impl Soft {
         slot.engine.fail();
         slot.complete(&self.ops);
         self.grants.revoke_all(slot.qpn);
+        // Nobody will be connected to it.
+        self.let_go();
     }
 
     /// Moves a queue pair to the error state; the next poll completes what was posted.

@@ -15,7 +15,7 @@ use super::engine::Engine;
 use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
-use super::wire::{Arrival, Carrier, Change, Family, Peer, Sleep, Tag, Wires};
+use super::wire::{Arrival, Carrier, Family, Peer, Sleep, Tag, Wires};
 use crate::base::{Nanos, Psn, Qpn, Rng};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::qp::{Posted, Request};
@@ -45,8 +45,8 @@ pub(super) struct Slot {
     pub(super) qpn: Qpn,
     pub(super) engine: Engine,
     pub(super) peer: Peer,
-    /// It was not connected yet, nor closed.
-    pub(super) is_expected: bool,
+    /// When a peer was last told of it that may be about to connect to it.
+    pub(super) told_at: Option<Nanos>,
     /// The queue pair at the other end, once it is connected to one.
     pub(super) dest: Qpn,
     /// READs of what the peer lends.
@@ -65,9 +65,9 @@ pub(super) struct Slot {
     /// On the list of those whose requests may be under way.
     is_sending: bool,
     /// Its change to the error state was told.
-    fault_told: bool,
+    pub(super) fault_told: bool,
     /// What has gone under it: the process at the other end of its link, or the interface.
-    gone: Option<QpFault>,
+    pub(super) gone: Option<QpFault>,
     /// The first PSN it will send.
     pub(super) psn: Psn,
     pub(super) config: QpConfig,
@@ -107,6 +107,8 @@ pub struct Soft {
     /// Taken from the events when the application does not look.
     events_lost: u64,
     pub(super) quiescing: bool,
+    /// When links that no queue pair is on are closed.
+    pub(super) let_go_at: Nanos,
     /// What the interface below its datagrams is.
     pub(super) carrier: Carrier,
     /// The time of the last poll, for what is sent between polls.
@@ -139,6 +141,7 @@ impl Soft {
             events: VecDeque::new(),
             events_lost: 0,
             quiescing: false,
+            let_go_at: Nanos::MAX,
             carrier: Carrier::Up,
             now: Nanos::ZERO,
         }
@@ -461,64 +464,6 @@ impl Soft {
         Progress::from_work(came.is_news || managed)
     }
 
-    #[inline]
-    fn look(&mut self, now: Nanos) {
-        if self.wires.links.as_ref().is_some_and(|links| links.is_due(now)) {
-            self.look_now(now);
-        }
-    }
-
-    #[cold]
-    fn look_now(&mut self, now: Nanos) {
-        let Some(links) = &mut self.wires.links else { return };
-        let mut changes = arrayvec::ArrayVec::<Change, { super::wire::link::LINKS_MAX + 1 }>::new();
-        links.look(now, &mut |change| {
-            // At most one arrival a look, and each link goes once.
-            changes.push(change);
-        });
-        for change in changes {
-            self.apply(change);
-        }
-    }
-
-    #[cold]
-    fn apply(&mut self, change: Change) {
-        for index in 0..self.slots.len() as u32 {
-            let Some(slot) = self.slots[index as usize].as_mut() else { continue };
-            for way in &mut slot.addresses {
-                match change {
-                    Change::Linked { peer, link } if *way == Peer::Expected(peer) => {
-                        *way = Peer::Link(link);
-                        if let Some(links) = &mut self.wires.links {
-                            links.claim(link);
-                        }
-                    }
-                    Change::Gone { link } if *way == Peer::Link(link) => *way = Peer::Nobody,
-                    _ => {}
-                }
-            }
-            match change {
-                Change::Linked { peer, link } if slot.peer == Peer::Expected(peer) => {
-                    slot.peer = Peer::Link(link);
-                    if let Some(links) = &mut self.wires.links {
-                        links.claim(link);
-                    }
-                    self.list(index);
-                }
-                Change::Gone { link } if slot.peer == Peer::Link(link) => {
-                    slot.peer = Peer::Nobody;
-                    slot.engine.fail();
-                    slot.gone = Some(QpFault::PeerGone);
-                    slot.fault_told = true;
-                    let qpn = slot.qpn;
-                    self.list(index);
-                    self.raise(HcaEvent::PeerGone { qpn });
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// The interface below datagrams is another than it was. While it is down retries go on, and queue pairs fail when those are used up.
     #[cold]
     fn turned(&mut self, carrier: Carrier) {
@@ -544,7 +489,7 @@ impl Soft {
 
     fn next_time(&self) -> Option<Nanos> {
         let wire = self.wires.deadline().unwrap_or(Nanos::MAX);
-        let next = self.next_deadline.min(wire).min(self.management.next_timeout());
+        let next = self.next_deadline.min(wire).min(self.let_go_at).min(self.management.next_timeout());
         (next < Nanos::MAX).then_some(next)
     }
 }
@@ -581,7 +526,7 @@ impl Slot {
             qpn,
             engine,
             peer: Peer::Nobody,
-            is_expected: true,
+            told_at: None,
             dest: Qpn(0),
             borrowing: Borrowing::default(),
             to: None,

@@ -16,6 +16,8 @@ use crate::wire::roce::UDP_PORT;
 
 /// Ways to peers that are kept.
 const PATHS_MAX: usize = 64;
+/// How old one may get. A peer that is replaced has another hardware address, and is asked several times for longer than that.
+const PATH_AGE: Nanos = Nanos::from_secs(5);
 /// Datagrams whose way is looked for at a time. Whoever is not answered asks again.
 const HELD_MAX: usize = 16;
 /// How long it is looked for.
@@ -27,7 +29,8 @@ const LOOK: Nanos = Nanos::from_millis(2);
 pub struct Management {
     pub cm: Cm,
     psn: Psn,
-    paths: VecDeque<(IpAddr, Peer)>,
+    /// Each with the time when it is to be looked up again.
+    paths: VecDeque<(IpAddr, Peer, Nanos)>,
     /// What waits for its way, and until when.
     held: VecDeque<(IpAddr, [u8; LEN], Nanos)>,
     /// When a way that was not known may be looked for again.
@@ -209,20 +212,23 @@ impl Management {
 
     /// The way to a peer, if it is known now. Whoever has sent something need not be there, and a core does not wait for him.
     fn path(&mut self, now: Nanos, wires: &mut Wires, to: IpAddr) -> Option<Peer> {
-        if let Some((_, peer)) = self.paths.iter().find(|(known, _)| *known == to) {
-            return Some(*peer);
-        }
-        if now < self.look_at {
-            return None;
+        let known = self.paths.iter().position(|(known, ..)| *known == to);
+        // An old one is better than none while the kernel is asked again.
+        let old = known.map(|at| self.paths[at].1);
+        if known.map_or(now < self.look_at, |at| now < self.paths[at].2) {
+            return old;
         }
         let Ok(Some(peer)) = wires.path_at_once(SocketAddr::new(to, UDP_PORT)) else {
-            self.look_at = now.saturating_add(LOOK);
-            return None;
+            let due = known.map_or(&mut self.look_at, |at| &mut self.paths[at].2);
+            *due = now.saturating_add(LOOK);
+            return old;
         };
-        if self.paths.len() == PATHS_MAX {
-            self.paths.pop_front();
+        match known {
+            Some(at) => drop(self.paths.remove(at)),
+            None if self.paths.len() == PATHS_MAX => drop(self.paths.pop_front()),
+            None => {}
         }
-        self.paths.push_back((to, peer));
+        self.paths.push_back((to, peer, now.saturating_add(PATH_AGE)));
         Some(peer)
     }
 }
@@ -240,4 +246,35 @@ fn copy(payload: &RawPayload) -> Option<[u8; LEN]> {
         at += len;
     }
     Some(mad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::rdma::soft::wire::Datagrams;
+    use crate::device::rdma::soft::wire::sim::Sim;
+    use crate::device::sim::network::{Faults, Network};
+
+    #[test]
+    fn a_way_is_looked_up_again_when_it_is_old() {
+        let network = Network::new(1, Faults::NONE);
+        let port = network.plug("10.0.0.1:4791".parse().unwrap());
+        let mut wires = Wires::new(None, Some(Datagrams::Sim(Sim::new(port, 0)))).unwrap();
+        let mut management = Management::new(&mut Rng::seeded(1));
+        let (to, mut now) = ("10.0.0.2".parse().unwrap(), Nanos(1));
+        let right = management.path(now, &mut wires, to);
+        assert!(right.is_some());
+        for _ in 0..2 {
+            // As if the peer had been replaced since.
+            management.paths[0].1 = Peer::Nobody;
+            assert_eq!(management.path(Nanos(now.0 + PATH_AGE.0 - 1), &mut wires, to), Some(Peer::Nobody), "a look takes the kernel time");
+            now = now.saturating_add(PATH_AGE);
+            assert_eq!(management.path(now, &mut wires, to), right);
+            assert_eq!(management.paths.len(), 1);
+        }
+        // Nobody answers now: what was known is good enough to ask by.
+        now = now.saturating_add(PATH_AGE);
+        management.look_at = now.saturating_add(LOOK);
+        assert_eq!(management.path(now, &mut wires, to), right);
+    }
 }

@@ -8,6 +8,7 @@
 //! | [`control`] | queue pairs made, connected and closed; grants |
 //! | [`engine`] | RC, UC or UD under one queue pair |
 //! | [`management`] | queue pair 1: connection management |
+//! | [`peers`] | links joined, told of, kept and closed |
 //! | [`memory`] | grants, and the placement of what a peer sends |
 //! | [`shared`] | receives that several queue pairs share |
 //! | [`frame`] | RoCEv2 frames built and judged |
@@ -21,6 +22,7 @@ pub mod frame;
 pub mod hca;
 pub mod management;
 pub mod memory;
+mod peers;
 pub mod shared;
 pub mod wire;
 

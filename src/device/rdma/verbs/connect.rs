@@ -62,6 +62,9 @@ impl Verbs {
         self.device.attr.max_qp_init_rd_atom.clamp(0, self.reads().into()) as u8
     }
 
+    /// A peer is told of a queue pair. What it does then is no concern of this end's before that is connected.
+    pub fn tell(&mut self, _index: u32) {}
+
     /// Whether the way to a peer is known. If not, connecting waits for it in the kernel, a second where nobody answers; it is looked for.
     pub fn seek(&mut self, index: u32, remote: &QpEndpoint) -> Result<bool> {
         let (Route::Address(address), _) = endpoint::choose(&self.endpoint(index), remote)? else { return Ok(true) };

@@ -159,6 +159,24 @@ fn long_documents() {
     }
 }
 
+/// Who puts a policy does not hold the core. What was kept before it was refused can still be read.
+#[test]
+fn wildcards_of_actions_that_take_too_long() {
+    let of = |action: &str, count: usize| {
+        let actions = vec![format!(r#""{action}""#); count].join(",");
+        format!(r#"{{"Statement":[{{{PRINCIPAL},"Effect":"Allow","Action":[{actions}],"Resource":"arn:aws:s3:::examplebucket/*"}}]}}"#)
+    };
+    let full = |action: &str| policy::POLICY_MAX / (action.len() + 3) - 20;
+    for (action, count) in [("s3:Get*", full("s3:Get*")), ("s3:GetObject", full("s3:GetObject")), ("s3:*Object", 300)] {
+        assert!(Policy::to_keep(of(action, count).as_bytes(), BUCKET).is_ok(), "{count} of {action}");
+    }
+    let slow = "s3:*e*c*t*";
+    let document = of(slow, full(slow));
+    let error = Policy::to_keep(document.as_bytes(), BUCKET).expect_err("it is slow");
+    assert_eq!((error.code, &*error.message), (Code::MalformedPolicy, "The wildcards of the policy's actions take too long to compare."));
+    assert!(Policy::for_bucket(document.as_bytes(), BUCKET).is_ok());
+}
+
 /// Policies of users have no principals, and may speak of what is not here.
 #[test]
 fn policies_of_users() {

@@ -169,6 +169,8 @@ const ALL: &[Way] = &[NATIVE_BUSY, NATIVE_UDP, NATIVE, HTTP_BUSY, HTTP, HTTP_BLO
 const WIRES: &[Way] = &[NATIVE_BUSY, NATIVE_UDP, NATIVE_UDP_VETH, NATIVE_XDP];
 /// The same for puts: where both ends are busy, what writes to a file in the kernel has no processor.
 const WIRES_TO_DISK: &[Way] = &[NATIVE, PUT_UDP, PUT_UDP_VETH, PUT_XDP];
+/// Where processor time is what is asked for.
+const LONG: &[Way] = &[NATIVE, HTTP];
 const BY_TOKEN: &[Way] = &[TOKEN, HTTP];
 const NO_WORSE: &[Bound] = &[Bound::Rate(0, 1), Bound::Processor(0, 1, 1.0)];
 /// What the least takes is told beside HTTP's processor time, too: a part above that wanted is not to be had.
@@ -180,9 +182,10 @@ const MIB_BOUNDS: &[Bound] = &[
     Bound::Copies(4, How::Once),
     Bound::Copies(2, How::Once),
 ];
+const LONG_BOUNDS: &[Bound] = &[Bound::Processor(0, 1, 0.3), Bound::Copies(1, How::Once), Bound::Copies(0, How::Once)];
 /// Only told: a veth is no NIC.
 const XDP_BESIDE_UDP: &[Bound] = &[Bound::Times(3, 2, None)];
-const CASES: [Case; 13] = [
+const CASES: [Case; 15] = [
     case(
         "get-4k",
         "get",
@@ -210,6 +213,8 @@ const CASES: [Case; 13] = [
     },
     case("get-1m", "get", MIB, ALL, MIB_BOUNDS),
     case("put-1m", "put", MIB, ALL, MIB_BOUNDS),
+    case("get-16m", "get", 16 * MIB, LONG, LONG_BOUNDS),
+    case("put-16m", "put", 16 * MIB, LONG, LONG_BOUNDS),
     case("wires-get-4k", "get", 4096, WIRES, XDP_BESIDE_UDP),
     case("wires-put-4k", "put", 4096, WIRES_TO_DISK, XDP_BESIDE_UDP),
     case("wires-get-1m", "get", MIB, WIRES, XDP_BESIDE_UDP),

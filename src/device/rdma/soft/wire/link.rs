@@ -111,8 +111,6 @@ pub struct Links {
     rendezvous: Rendezvous,
     links: Vec<Link>,
     next_id: u32,
-    /// Queue pairs that are not connected yet. Their peers may be already, to links that must not be closed then.
-    expecting: usize,
     /// The ring of this core, which polls the links' sockets, each by itself: a wake-up by way of an epoll takes some microseconds longer.
     uring: Option<Uring>,
     /// Set while none of `sockets` has anything.
@@ -150,7 +148,7 @@ impl Links {
         let sockets = Sockets::new()?;
         let links = Vec::with_capacity(LINKS_MAX);
         let (uring, poll, lender) = (None, None, None);
-        Ok(Links { rendezvous, links, next_id: 1, expecting: 0, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender })
+        Ok(Links { rendezvous, links, next_id: 1, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender })
     }
 
     /// From here on this memory is lent to the peers that queue pairs are connected to.
@@ -216,12 +214,12 @@ impl Links {
         Ok(made)
     }
 
-    /// A queue pair leaves a link; the last one closes it, unless others may be about to be connected.
+    /// A queue pair leaves a link. When the last one has, [`Links::close_unused`] closes it.
     pub fn leave(&mut self, id: u32) {
-        let Some(at) = self.links.iter().position(|link| link.id == id) else { return };
-        self.links[at].users -= 1;
-        self.links[at].is_kept = self.links[at].users == 0;
-        self.close_kept();
+        if let Some(link) = self.link(id) {
+            link.users -= 1;
+            link.is_kept = link.users == 0;
+        }
     }
 
     /// Of those that may not be needed one goes, if there are as many as can be.
@@ -231,24 +229,26 @@ impl Links {
         }
     }
 
-    /// A queue pair was made that is to be connected.
-    pub fn expect(&mut self) {
-        self.expecting += 1;
+    /// Whether there may be links that no queue pair is on.
+    pub fn has_unused(&self) -> bool {
+        // Those of this process lie at the place of meeting until they are taken.
+        matches!(self.rendezvous, Rendezvous::Memory(_)) || self.links.iter().any(|link| link.users == 0)
     }
 
-    /// It is connected, or never will be.
-    pub fn settle(&mut self) {
-        self.expecting -= 1;
-        self.close_kept();
-    }
-
-    fn close_kept(&mut self) {
-        while self.expecting == 0
-            && let Some(at) = self.links.iter().position(|link| link.is_kept)
-        {
+    /// Closes links that no queue pair is on: of those that all have left, unless they are `kept`; and, unless somebody `awaits` one, those
+    /// that peers have made and none took. True if one that was left stays.
+    pub fn close_unused(&mut self, kept: bool, awaits: bool) -> bool {
+        let is_over = |link: &Link| link.users == 0 && !if link.is_kept { kept } else { awaits };
+        while let Some(at) = self.links.iter().position(is_over) {
             // Closing the socket tells the peer, after all that was produced.
             self.remove(at);
         }
+        if let Rendezvous::Memory(meeting) = &self.rendezvous
+            && !awaits
+        {
+            meeting.refuse();
+        }
+        self.links.iter().any(|link| link.is_kept)
     }
 
     fn add(&mut self, peer: Tag, parts: Parts) -> Result<u32> {
@@ -385,7 +385,7 @@ impl Links {
             self.accept(changes);
         }
         while let Some(at) = self.links.iter().position(Link::is_over) {
-            changes(Change::Gone { link: self.links[at].id });
+            changes(Change::Gone { peer: self.links[at].peer, link: self.links[at].id });
             self.remove(at);
         }
         if self.links.iter().any(|link| link.state == State::HungUp) {
@@ -424,8 +424,12 @@ impl Links {
         listener.answer(&self.sockets);
         // One a look. The next one keeps the descriptor readable.
         let Some((peer, parts)) = listener.greet(&self.sockets) else { return };
-        if self.links.iter().any(|link| link.peer == peer && link.state == State::Up) {
-            return;
+        for old in self.links.iter_mut().filter(|link| link.peer == peer) {
+            // Its end may be behind wakes that are not heard yet.
+            old.hear_some();
+            if old.state == State::Up {
+                return;
+            }
         }
         // A stranger who knows the socket's name from /proc/net/unix can connect; it can use up no more than this. What a queue pair waits
         // for is taken by that at once: those that are left are nobody's, and the first of them goes.
@@ -449,6 +453,13 @@ impl Links {
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             link.join(self.lender.as_ref());
         }
+    }
+
+    /// Claims a link to this peer, if one is up.
+    pub fn claim_other(&mut self, peer: Tag) -> Option<u32> {
+        let link = self.links.iter_mut().find(|link| link.peer == peer && link.state == State::Up)?;
+        link.join(self.lender.as_ref());
+        Some(link.id)
     }
 
     /// Asks to be woken; true if there is something to do already.
@@ -577,223 +588,4 @@ impl Link {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Tags of two ends, whose sockets nobody else has; the second one connects.
-    fn tags() -> (Tag, Tag) {
-        let name = Tag::from(crate::base::Rng::from_kernel().u64() & !1);
-        (2 << 64 | name, 1 << 64 | name | 1)
-    }
-
-    fn would_wake(links: &Links) -> bool {
-        let mut poll = libc::pollfd { fd: links.fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one descriptor, which lives through the call.
-        (unsafe { libc::poll(&mut poll, 1, 0) }) == 1
-    }
-
-    fn looked(links: &mut Links) -> Vec<Change> {
-        let mut seen = Vec::new();
-        links.look(Nanos(1), &mut |change| seen.push(change));
-        seen
-    }
-
-    fn changes(links: &mut Links) -> Vec<Change> {
-        assert!(!links.arm(Sleep::Light));
-        looked(links)
-    }
-
-    #[test]
-    fn a_hello_that_comes_late_wakes_who_sleeps() {
-        let (own, peer) = tags();
-        let mut links = Links::between_processes(own).unwrap();
-        let mut caller = shm::Listener::open(peer).unwrap();
-        let call = shm::call(own).unwrap();
-        assert!(would_wake(&links), "somebody called");
-        assert_eq!(changes(&mut links), []);
-        assert!(!would_wake(&links), "and says nothing: no reason to stay awake");
-        shm::introduce(&call, &shm::make_rings().unwrap().0, own, peer).unwrap();
-        assert!(would_wake(&links), "the hello");
-        let linked = changes(&mut links);
-        assert!(matches!(linked[..], [Change::Linked { peer: who, .. }] if who == peer), "{linked:?}");
-        assert!(!would_wake(&links));
-        // Closed and made anew between two looks: the new one is taken, and is the one that is joined.
-        drop(call);
-        let Some(_parts) = caller.connect(own).unwrap() else { panic!("the lower tag connects") };
-        let again = changes(&mut links);
-        let [Change::Linked { link: new, .. }, Change::Gone { link: old }] = again[..] else { panic!("{again:?}") };
-        assert!(old != new && links.join(peer).unwrap() == Some(new));
-    }
-
-    #[test]
-    fn silent_sockets_are_polled_by_the_ring() {
-        let (own, peer) = tags();
-        let uring = crate::device::uring::Uring::new(8, &crate::device::Ops::new(8)).unwrap();
-        let mut links = Links::between_processes(own).unwrap();
-        links.announce_by(&uring);
-        assert!(!links.arm(Sleep::Light));
-        let _ = uring.poll();
-        let late = Nanos::from_secs(1);
-        assert!(!links.is_due(late) && links.is_announced(), "nobody is looked for");
-        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
-        let _ = uring.poll();
-        assert!(links.is_due(Nanos(2)) && links.arm(Sleep::Light), "and somebody came");
-        let linked = looked(&mut links);
-        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
-        links.claim(link);
-        let quiet = |links: &mut Links| {
-            while links.is_due(late) || !links.is_announced() {
-                assert_eq!(looked(links), []);
-                let _ = links.arm(Sleep::Light);
-                let _ = uring.poll();
-            }
-            assert!(!would_wake(links), "no epoll has the link");
-        };
-        quiet(&mut links);
-        let ring = || assert!(send(parts.socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL).is_ok());
-        for _ in 0..100 {
-            ring();
-            let _ = uring.poll();
-            assert!(links.is_due(Nanos(3)) && !links.is_announced(), "the peer rang");
-            quiet(&mut links);
-        }
-        let unheard = std::iter::from_fn(|| links.links[0].hear().then_some(())).count() as u32;
-        assert!((1..UNHEARD_MAX).contains(&unheard), "{unheard} wakes are left");
-        // One that rings more than it has reason to, and goes: all is heard, a part of it at a look.
-        (0..100).for_each(|_| ring());
-        drop(parts);
-        let _ = uring.poll();
-        assert!(links.is_due(Nanos(4)), "and went");
-        for look in 0.. {
-            assert!(links.arm(Sleep::Light) && look < 10, "a core that is to tell of it does not sleep");
-            match looked(&mut links)[..] {
-                [] => assert_eq!(look < 100 / (UNHEARD_MAX + 1), links.links[0].is_behind, "at look {look}"),
-                [Change::Gone { .. }] => break,
-                ref other => panic!("{other:?}"),
-            }
-            let _ = uring.poll();
-        }
-        // A ring that takes no more leaves it to the epoll.
-        let mut caller = shm::Listener::open(peer).unwrap();
-        while links.arm(Sleep::Light) {
-            looked(&mut links);
-        }
-        let parts = caller.connect(own).unwrap().unwrap();
-        let _ = uring.poll();
-        assert!(matches!(looked(&mut links)[..], [Change::Linked { .. }]));
-        uring.quiesce();
-        let _ = uring.poll();
-        let _ = links.arm(Sleep::Light);
-        looked(&mut links);
-        assert!(!links.is_announced() && !links.arm(Sleep::Light) && !would_wake(&links));
-        assert!(send(parts.socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL).is_ok() && would_wake(&links));
-    }
-
-    #[test]
-    fn the_first_message_after_an_idle_poll_comes_alone() {
-        let (own, peer) = tags();
-        let mut links = Links::between_processes(own).unwrap();
-        let Some(parts) = shm::Listener::open(peer).unwrap().connect(own).unwrap() else { panic!("the lower tag connects") };
-        let linked = changes(&mut links);
-        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
-        links.claim(link);
-        let (mut tx, _rx) = ring::ends(&parts.map, parts.first);
-        let mut write = |count| {
-            for packet in ring::tests::packets(b"a message", count) {
-                assert_eq!(tx.room(), Ok(true));
-                // SAFETY: the payload is static.
-                unsafe { tx.write(&packet, &Ledger::new()) };
-            }
-        };
-        let mut receive = || {
-            let mut seen = 0;
-            let taken = links.receive(32, &mut |_| seen += 1);
-            assert_eq!(taken, seen);
-            taken
-        };
-        assert_eq!(receive(), 0);
-        write(3);
-        assert_eq!([receive(), receive(), receive()], [1, 2, 0], "the rest comes in the next poll");
-        write(1);
-        assert_eq!(receive(), 1);
-        write(5);
-        assert_eq!([receive(), receive()], [5, 0], "there was no idle poll before");
-    }
-
-    #[test]
-    fn a_core_does_not_sleep_until_it_has_told_of_a_peer_that_breaks_the_rules() {
-        let (own, peer) = tags();
-        let uring = crate::device::uring::Uring::new(8, &crate::device::Ops::new(8)).unwrap();
-        let mut links = Links::between_processes(own).unwrap();
-        links.announce_by(&uring);
-        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
-        let linked = looked(&mut links);
-        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
-        links.claim(link);
-        for packet in ring::tests::packets(b"a message", ring::SLOTS as usize) {
-            assert!(links.room(link));
-            // SAFETY: the payload is static.
-            unsafe { links.send(link, &packet, &Ledger::new()) };
-        }
-        while links.arm(Sleep::Light) {
-            assert_eq!(looked(&mut links), []);
-        }
-        let _ = uring.poll();
-        // It says that it has taken more than there was.
-        let (_tx, mut rx) = ring::ends(&parts.map, parts.first);
-        (0..=ring::SLOTS).for_each(|_| rx.advance());
-        rx.release();
-        assert!(!links.room(link) && links.arm(Sleep::Light));
-        assert_eq!(looked(&mut links), [Change::Gone { link }]);
-        assert!(!links.arm(Sleep::Light));
-    }
-
-    #[test]
-    fn other_queues_wait_for_no_more_than_some_bytes_of_a_stream() {
-        let (own, peer) = tags();
-        let mut links = Links::between_processes(own).unwrap();
-        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
-        let linked = changes(&mut links);
-        let [Change::Linked { link, .. }] = linked[..] else { panic!("{linked:?}") };
-        links.claim(link);
-        let (mut tx, _rx) = ring::ends(&parts.map, parts.first);
-        let payload = vec![7; ring::PAYLOAD_MAX as usize];
-        let packets = ring::tests::packets(&payload, 21);
-        for packet in &packets {
-            assert_eq!(tx.room(), Ok(true));
-            // SAFETY: the payload lives to the end.
-            unsafe { tx.write(packet, &Ledger::new()) };
-        }
-        let mut bytes = 0;
-        let taken: Vec<usize> = (0..5).map(|_| links.receive(32, &mut |arrival| bytes += arrival.payload.len() as usize)).collect();
-        let most = DRAIN_BYTES / payload.len();
-        // The first is taken alone, for it was waited for.
-        assert_eq!(taken, [1, most, most, 20 - 2 * most, 0]);
-        assert_eq!(bytes, 21 * payload.len());
-    }
-
-    #[test]
-    fn a_peer_that_rings_without_end_does_not_keep_who_joins_it() {
-        let (own, peer) = tags();
-        let mut links = Links::between_processes(own).unwrap();
-        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap().unwrap();
-        assert!(matches!(changes(&mut links)[..], [Change::Linked { .. }]));
-        (0..100).for_each(|_| assert!(send(parts.socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL).is_ok()));
-        drop(parts);
-        let link = links.join(peer).unwrap().expect("its end is not heard yet");
-        let told = (0..100).map(|_| looked(&mut links)).find(|told| !told.is_empty());
-        assert_eq!(told, Some(vec![Change::Gone { link }]), "and then it is");
-        assert!(!links.arm(Sleep::Light) && !would_wake(&links), "nothing is left");
-    }
-
-    #[test]
-    fn a_link_the_peer_has_closed_is_not_joined() {
-        let (own, peer) = tags();
-        let mut links = Links::between_processes(own).unwrap();
-        let parts = shm::Listener::open(peer).unwrap().connect(own).unwrap();
-        let linked = changes(&mut links);
-        assert!(matches!(linked[..], [Change::Linked { .. }]), "{linked:?}");
-        drop(parts);
-        assert_eq!(links.join(peer).unwrap(), None, "the peer makes the next one");
-    }
-}
+mod tests;

@@ -66,6 +66,8 @@ pub enum Change {
     },
     /// The peer of a link has gone.
     Gone {
+        /// Who was at its other end.
+        peer: Tag,
         /// The link's id.
         link: u32,
     },
@@ -81,6 +83,44 @@ pub enum Carrier {
     Up,
     /// It is no more.
     Gone,
+}
+
+/// When what was refused for want of room is tried again though nobody sends anything more: soon, and later each time that it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Again {
+    at: Nanos,
+    pause: Nanos,
+}
+
+impl Again {
+    /// Some hundred kilobytes of a fast NIC, and some kilobytes of a slow one.
+    const FIRST: Nanos = Nanos::from_micros(50);
+    /// What a core may be woken for without end is seldom.
+    const LAST: Nanos = Nanos::from_millis(5);
+
+    /// It was refused.
+    pub fn refused(&mut self, now: Nanos) {
+        if now >= self.at {
+            self.at = now.saturating_add(self.pause);
+            self.pause = Nanos(2 * self.pause.0).min(Again::LAST);
+        }
+    }
+
+    /// Whether it is time.
+    pub fn is_due(&self, now: Nanos) -> bool {
+        now >= self.at
+    }
+
+    /// When it is.
+    pub fn at(&self) -> Nanos {
+        self.at
+    }
+}
+
+impl Default for Again {
+    fn default() -> Again {
+        Again { at: Nanos::ZERO, pause: Again::FIRST }
+    }
 }
 
 /// Where a connected queue pair's packets go.
@@ -112,6 +152,7 @@ impl Peer {
 }
 
 /// The wire for datagrams.
+#[cfg_attr(not(feature = "xdp"), expect(clippy::large_enum_variant, reason = "there is one, and each packet goes by it"))]
 pub enum Datagrams {
     /// A UDP socket.
     Udp(udp::Udp),
@@ -205,8 +246,10 @@ impl Datagrams {
 
     fn deadline(&self) -> Option<Nanos> {
         match self {
+            Datagrams::Udp(wire) => wire.deadline(),
             Datagrams::Sim(wire) => wire.deadline(),
-            _ => None,
+            #[cfg(feature = "xdp")]
+            Datagrams::Xdp(wire) => wire.deadline(),
         }
     }
 

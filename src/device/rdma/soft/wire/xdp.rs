@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 
-use super::{Arrival, Carrier, From};
+use super::{Again, Arrival, Carrier, From};
 use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Qpn, Result, limits};
 use crate::device::packet::{Fragment, Inlet, Packet, PortFault, Refusal, neighbours};
@@ -46,8 +46,9 @@ pub struct Xdp {
     /// The run for the next frame that fits no chunk, and the bytes it has; 0 where every frame fits.
     next_long: Option<Run>,
     long_bytes: u32,
-    /// A frame the port had no room for.
+    /// A frame the port had no room for, and when it is tried again though nobody sends anything more.
     refused: Option<Run>,
+    again: Again,
     /// Frames were given to the port since the last flush.
     dirty: bool,
     dropped: u64,
@@ -108,6 +109,7 @@ impl Xdp {
             next_long: None,
             long_bytes,
             refused: None,
+            again: Again::default(),
             dirty: false,
             dropped: 0,
             strays,
@@ -198,7 +200,7 @@ impl Xdp {
     fn post(&mut self, frame: Run) {
         let posted = if frame.chunks() == 1 { self.outward().post(frame) } else { self.outward().post_run(frame) };
         match posted {
-            Ok(()) => self.dirty = true,
+            Ok(()) => (self.dirty, self.again) = (true, Again::default()),
             // The queue pair waits meanwhile: nothing is lost for want of room.
             Err(refused) if refused.reason == Refusal::Full => self.refused = Some(refused.lease),
             // The queue is closed: the frame is lost, as on a link that is down.
@@ -213,8 +215,28 @@ impl Xdp {
         }
     }
 
+    /// Behind the last frame of a queue pair that is closed, or of connection management, there is nobody who would send and flush.
+    #[cold]
+    fn repost(&mut self, now: Nanos) {
+        if let Some(frame) = self.refused.take() {
+            self.post(frame);
+        }
+        if self.refused.is_some() {
+            self.again.refused(now);
+        }
+        self.flush(now);
+    }
+
+    /// When a frame that was refused is tried again. Until then a core may sleep.
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.refused.as_ref().map(|_| self.again.at())
+    }
+
     #[inline]
-    pub fn receive(&mut self, _now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+    pub fn receive(&mut self, now: Nanos, budget: usize, each: &mut impl FnMut(Arrival)) -> usize {
+        if self.refused.is_some() && self.again.is_due(now) {
+            self.repost(now);
+        }
         let most = budget.min(BATCH);
         let mut taken = 0;
         while let Some(strays) = &self.strays
@@ -292,7 +314,7 @@ impl Xdp {
     pub fn arm(&mut self) -> bool {
         (0..self.sources.len()).for_each(|at| self.fetch(at, 1));
         let is_stray_here = self.strays.as_ref().is_some_and(|strays| strays.has_some());
-        self.sources.iter().any(|source| !source.received.is_empty()) || is_stray_here || self.refused.is_some() || self.is_changed
+        self.sources.iter().any(|source| !source.received.is_empty()) || is_stray_here || self.is_changed
     }
 }
 
