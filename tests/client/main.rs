@@ -1,4 +1,5 @@
 //! The client and its tool beside curl, which has nothing of our code: objects by every way, servers and proxies that fail.
+//! Waits much of its time.
 
 #[path = "../s3/server.rs"]
 #[allow(dead_code, reason = "tests/s3 does more with it")]

@@ -1,5 +1,6 @@
 //! A server of the program `basin` and scripts that are told of it.
 
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -36,6 +37,18 @@ pub fn free_address() -> SocketAddr {
             return listener.local_addr().unwrap();
         }
     }
+}
+
+/// Whether somebody answers there. The kernel takes connections for a server that was killed until it has ended its rings, some time after
+/// the process.
+fn answers(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<usize> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"HEAD / HTTP/1.1\r\nHost: basin\r\nConnection: close\r\n\r\n")?;
+        stream.read(&mut [0; 16])
+    };
+    ask().is_ok_and(|bytes| bytes > 0)
 }
 
 /// Sends signals to a server.
@@ -120,8 +133,7 @@ impl Server {
         // It listens at one after the other.
         let of = |(name, value): &(String, String)| (name == "BASIN_METRICS_LISTEN").then(|| value.parse::<SocketAddr>().unwrap());
         let metrics = self.variables.iter().find_map(of);
-        let is_there = |address: SocketAddr| TcpStream::connect(address).is_ok();
-        while !(is_there(self.address) && metrics.is_none_or(is_there)) {
+        while !(answers(self.address) && metrics.is_none_or(answers)) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "the server for {} has ended: {ended:?}", self.address);
             let bytes = self.store_bytes();

@@ -1,5 +1,6 @@
 //! S3 over RDMA beside S3 over HTTP: what is put by one is what is got by the other, and what is wrong harms nobody else. By the soft HCA,
 //! and also in the VM lab, where there is an RDMA device of the kernel, and a client of pyverbs that has nothing of our code.
+//! Waits much of its time.
 
 #[path = "../s3/server.rs"]
 #[allow(dead_code, reason = "tests/s3 does more with it")]

@@ -5,9 +5,9 @@
 //! what is executed when it is *sent*, so that any number of them fall into one.
 
 use super::wr::Sge;
-use super::{Access, Counters, Memory, Path, READS_MAX, Transmit};
+use super::{Access, Change, Counters, Memory, Path, READS_MAX, Transmit};
 use crate::base::{Nanos, Psn, Rkey};
-use crate::wire::roce::{Aeth, AtomicEth, Ext, Nak, Opcode, Repr, Reth, Syndrome};
+use crate::wire::roce::{Aeth, AtomicEth, Ext, Nak, Opcode, Operation, Repr, Reth, Syndrome};
 
 /// READs and atomics answered or to be answered, and the reply due.
 #[derive(Debug)]
@@ -55,8 +55,9 @@ struct ReadJob {
 /// An atomic that was executed: its answer is this, however often it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Executed {
-    opcode: Opcode,
-    eth: AtomicEth,
+    rkey: Rkey,
+    va: u64,
+    change: Change,
     original: u64,
 }
 
@@ -87,6 +88,14 @@ enum Reply {
     NakRnr,
     /// The packet with this PSN was refused for good.
     NakFatal(Psn, Nak),
+}
+
+/// What an atomic asks for. Of what it compares an addition has eight bytes that mean nothing: the kernel's rxe sends others each time.
+pub(super) fn change(packet: &Repr, eth: &AtomicEth) -> Change {
+    match packet.opcode.operation() {
+        Operation::FetchAdd => Change::Add(eth.swap_or_add),
+        _ => Change::Swap { compare: eth.compare, swap: eth.swap_or_add },
+    }
 }
 
 impl Replies {
@@ -224,9 +233,9 @@ impl Replies {
     }
 
     /// Keeps the answer to an atomic that was just executed. The caller has seen [`takes_another`](Self::takes_another).
-    pub(super) fn atomic(&mut self, packet: &Repr, eth: AtomicEth, original: u64) {
-        let atomic = Some(Executed { opcode: packet.opcode, eth, original });
-        self.enter(ReadJob { first: packet.psn, packets: 1, end: 1, atomic, ..NO_JOB });
+    pub(super) fn atomic(&mut self, psn: Psn, rkey: Rkey, va: u64, change: Change, original: u64) {
+        let atomic = Some(Executed { rkey, va, change, original });
+        self.enter(ReadJob { first: psn, packets: 1, end: 1, atomic, ..NO_JOB });
     }
 
     fn enter(&mut self, job: ReadJob) {
@@ -243,7 +252,8 @@ impl Replies {
         for at in 0..self.count {
             let slot = (self.oldest + at) % self.reads.len();
             let job = &mut self.reads[slot];
-            let same = job.atomic.is_some_and(|executed| (executed.opcode, executed.eth) == (packet.opcode, eth));
+            let asked = (eth.rkey, eth.va, change(packet, &eth));
+            let same = job.atomic.is_some_and(|executed| (executed.rkey, executed.va, executed.change) == asked);
             if job.first == packet.psn && same {
                 self.unsent += u32::from(job.next == job.end);
                 job.next = 0;

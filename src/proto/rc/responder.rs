@@ -5,9 +5,9 @@
 //! entirely or, if it is refused, not at all.
 
 use super::receives::Receives;
-use super::replies::Replies;
+use super::replies::{self, Replies};
 use super::wr::{Completion, MESSAGE_MAX_BYTES, RecvWr, Refused, WcOp, WcStatus};
-use super::{Access, Change, Counters, Memory, Path, Transmit};
+use super::{Access, Counters, Memory, Path, Transmit};
 use crate::base::{Nanos, Psn, Rkey};
 use crate::wire::roce::{AtomicEth, Ext, Nak, Operation, Position, Repr, Reth};
 
@@ -278,13 +278,9 @@ impl Responder {
         if eth.va % 8 != 0 || !self.replies.takes_another(path) {
             return Err(INVALID);
         }
-        let AtomicEth { va, rkey, swap_or_add, compare } = eth;
-        let change = match packet.opcode.operation() {
-            Operation::FetchAdd => Change::Add(swap_or_add),
-            _ => Change::Swap { compare, swap: swap_or_add },
-        };
+        let (AtomicEth { va, rkey, .. }, change) = (eth, replies::change(packet, &eth));
         let original = memory.atomic(rkey, va, change).map_err(|_| Refuse::Nak(Nak::RemoteAccess))?;
-        self.replies.atomic(packet, eth, original);
+        self.replies.atomic(packet.psn, rkey, va, change, original);
         Ok(1)
     }
 

@@ -21,6 +21,8 @@ const NATIVE: Duration = minutes(10);
 
 /// A test file whose opening comment says one of these (namespaces, hugepages, locked memory, CPU time) runs its tests one at a time.
 const NATIVE_MARKS: [&str; 2] = ["Needs root", "Needs the machine to itself"];
+/// One of this machine whose opening comment says this leaves much of the machine idle: it runs beside the others.
+const WAITS: &str = "Waits much of its time";
 
 const fn minutes(count: u64) -> Duration {
     Duration::from_secs(count * 60)
@@ -75,7 +77,8 @@ impl Tree {
 
     /// The same, those that run beside the others first.
     fn apart(&self, place: Place) -> (Vec<&str>, Vec<&str>) {
-        let (apart, names): (Vec<_>, Vec<_>) = self.tests_at(place).partition(|(_, text)| says(text, lab::APART));
+        let is_apart = |text: &str| says(text, lab::APART) || place == Place::Anywhere && says(text, WAITS);
+        let (apart, names): (Vec<_>, Vec<_>) = self.tests_at(place).partition(|(_, text)| is_apart(text));
         (apart.into_iter().map(|(name, _)| name).collect(), names.into_iter().map(|(name, _)| name).collect())
     }
 
@@ -241,6 +244,7 @@ mod tests {
     fn tests_are_placed_by_their_opening() {
         let plain = "//! Anywhere.\n// Needs root\n";
         let slow = "//! Anywhere. Takes its time.\n";
+        let idle = "//! Anywhere, also in the VM lab. Waits much of its time.\n";
         let native = "//! Real devices.\n//! Needs root; says SKIPPED without.\n";
         let both = "//! Copies. Needs root; also in the VM lab.\n";
         let lab = "//! Kernels.\n//! Needs the VM lab; says SKIPPED elsewhere. Takes its time.\n";
@@ -250,6 +254,7 @@ mod tests {
             ("tests/ui/double_free.rs", plain),
             ("tests/faults/tests/faults.rs", slow),
             ("tests/faults/of/one.rs", plain),
+            ("tests/clients.rs", idle),
             ("tests/kill/main.rs", native),
             ("tests/kill/child.rs", native),
             ("tests/copies.rs", both),
@@ -260,11 +265,11 @@ mod tests {
         ];
         let files = files.map(|(path, text)| File { path: path.into(), text: text.into() }).into();
         let tree = Tree { root: PathBuf::new(), files };
-        assert_eq!(tree.apart(Place::Anywhere), (vec!["faults"], vec!["doctor"]));
+        assert_eq!(tree.apart(Place::Anywhere), (vec!["faults", "clients"], vec!["doctor"]));
         assert_eq!(tree.test_binaries(Place::Native), ["veth", "kill", "copies"]);
-        assert_eq!(tree.test_binaries(Place::Lab), ["copies", "lab"]);
+        assert_eq!(tree.test_binaries(Place::Lab), ["clients", "copies", "lab"]);
         assert_eq!(tree.test_binaries(Place::Outside), ["pairs"]);
-        assert_eq!(tree.apart(Place::Lab), (vec!["lab"], vec!["copies"]));
+        assert_eq!(tree.apart(Place::Lab), (vec!["lab"], vec!["clients", "copies"]));
         assert_eq!(tree.apart(Place::Native), (vec![], vec!["veth", "kill", "copies"]));
     }
 

@@ -40,6 +40,9 @@ fn a_repeated_atomic_is_answered_and_not_executed() {
     for _ in 0..3 {
         assert_eq!(bench.give(1, first), answer, "the same answer");
     }
+    // What an addition says that it compares is nothing, and another nothing each time by rxe, whose packets lie in memory as it was.
+    let noise = Ext::Atomic(AtomicEth { swap_or_add: 3, compare: 0x1400_0000_0073_00af, ..eth(0) });
+    assert_eq!(bench.give(1, bench.request(Opcode::RcFetchAdd, 0, noise, 0)), answer, "the same answer");
     // Another request under its PSN is nobody's who follows the protocol.
     for other in [
         bench.request(Opcode::RcCompareSwap, 0, ext, 0),
