@@ -88,7 +88,7 @@ impl Full {
 
 /// What became of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Try {
+pub(super) enum Try {
     /// A segment is free.
     Emptied,
     /// One could not be emptied, and is left alone for now.
@@ -276,7 +276,7 @@ impl Engine {
     }
 
     /// Empties the segments whose emptying pays best, side by side: as many as are lacking, of which not much is needed.
-    async fn compact(&self) -> Vec<Try> {
+    pub(super) async fn compact(&self) -> Vec<Try> {
         let segments = &self.inner.env.segments;
         let bytes = segments.segment_bytes();
         let most = lacking(segments).clamp(1, SIDE_BY_SIDE_MAX) as usize;
@@ -287,8 +287,12 @@ impl Engine {
         });
         let mut tries = Vec::new();
         for task in emptying.collect::<Vec<_>>() {
-            // A task's panic was told where it happened.
-            tries.push(task.await.unwrap_or(Try::Failed));
+            let tried = task.await;
+            if tried.is_err() {
+                // What is counted of the segment may be half done.
+                self.break_down("what empties a segment");
+            }
+            tries.push(tried.unwrap_or(Try::Failed));
         }
         tries
     }
@@ -398,12 +402,13 @@ impl Engine {
     /// Gives an empty segment back. Tombstones that were needed for what lay there go.
     pub(super) async fn free(&self, segment: u32) -> Outcome<()> {
         let env = &self.inner.env;
-        env.segments.check_sound()?;
         // With its generation, or the next opening would give that again.
         let generation = env.segments.generation(segment);
         let header = Header { segment, kind: Kind::Free, generation, epoch: env.superblock.epoch, salt: 0 };
         // What was copied out of it is stable before it is gone.
         self.settle().await?;
+        // By now another core may have broken down, and it is empty by what that has counted wrong.
+        env.segments.check_sound()?;
         write_header(&env.disk, &env.slab, &env.superblock, &header).await?;
         self.inner.log.count(segment::BYTES.into());
         self.discard(segment).await;

@@ -346,6 +346,8 @@ impl Store {
         }
         // Without room for a checkpoint the log is read at the next opening.
         self.engine.settle().await?;
+        // What was done for that may have panicked.
+        self.engine.segments().check_sound()?;
         let (env, superblock) = (&self.engine.inner.env, self.superblock());
         let closed = Superblock { number: superblock.number + 1, state: State::Closed, ..superblock };
         write_superblock(&env.disk, &env.slab, &closed).await

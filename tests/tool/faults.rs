@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::packet_net::{NEAR, has_program, ip, output};
-use crate::world::{FLOWS, Process, assert_all_free, epoch, in_world, soon};
+use crate::world::{FLOWS, Process, assert_all_free, epoch, in_world, in_world_beside, soon};
 
 /// Long enough that a flow is still running when it is to be disturbed.
 const LONG: [&str; 2] = ["--seconds", "60"];
@@ -135,7 +135,7 @@ fn a_server_that_is_stopped_for_a_moment_goes_on() {
 
 #[test]
 fn an_end_that_stays_stopped_is_given_up() {
-    in_world(|world| {
+    in_world_beside(|world| {
         // Where nothing is lost.
         let server = world.server("lo", "soft:shm", &[]);
         let clients = [FLOWS[1], FLOWS[3]].map(|flow| {

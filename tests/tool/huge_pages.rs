@@ -7,7 +7,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::packet_net::skip;
-use crate::world::{FLOWS, PATIENCE, PROGRAM, Process, assert_all_free, in_world, soon};
+use crate::world::{FLOWS, PATIENCE, PROGRAM, Process, assert_all_free, in_world_alone, soon};
 
 const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -50,7 +50,7 @@ pub fn free() -> u64 {
 
 #[test]
 fn no_huge_pages_left() {
-    in_world(|world| {
+    in_world_alone(|world| {
         let megabytes = free() * 2 + 64;
         if megabytes > 1024 {
             return skip(&format!("{} huge pages are free: too many to ask for more than there are", free()));
@@ -66,7 +66,7 @@ fn no_huge_pages_left() {
 
 #[test]
 fn too_few_for_the_region() {
-    in_world(|world| {
+    in_world_alone(|world| {
         if free() > 16 {
             return skip(&format!("{} huge pages are free before the test has reserved any", free()));
         }
@@ -129,7 +129,7 @@ impl Drop for Limit {
 
 #[test]
 fn promised_and_then_not_given() {
-    in_world(|world| {
+    in_world_alone(|world| {
         let Some(_reserved) = Reserved::at_least(64) else { return };
         let Some(limit) = Limit::new(4) else { return };
         // The kernel has the pages and promises them to the mapping; touching the third is what it refuses, by a SIGBUS to whoever

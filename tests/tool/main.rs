@@ -1,5 +1,5 @@
 //! The program itself, both ends of it, in network namespaces made for each test: what it shows, what it stores, and what
-//! becomes of it when something dies, stops, fills up or is named wrongly. Needs root; says SKIPPED without.
+//! becomes of it when something dies, stops, fills up or is named wrongly. Needs root; says SKIPPED without. Two at a time.
 #![cfg(feature = "xdp")]
 
 #[path = "../loop_device/mod.rs"]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::packet_net::{FAR, NEAR, NEAR6, ip, output, skip};
-use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, assert_all_free_but_the_next_frame, in_world};
+use crate::world::{FLOWS, PROGRAM, Process, assert_all_free, assert_all_free_but_the_next_frame, in_world, in_world_beside};
 
 /// The flows an unreliable transport carries.
 const CARRIED: [&str; 3] = [FLOWS[1], FLOWS[2], FLOWS[3]];
@@ -90,7 +90,7 @@ fn dropped() -> [u64; 2] {
 }
 
 fn with_loss(rdma: &'static str, assert_all_free: fn(&str)) {
-    in_world(move |world| {
+    in_world_beside(move |world| {
         world.far.run(|| put_a_lossy_bridge_before_far(9999));
         let server = world.server("near", rdma, &[]);
         for (times, transport) in [(1, "uc"), (2, "ud")] {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -20,13 +20,40 @@ pub const FLOWS: [&str; 5] = ["network-to-storage", "rdma-to-storage", "network-
 /// How long anything may take that takes a second on a quiet machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `test` with two namespaces joined by one veth pair: the server's, with `near`, and the client's, with `far`.
+/// Tests of which one runs at a time have this, and all have that: some to themselves.
+static TURN: Mutex<()> = Mutex::new(());
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Runs `test` with two namespaces joined by one veth pair: the server's, with `near`, and the client's, with `far`. Beside it runs at most
+/// one that only waits.
 pub fn in_world(test: impl FnOnce(&World) + Send + 'static) {
     in_world_of(1, test);
 }
 
 /// The same with `queues` queues at each end of the pair.
 pub fn in_world_of(queues: u32, test: impl FnOnce(&World) + Send + 'static) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    in_world_waiting(queues, test);
+}
+
+/// The same for a test that waits nearly all of its time.
+pub fn in_world_beside(test: impl FnOnce(&World) + Send + 'static) {
+    in_world_waiting(1, test);
+}
+
+/// The same for one that nobody else may take memory from.
+pub fn in_world_alone(test: impl FnOnce(&World) + Send + 'static) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    in_world_made(1, test);
+}
+
+fn in_world_waiting(queues: u32, test: impl FnOnce(&World) + Send + 'static) {
+    let _machine = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    in_world_made(queues, test);
+}
+
+fn in_world_made(queues: u32, test: impl FnOnce(&World) + Send + 'static) {
     in_namespaces(queues, |far| {
         far.run(|| crate::packet_net::ip("link set lo up"));
         let files = tempfile::tempdir().expect("a temporary directory");

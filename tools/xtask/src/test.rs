@@ -21,6 +21,8 @@ const NATIVE: Duration = minutes(10);
 
 /// A test file whose opening comment says one of these (namespaces, hugepages, locked memory, CPU time) runs its tests one at a time.
 const NATIVE_MARKS: [&str; 2] = ["Needs root", "Needs the machine to itself"];
+/// One of those whose opening comment says this sees to it itself which of its tests run side by side.
+const IN_PAIRS: &str = "Two at a time";
 /// One of this machine whose opening comment says this leaves much of the machine idle: it runs beside the others.
 const WAITS: &str = "Waits much of its time";
 
@@ -70,12 +72,7 @@ impl Tree {
         self.files.iter().filter_map(|file| Some(check(file.in_src()?, file))).flatten().collect()
     }
 
-    /// Names of the test binaries in tests/ that run at `place`.
-    fn test_binaries(&self, place: Place) -> Vec<&str> {
-        self.tests_at(place).map(|(name, _)| name).collect()
-    }
-
-    /// The same, those that run beside the others first.
+    /// Names of the test binaries in tests/ that run at `place`, those that run beside the others first.
     fn apart(&self, place: Place) -> (Vec<&str>, Vec<&str>) {
         let is_apart = |text: &str| says(text, lab::APART) || place == Place::Anywhere && says(text, WAITS);
         let (apart, names): (Vec<_>, Vec<_>) = self.tests_at(place).partition(|(_, text)| is_apart(text));
@@ -215,17 +212,20 @@ fn tests(steps: &mut Steps, tree: &Tree) -> Outcome {
     }
     let mut beside = of(&apart);
     beside.args(SHOWN);
-    steps.tests_beside(of(&names).args(OWN).args(SHOWN), beside, TESTS)
+    // Programs of tests/s3 wait for half of their time: one more of them at a time than there are cores.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+    steps.tests_beside(of(&names).args(OWN).args(SHOWN).env("RUST_TEST_THREADS", threads.to_string()), beside, TESTS)
 }
 
 fn native(steps: &mut Steps, tree: &Tree) -> Outcome {
-    let names = tree.test_binaries(Place::Native);
-    if names.is_empty() {
+    let native: Vec<_> = tree.tests_at(Place::Native).collect();
+    if native.is_empty() {
         return Outcome::Nothing(format!("no file in tests/ opens with '{}'", NATIVE_MARKS.join("' or '")));
     }
     let mut failed = Vec::new();
-    for name in names {
-        let arguments = ["test", "--test", name, "--", "--show-output", "--test-threads=1"];
+    for (name, text) in native {
+        let threads = if says(text, IN_PAIRS) { "--test-threads=2" } else { "--test-threads=1" };
+        let arguments = ["test", "--test", name, "--", "--show-output", threads];
         if steps.tests(cargo().args(arguments), NATIVE) != Outcome::Ok {
             failed.push(name);
         }
@@ -266,9 +266,10 @@ mod tests {
         let files = files.map(|(path, text)| File { path: path.into(), text: text.into() }).into();
         let tree = Tree { root: PathBuf::new(), files };
         assert_eq!(tree.apart(Place::Anywhere), (vec!["faults", "clients"], vec!["doctor"]));
-        assert_eq!(tree.test_binaries(Place::Native), ["veth", "kill", "copies"]);
-        assert_eq!(tree.test_binaries(Place::Lab), ["clients", "copies", "lab"]);
-        assert_eq!(tree.test_binaries(Place::Outside), ["pairs"]);
+        let names = |place| tree.tests_at(place).map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(Place::Native), ["veth", "kill", "copies"]);
+        assert_eq!(names(Place::Lab), ["clients", "copies", "lab"]);
+        assert_eq!(names(Place::Outside), ["pairs"]);
         assert_eq!(tree.apart(Place::Lab), (vec!["lab"], vec!["clients", "copies"]));
         assert_eq!(tree.apart(Place::Native), (vec![], vec!["veth", "kill", "copies"]));
     }
