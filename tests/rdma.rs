@@ -7,6 +7,8 @@ mod asleep;
 mod cases;
 #[path = "rdma/lent.rs"]
 mod lent;
+#[path = "rdma/lent_writes.rs"]
+mod lent_writes;
 #[path = "rdma/links.rs"]
 mod links;
 #[cfg(feature = "xdp")]

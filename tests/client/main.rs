@@ -92,15 +92,28 @@ async fn put(client: &Client, bucket: &str, key: &str, content: &[u8]) -> (Check
     (put.check, put.way)
 }
 
-/// KiB that a server has read of memory that a client lends it; nothing where none is lent.
-fn read_of_what_is_lent(pid: u32) -> Option<u64> {
+/// The memory that a server shares as regions, by inode, and how many KiB it has touched of each. Its own is the first.
+fn regions(pid: u32) -> Vec<(String, u64)> {
     let told = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
-    let mut lines = told.lines().skip_while(|line| !(line.contains(" r--s ") && line.contains("basin-region")));
-    lines.next()?;
-    let of_it = lines.take_while(|line| !line.starts_with("VmFlags:"));
-    let (of_it, counts) = (of_it.filter_map(|line| line.split_once(':')), ["Rss", "Shared_Hugetlb", "Private_Hugetlb"]);
-    let kib = |text: &str| text.trim().trim_end_matches(" kB").parse::<u64>().unwrap();
-    Some(of_it.filter(|(name, _)| counts.contains(name)).map(|(_, text)| kib(text)).sum())
+    let counts = ["Rss", "Shared_Hugetlb", "Private_Hugetlb"];
+    let (mut found, mut is_one) = (Vec::<(String, u64)>::new(), false);
+    for line in told.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            // Addresses, rights, offset, device, inode, name.
+            [range, _, _, _, inode, ..] if range.contains('-') => {
+                is_one = line.contains("basin-region");
+                if is_one && found.last().is_none_or(|(last, _)| last != inode) {
+                    found.push((inode.to_owned(), 0));
+                }
+            }
+            [name, kib, "kB"] if is_one && counts.contains(&name.trim_end_matches(':')) => {
+                found.last_mut().unwrap().1 += kib.parse::<u64>().unwrap();
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 #[test]
@@ -109,23 +122,36 @@ fn memory_is_lent_to_a_server_of_the_same_user_unless_somebody_says_otherwise() 
     let made = curl(&server, &["-X", "PUT"], "/lent");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
     let content = pattern(5 * MIB, 1);
+    let own = regions(server.signals().pid);
+    // KiB that it has touched of what a client lends it.
+    let touched = move |pid: u32| {
+        regions(pid).into_iter().filter(|(inode, _)| own.iter().all(|(other, _)| other != inode)).map(|(_, kib)| kib).sum::<u64>()
+    };
     for lends in [false, true] {
         let options = Options { rdma_lends: lends, rdma_patience: Nanos::from_secs(120), ..options(&both(&server)) };
-        let (pid, key, to_put) = (server.signals().pid, format!("{lends}"), content.clone());
+        let (pid, key, to_put, touched) = (server.signals().pid, format!("{lends}"), content.clone(), touched.clone());
         let of_it = run(options, async move |client: Client| {
-            let mut of_it = None;
+            let mut of_it = 0;
             // The server hears of it at a look at the socket: what comes before goes by packets.
             for _ in 0..20 {
                 let (check, way) = put(&client, "lent", &key, &to_put).await;
                 assert_eq!((check, way), (Check::Verified, Way::Rdma("soft:shm".to_owned())));
-                of_it = read_of_what_is_lent(pid);
-                if of_it.is_some_and(|kib| kib >= 5 << 10) {
+                of_it = touched(pid);
+                if of_it >= 5 << 10 {
                     break;
                 }
             }
-            Ok(of_it)
+            // And writes there what it answers with: all of a long answer, into memory that nobody has read from.
+            put(&client, "lent", "long", &pattern(12 * MIB, 2)).await;
+            let mut buffer = client.allocate(12 * MIB as u64).await?;
+            let got = client.get_into("lent", "long", None, &mut buffer).await?;
+            assert_eq!((got.check, got.bytes), (Check::Verified, 12 * MIB as u64));
+            assert!(buffer.as_slice() == pattern(12 * MIB, 2), "lent: {lends}");
+            Ok((of_it, touched(pid)))
         });
-        assert_eq!(of_it.unwrap().is_some_and(|kib| kib >= 5 << 10), lends, "lent: {lends}");
+        let (after_put, after_get) = of_it.unwrap();
+        assert_eq!(after_put >= 5 << 10, lends, "lent: {lends}");
+        assert_eq!(after_get >= 12 << 10, lends, "lent: {lends}");
         assert!(curl_gets(&server, &format!("/lent/{lends}")) == content);
     }
 }

@@ -15,19 +15,19 @@ fn lending() -> End {
     End::open(Rng::from_kernel().u64(), |env| Hca::open(HcaEnv { lends: true, ..env }, &"soft:shm".parse().unwrap()).unwrap())
 }
 
-const LEN: u32 = 1 << 20;
+pub const LEN: u32 = 1 << 20;
 
 /// Two ends of which the far one has lent its memory already, its window with a pattern of 1, and what each end copies.
-struct Lent {
-    world: World,
-    a: Qp,
-    b: Qp,
+pub struct Lent {
+    pub world: World,
+    pub a: Qp,
+    pub b: Qp,
     window: basin::mem::Window,
     copied: [Ledger; 2],
 }
 
 impl Lent {
-    fn new() -> Lent {
+    pub fn new() -> Lent {
         Lent::with(&QpConfig::default())
     }
 
@@ -59,23 +59,23 @@ impl Lent {
         Remote { address: all.address + u64::from(from), len, ..all }
     }
 
-    fn sink(&self, len: u32) -> Run {
+    pub fn sink(&self, len: u32) -> Run {
         self.world.a.slab.run(len).unwrap()
     }
 
-    fn copied(&self) -> [u64; 2] {
+    pub fn copied(&self) -> [u64; 2] {
         [0, 1].map(|end| self.copied[end].copied_bytes())
     }
 
     /// The near end alone goes on: the far one is stopped, or busy.
-    fn poll_a(&self, times: u32) {
+    pub fn poll_a(&self, times: u32) {
         for _ in 0..times {
             let _ = self.world.a.queue.borrow_mut().poll(self.world.now());
         }
     }
 
     /// Everything is back at both ends.
-    fn end(mut self) {
+    pub fn end(mut self) {
         drop(revoke(&self.world.b, self.window));
         drop((self.a, self.b));
         self.world.settle();

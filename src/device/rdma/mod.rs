@@ -226,7 +226,8 @@ pub struct HcaEnv {
     /// finds no room waits, and there is room for as many operations as the core may have in flight.
     pub completions: Option<u32>,
     /// Lends the region to processes of this user on this host that queue pairs are connected to: their soft HCA then copies what it READs
-    /// from there, once, and no packet carries it. They can look at all of the region. For programs that trust who they connect to.
+    /// from there, or WRITEs to where [that is lent](Hca::lend_writes), once, and no packet carries it. They can reach all of the region.
+    /// For programs that trust who they connect to.
     pub lends: bool,
     /// Pieces of memory in one request at most, where fewer than the device takes are wanted: a NIC's queues are as wide as that.
     pub pieces: Option<u32>,
@@ -568,8 +569,10 @@ impl Hca {
         Ok(Srq::new(self.backend.clone(), index))
     }
 
-    /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls. A NIC is asked,
-    /// in its send queue's turn; where it cannot answer any more, the queue pair is destroyed first.
+    /// Ends a grant and gives the run back. On the soft HCA it holds at once: no packet is in progress between polls. But a peer on this
+    /// host that was [let write](Self::lend_writes) there may be doing that, for some 10 µs; one that was stopped meanwhile is waited for
+    /// until it goes on or is gone. A NIC is asked, in its send queue's turn; where it cannot answer any more, the queue pair is destroyed
+    /// first.
     ///
     /// # Panics
     /// The window is open on another device: this one knows nothing of it, and its peer could go on.
@@ -586,6 +589,20 @@ impl Hca {
     /// for a window with atomics; a NIC does not.
     pub fn sum_writes(&self, window: &Window) {
         on!(&self.backend, hca => hca.borrow_mut().sum_writes(Rkey(window.rkey())));
+    }
+
+    /// Lets a peer that this end [lends its region to](HcaEnv::lends) copy what it writes to a window there by itself: one copy instead of
+    /// two, in which this end has no part, so that it may sleep meanwhile. That pays where megabytes come at a time. What comes so is
+    /// [summed](Self::sum_writes) by calls of [`sum_written`](Self::sum_written) alone. Other peers, and windows with atomics, go on as
+    /// they do, and a NIC writes by itself anyway.
+    pub fn lend_writes(&self, window: &Window) {
+        on!(&self.backend, hca => hca.borrow_mut().lend_writes(Rkey(window.rkey())));
+    }
+
+    /// Sums what a peer has [written by itself](Self::lend_writes) to a window that is to be [summed](Self::sum_writes), some 10 µs of it;
+    /// how many bytes. Zero where there is no more by now.
+    pub fn sum_written(&self, window: &Window) -> u32 {
+        on!(&self.backend, hca => hca.borrow_mut().sum_written(Rkey(window.rkey())))
     }
 
     /// As [`revoke`](Self::revoke); and what the peer has written to it, where the device was told to sum that, can, and it came in order

@@ -393,13 +393,11 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    #[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "the soft HCA changes at once"))]
     pub(super) fn new(ops: &Ops) -> Rc<Gate> {
         Rc::new(Gate { open: Cell::new(false), signal: Signal::new(ops) })
     }
 
     /// The change is made.
-    #[cfg_attr(not(feature = "verbs"), allow(dead_code, reason = "the soft HCA changes at once"))]
     pub(super) fn open(&self) {
         self.open.set(true);
         self.signal.raise();

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -27,7 +27,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint, Written};
 use crate::device::{Op, Signal};
-use crate::mem::{Crc64, Ledger, Run, Shared, Slab};
+use crate::mem::{Crc64, Ledger, Run, Shared, Slab, Window};
 use crate::reactor::{Core, Sleep};
 use crate::s3::auth::sign::Signer;
 use crate::s3::rdma::connect::{
@@ -52,6 +52,15 @@ const STOOD: Nanos = Nanos::from_millis(100);
 const NO_QUEUE_PAIR: &str = "check the access key, and that the server has RDMA; or use it over HTTP";
 /// The device is told to sum what comes to a window of so many bytes or more.
 const SUMMED_MIN: u32 = 16 << 10;
+/// An answer for which there is so much room or more is written by a server of this host itself, where it can. One for less is here sooner
+/// by two copies of which the second one sums it.
+pub const LENT_MIN: u64 = 8 << 20;
+/// How long a server that writes to lent memory may take to be through with what it has begun: it needs some 10 µs, unless it is stopped.
+const CLOSING_PATIENCE: Nanos = Nanos::from_millis(200);
+/// How long such a server takes for a MiB, before the first one was timed.
+const PACE: Nanos = Nanos::from_micros(120);
+/// The most that is between two looks at how much it has written.
+const SUM_LOOK_MOST: Nanos = Nanos::from_millis(8);
 
 /// What a session stands on.
 #[derive(Clone)]
@@ -100,6 +109,8 @@ struct Inner {
     /// Whether it ends with the last request that is under way.
     is_retired: Cell<bool>,
     patience: Cell<Nanos>,
+    /// How long the server took for each MiB of the last answer that it wrote by itself.
+    pace: Cell<Nanos>,
     /// What the server did, or said, that ended it.
     why: RefCell<Option<String>>,
 }
@@ -121,7 +132,8 @@ pub struct Ask<'a> {
     pub into: Vec<Run>,
 }
 
-/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown, if it was sent.
+/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown, if it was sent. Memory into which a
+/// server of this host was writing when it was stopped is not among them: it is free again when that goes on or ends.
 #[derive(Debug)]
 pub struct Undone {
     /// Why.
@@ -195,6 +207,7 @@ impl Native {
             is_outdated: Cell::new(false),
             is_retired: Cell::new(false),
             patience: Cell::new(PATIENCE),
+            pace: Cell::new(PACE),
             why: RefCell::default(),
         };
         let native = Native { inner: Rc::new(inner) };
@@ -514,6 +527,7 @@ impl Inner {
             request.crc = *crc.get_or_insert_with(|| crc_of(&body));
         }
         let has_room = body.is_empty() && method == Method::Get && !into.is_empty();
+        let is_lent = has_room && bytes_of(&into) >= LENT_MIN;
         let is_open = match (has_body, has_room) {
             (true, _) => self.open(&mut body, slot, Access::READ).await,
             (_, true) => self.open(&mut into, slot, Access::WRITE).await,
@@ -524,6 +538,9 @@ impl Inner {
             let opened = slot.opened.borrow();
             if has_room {
                 opened.iter().filter(|window| window.len() >= SUMMED_MIN).for_each(|window| self.ground.hca.sum_writes(window));
+            }
+            if is_lent {
+                opened.iter().for_each(|window| self.ground.hca.lend_writes(window));
             }
             match &opened[..] {
                 [] => {}
@@ -565,6 +582,7 @@ impl Inner {
                     drop(spare);
                 }
                 match sent {
+                    Ok(()) if is_lent => self.wait_and_sum(index, request.window.bytes).await,
                     Ok(()) => self.wait(index, request.window.bytes).await,
                     Err(error) => Err(error),
                 }
@@ -574,15 +592,67 @@ impl Inner {
         // From here on nothing that comes late gets into its memory.
         let lent = if has_body { &mut body } else { &mut into };
         let mut sums = ArrayVec::<Option<Written>, WINDOWS_MAX>::new();
+        let mut stuck = Ok(());
         while let Some(window) = slot.close_next() {
-            let (run, written) = self.ground.hca.revoke_summed(window).await;
-            lent.push(run);
-            sums.push(written);
+            let closed = if is_lent { self.close_lent(window).await } else { Ok(self.ground.hca.revoke_summed(window).await) };
+            match closed {
+                Ok((run, written)) => {
+                    lent.push(run);
+                    sums.push(written);
+                }
+                Err(error) => stuck = Err(error),
+            }
         }
-        match came {
+        match stuck.and(came) {
             Ok(told) => told.compare(into, has_room.then_some(&sums), (body, crc.unwrap_or(0))),
             Err(error) => Err(Undone { error, was_sent, sent: body, into }),
         }
+    }
+
+    /// Closes a window that a server may write to by itself. Its memory is left to one that is stopped in the middle of that.
+    async fn close_lent(&self, window: Window) -> Result<(Run, Option<Written>)> {
+        let Ground { core, hca, .. } = self.ground.clone();
+        let closing = core.go_on(async move { hca.revoke_summed(window).await });
+        let stuck = || Error::new(ErrorKind::Busy, "the S3 server was stopped while it wrote an answer").remedy("let it go on, or end it");
+        match core.timeout(CLOSING_PATIENCE, closing).await {
+            Ok(closed) => closed.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string())),
+            Err(_) => Err(stuck()),
+        }
+    }
+
+    /// Waits for the answer to a request whose windows the server writes to by itself, and sums meanwhile what has come: no message tells
+    /// of that.
+    async fn wait_and_sum(&self, index: u32, bytes: u64) -> Result<Told> {
+        let (core, slot) = (&self.ground.core, &self.slots[index as usize]);
+        let (began, mib) = (core.now(), bytes >> 20);
+        let mut waiting = pin!(self.wait(index, bytes));
+        // The most of it is there then. Each look ends a sleep, so that one is best.
+        let mut look = Nanos(self.pace.get().0.saturating_mul(mib) / 8 * 5).min(SUM_LOOK_MOST);
+        let came = loop {
+            match core.timeout(look, waiting.as_mut()).await {
+                Ok(came) => break came,
+                Err(_) if self.sum_written(slot).await => {}
+                Err(_) => look = Nanos(look.0.saturating_mul(2)).min(SUM_LOOK_MOST),
+            }
+        };
+        if came.is_ok() {
+            self.pace.set(Nanos(core.now().since(began).0 / mib.max(1)));
+            self.sum_written(slot).await;
+        }
+        came
+    }
+
+    /// Sums what the server has written to a slot's windows by now; whether there was any. Others have their turn meanwhile.
+    async fn sum_written(&self, slot: &Slot) -> bool {
+        let count = slot.opened.borrow().len();
+        let mut any = false;
+        for at in (0..count).rev() {
+            while slot.opened.borrow().get(at).is_some_and(|window| self.ground.hca.sum_written(window) > 0) {
+                any = true;
+                self.ground.core.yield_now().await;
+            }
+        }
+        any
     }
 
     /// Whether a request can be one.

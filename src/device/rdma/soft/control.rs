@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
+use super::borrow::BYTES_OF_A_POLL;
 use super::engine::{Connection, Engine};
 use super::hca::{QPS_MAX, Slot, Soft};
 use super::wire::sim::Sim;
@@ -324,10 +325,39 @@ impl Soft {
         self.grants.take_blocks(address)
     }
 
-    /// Ends a grant. No packet is in progress between polls, so it holds at once.
+    /// Lets who this end lends its region to write to a grant by itself.
+    pub fn lend_writes(&mut self, rkey: Rkey) {
+        self.grants.lend_writes(rkey);
+    }
+
+    /// Sums some of what was written to it so.
+    pub fn sum_written(&mut self, rkey: Rkey) -> u32 {
+        let Some(links) = &self.wires.links else { return 0 };
+        self.grants.sum_written(rkey, BYTES_OF_A_POLL, |place| links.written(place))
+    }
+
+    /// Ends a grant. No packet is in progress between polls, so it holds at once, unless a peer to whom it is lent writes to it right now.
     pub fn revoke(&mut self, rkey: Rkey, _address: u64) -> Option<Rc<Gate>> {
         self.grants.revoke(rkey);
-        None
+        let is_written = self.wires.links.as_mut().is_some_and(|links| links.is_written(rkey));
+        is_written.then(|| {
+            let gate = Gate::new(&self.ops);
+            self.closing.push((rkey, gate.clone()));
+            gate
+        })
+    }
+
+    /// Tells who waits for grants to be closed that no peer writes to any more.
+    #[cold]
+    pub(super) fn close_grants(&mut self) {
+        let Soft { closing, wires, .. } = self;
+        closing.retain(|(rkey, gate)| {
+            let is_written = wires.links.as_mut().is_some_and(|links| links.is_written(*rkey));
+            if !is_written {
+                gate.open();
+            }
+            is_written
+        });
     }
 
     /// The wire a queue pair uses, as in tables.

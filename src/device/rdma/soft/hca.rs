@@ -16,9 +16,9 @@ use super::management::Management;
 use super::memory::{Grants, Reach};
 use super::shared::Shared;
 use super::wire::{Arrival, Carrier, Family, Peer, Sleep, Tag, Wires};
-use crate::base::{Nanos, Psn, Qpn, Rng};
+use crate::base::{Nanos, Psn, Qpn, Rkey, Rng};
 use crate::device::rdma::keys::KeyMap;
-use crate::device::rdma::qp::{Posted, Request};
+use crate::device::rdma::qp::{Gate, Posted, Request};
 use crate::device::rdma::{Caps, HcaEvent, QpConfig, QpFault, Refusals, Strays, next_number};
 use crate::device::{OpId, Ops, Outcome, Progress, Queue, Signal, Status, WcStatus};
 use crate::mem::{Ledger, Region};
@@ -35,6 +35,8 @@ const TRANSMIT_BUDGET: usize = 64;
 /// The same that one queue pair sends before the next one's turn.
 const TRANSMIT_TURN: usize = 16;
 const PACKET_BYTES: u32 = 4096;
+/// How often to look whether a peer still writes to a grant that has ended. It is through with that in some 10 µs, unless it was stopped.
+pub(super) const CLOSING_LOOK: Nanos = Nanos::from_micros(200);
 /// Queue pairs of one HCA, at most: their rings are 32 KiB each at the usual depth of 128.
 pub const QPS_MAX: usize = 1024;
 /// Events not yet taken. A queue pair raises two at most in its life, so none is lost while queues of every one fit.
@@ -49,7 +51,7 @@ pub(super) struct Slot {
     pub(super) told_at: Option<Nanos>,
     /// The queue pair at the other end, once it is connected to one.
     pub(super) dest: Qpn,
-    /// READs of what the peer lends.
+    /// READs of what the peer lends, and WRITEs to it.
     pub(super) borrowing: Borrowing,
     /// Datagrams: where the peer it was connected to takes them.
     pub(super) to: Option<ud::Destination>,
@@ -109,6 +111,8 @@ pub struct Soft {
     pub(super) quiescing: bool,
     /// When links that no queue pair is on are closed.
     pub(super) let_go_at: Nanos,
+    /// Grants that have ended, to which a peer is writing, and what waits for the end of that.
+    pub(super) closing: Vec<(Rkey, Rc<Gate>)>,
     /// What the interface below its datagrams is.
     pub(super) carrier: Carrier,
     /// The time of the last poll, for what is sent between polls.
@@ -142,6 +146,7 @@ impl Soft {
             events_lost: 0,
             quiescing: false,
             let_go_at: Nanos::MAX,
+            closing: Vec::new(),
             carrier: Carrier::Up,
             now: Nanos::ZERO,
         }
@@ -191,16 +196,19 @@ impl Soft {
             self.list(index);
             return Posted::Taken;
         }
-        let slot = self.slot(index);
+        let slot = self.slots[index as usize].as_mut().expect("a queue pair handle keeps its slot");
         if slot.borrowing.is_full(slot.config.send_depth) {
             return Posted::Full;
+        }
+        let is_first = !std::mem::replace(&mut slot.is_sending, true);
+        self.sending.extend(is_first.then_some(index));
+        if slot.engine.state() == rc::State::Rts && slot.borrowing.hold(&wr) {
+            return Posted::Taken;
         }
         let posted = slot.engine.post_send(wr, to.or(slot.to));
         if posted.is_ok() {
             slot.borrowing.note(&op);
         }
-        let is_first = !std::mem::replace(&mut slot.is_sending, true);
-        self.sending.extend(is_first.then_some(index));
         let posted = self.posted(index, posted);
         if matches!(posted, Posted::Taken) {
             self.begin(index);
@@ -213,11 +221,11 @@ impl Soft {
         let Soft { sending, slots, ops, .. } = self;
         sending.retain(|index| {
             let Some(slot) = slots[*index as usize].as_mut() else { return false };
-            slot.is_sending &= slot.engine.sends_pending() > 0;
+            slot.is_sending &= slot.engine.sends_pending() > 0 || slot.borrowing.len() > 0;
             slot.is_sending
         });
         sending.iter().filter_map(|index| slots[*index as usize].as_ref()).any(|slot| match &slot.engine {
-            // A READ of lent memory that has been copied may wait for a request in front of it.
+            // A copy to or from lent memory that is done may wait for a request in front of it.
             Engine::Rc(qp) => slot.borrowing.len() > 0 || qp.pending_ids().any(|id| ops.is_awaited(OpId::from_bits(id))),
             Engine::Uc(_) | Engine::Ud(_) => false,
         })
@@ -260,9 +268,7 @@ impl Soft {
                 Posted::Taken
             }
             Err(Refusal::Full) => Posted::Full,
-            Err(Refusal::State(rc::State::Error)) => Posted::Never(WcStatus::Flushed),
-            Err(Refusal::State(_) | Refusal::NoReads | Refusal::Unsupported) => Posted::Never(WcStatus::LocalQpOperation),
-            Err(Refusal::TooLong | Refusal::AtomicSize) => Posted::Never(WcStatus::LocalLength),
+            Err(refusal) => Posted::Never(refused(refusal)),
         }
     }
 
@@ -332,7 +338,7 @@ impl Soft {
             let Some(slot) = self.slots[index as usize].as_mut() else { continue };
             slot.listed = false;
             if slot.borrowing.is_under_way() {
-                to_copy -= slot.copy_borrowed(to_copy, self.wires.links.as_ref(), &self.grants);
+                to_copy -= slot.copy_borrowed(to_copy, self.wires.links.as_ref(), &self.grants, &self.ops);
             }
             let is_copying = slot.borrowing.is_under_way();
             let turn = left.min(TRANSMIT_TURN);
@@ -461,6 +467,9 @@ impl Soft {
             self.wires.flush(now);
         }
         self.look(now);
+        if !self.closing.is_empty() {
+            self.close_grants();
+        }
         Progress::from_work(came.is_news || managed)
     }
 
@@ -489,7 +498,8 @@ impl Soft {
 
     fn next_time(&self) -> Option<Nanos> {
         let wire = self.wires.deadline().unwrap_or(Nanos::MAX);
-        let next = self.next_deadline.min(wire).min(self.let_go_at).min(self.management.next_timeout());
+        let closing = if self.closing.is_empty() { Nanos::MAX } else { self.now.saturating_add(CLOSING_LOOK) };
+        let next = self.next_deadline.min(wire).min(self.let_go_at).min(self.management.next_timeout()).min(closing);
         (next < Nanos::MAX).then_some(next)
     }
 }
@@ -614,6 +624,15 @@ impl Slot {
             }
             let _ = if outcome.is_ok() { ops.complete_sized(id, outcome) } else { ops.complete(id, outcome) };
         }
+    }
+}
+
+/// What ends a request that the engine does not take.
+pub(super) fn refused(refusal: Refusal) -> WcStatus {
+    match refusal {
+        Refusal::State(rc::State::Error) => WcStatus::Flushed,
+        Refusal::Full | Refusal::State(_) | Refusal::NoReads | Refusal::Unsupported => WcStatus::LocalQpOperation,
+        Refusal::TooLong | Refusal::AtomicSize => WcStatus::LocalLength,
     }
 }
 

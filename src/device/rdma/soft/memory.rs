@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::wire::lend::Board;
+use super::wire::lend::{Allows, Board, Place};
 use crate::base::{Qpn, Rkey, Rng, limits};
 use crate::device::rdma::keys::KeyMap;
 use crate::device::rdma::{Access, Refusals, Written};
@@ -124,9 +124,18 @@ impl Grants {
         };
         self.by_key.insert(key, Grant { va, len, access, qpn });
         if let Some(board) = self.board.as_mut().filter(|_| access.reads()) {
-            board.show(Rkey(key), qpn, va, len);
+            board.show(Rkey(key), qpn, va, len, Allows::READS);
         }
         Some(Rkey(key))
+    }
+
+    /// From here on who the region is lent to may write to this grant by itself, unless it is one for atomics, which both ends would carry
+    /// out.
+    pub fn lend_writes(&mut self, rkey: Rkey) {
+        let lent = self.by_key.get(&rkey.0).filter(|grant| grant.access.writes() && !grant.access.contains(Access::ATOMIC));
+        if let (Some(grant), Some(board)) = (lent, &mut self.board) {
+            board.show(rkey, grant.qpn, grant.va, grant.len, Allows::WRITES);
+        }
     }
 
     /// Shows what is granted from now on to whom the region is lent.
@@ -162,6 +171,23 @@ impl Grants {
         let Some(grant) = self.by_key.get(&rkey.0).filter(|grant| !grant.access.contains(Access::ATOMIC)) else { return };
         let range = grant.va..grant.va + u64::from(grant.len);
         self.sums.get_mut().push(Sum::new(range, What::Grant(rkey)));
+    }
+
+    /// Sums up to `most` bytes of what a peer has written to a grant by itself, `written` to its place; how many it summed.
+    pub fn sum_written(&mut self, rkey: Rkey, most: u32, written: impl FnOnce(Place) -> Option<u32>) -> u32 {
+        let (Some(grant), Some(board)) = (self.by_key.get(&rkey.0), &self.board) else { return 0 };
+        let Some(sum) = self.sums.get_mut().iter_mut().find(|sum| sum.is_of(rkey)) else { return 0 };
+        let (Some(place), Some(next)) = (board.place(rkey, grant.qpn), sum.next) else { return 0 };
+        let Some(bytes) = written(place).filter(|bytes| *bytes <= grant.len) else {
+            sum.next = None;
+            return 0;
+        };
+        let len = (grant.va + u64::from(bytes)).saturating_sub(next).min(most.into());
+        // SAFETY: the bytes lie in the grant, a published window of the region, of which nobody here has a slice, and which stays mapped
+        // while this HCA lives. The peer has written them and says that it is done with that.
+        sum.crc.update(unsafe { std::slice::from_raw_parts(next as *const u8, len as usize) });
+        sum.next = Some(next + len);
+        len as u32
     }
 
     /// Ends that; what was written, if it was from the first byte on and in order.

@@ -2,7 +2,7 @@
 //!
 //! | file | part |
 //! | --- | --- |
-//! | [`borrow`] | READs of memory that a peer on this host lends |
+//! | [`borrow`] | READs of memory that a peer on this host lends, and WRITEs to it |
 //! | [`hca`] | the queue: send, receive, look, complete; each bounded per poll |
 //! | [`connect`] | connections made by `rdma_cm` |
 //! | [`control`] | queue pairs made, connected and closed; grants |

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use memmap2::MmapRaw;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::{MsgFlags, Shutdown, send, shutdown};
 
-use super::lend::{Borrowed, Lender};
+use super::lend::{Borrowed, Claim, Lender, Place};
 use super::ring::{self, Consumer, Producer, Sleep, Spoiled};
 use super::{Arrival, Change, From, Tag, memory, shm};
-use crate::base::{Error, Nanos, Result};
+use crate::base::{Error, Nanos, Result, Rkey};
 use crate::device::rdma::soft::memory::RawPayload;
 use crate::device::uring::{FdPoll, Uring};
 use crate::mem::Ledger;
@@ -69,6 +70,8 @@ struct Link {
     borrowed: Option<Borrowed>,
     /// The peer was lent what this end lends.
     is_lent: bool,
+    /// Where it says which of that it writes to.
+    claim: Option<Claim>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,6 +126,8 @@ pub struct Links {
     idle: u32,
     /// What is lent to whom this end has connected to.
     lender: Option<Lender>,
+    /// Of links that are gone: peers that are there and have not said yet that they have written what they were writing.
+    claims: Vec<(Claim, OwnedFd)>,
 }
 
 impl Links {
@@ -147,8 +152,8 @@ impl Links {
     fn over(rendezvous: Rendezvous) -> Result<Links> {
         let sockets = Sockets::new()?;
         let links = Vec::with_capacity(LINKS_MAX);
-        let (uring, poll, lender) = (None, None, None);
-        Ok(Links { rendezvous, links, next_id: 1, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender })
+        let (uring, poll, lender, claims) = (None, None, None, Vec::new());
+        Ok(Links { rendezvous, links, next_id: 1, uring, poll, sockets, look_at: Nanos::ZERO, turn: 0, idle: 1, lender, claims })
     }
 
     /// From here on this memory is lent to the peers that queue pairs are connected to.
@@ -160,6 +165,18 @@ impl Links {
     #[inline]
     pub fn borrowed(&self, id: u32) -> Option<&Borrowed> {
         self.links.iter().find(|link| link.id == id)?.borrowed.as_ref()
+    }
+
+    /// How many bytes peers have written to a grant by themselves; nothing where that was not in order.
+    pub fn written(&self, place: Place) -> Option<u32> {
+        self.links.iter().filter_map(|link| link.claim.as_ref()).try_fold(0, |bytes, claim| Some(claim.written(place)?.max(bytes)))
+    }
+
+    /// Whether a peer is writing to this grant, which has ended: it is about to be through with that, or stopped in the middle of it.
+    pub fn is_written(&mut self, rkey: Rkey) -> bool {
+        self.claims.retain(|(claim, socket)| claim.is_held() && !is_hung_up(socket.as_fd()));
+        let claims = self.claims.iter().map(|(claim, _)| claim);
+        self.links.iter().filter_map(|link| link.claim.as_ref()).chain(claims).any(|claim| claim.is_of(rkey))
     }
 
     /// Has `uring`, which is this core's, tell when there is something at the sockets. There is no link yet.
@@ -262,8 +279,8 @@ impl Links {
         self.look_at = Nanos::ZERO;
         let id = self.next_id;
         self.next_id += 1;
-        let (users, is_kept, told, is_behind, state, borrowed, is_lent) = (0, false, 0, false, State::Up, None, false);
-        self.links.push(Link { id, peer, tx, rx, poll, told, is_behind, socket, users, is_kept, state, borrowed, is_lent });
+        let (users, is_kept, told, is_behind, state, borrowed, is_lent, claim) = (0, false, 0, false, State::Up, None, false, None);
+        self.links.push(Link { id, peer, tx, rx, poll, told, is_behind, socket, users, is_kept, state, borrowed, is_lent, claim });
         Ok(id)
     }
 
@@ -272,6 +289,14 @@ impl Links {
         self.turn = 0;
         if link.poll.is_none() {
             self.sockets.unwatch(link.socket.as_fd());
+        }
+        // A peer that is gone writes nothing.
+        if link.state != State::HungUp
+            && let Some(claim) = link.claim.filter(Claim::is_held)
+        {
+            // It sees the end of the link, and this end that of the peer.
+            let _ = shutdown(link.socket.as_raw_fd(), Shutdown::Write);
+            self.claims.push((claim, link.socket));
         }
     }
 
@@ -497,6 +522,12 @@ impl Links {
     }
 }
 
+/// Whether the other end has closed its socket, or is gone.
+fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut looked = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut looked, PollTimeout::ZERO).is_ok_and(|_| looked[0].any().unwrap_or(true))
+}
+
 /// The end of a message for which there are acknowledgements.
 #[inline]
 fn is_waited_for(opcode: Opcode) -> bool {
@@ -543,7 +574,7 @@ impl Link {
     fn join(&mut self, lender: Option<&Lender>) {
         (self.users, self.is_kept) = (self.users + 1, false);
         if let Some(lender) = lender.filter(|_| !self.is_lent) {
-            lender.lend(self.socket.as_fd());
+            self.claim = lender.lend(self.socket.as_fd());
             self.is_lent = true;
         }
     }
