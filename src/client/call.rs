@@ -22,7 +22,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos};
 use crate::mem::Run;
 use crate::s3::client::http::{Ask as HttpAsk, Http};
-use crate::s3::client::native::{Ask, Came, LENT_MIN, Native, Undone, bytes_of, crc_of};
+use crate::s3::client::native::{Ask, Came, Native, Undone, bytes_of, crc_of};
 use crate::s3::error::CODE_FIELD;
 use crate::s3::rdma::connect::BUCKET;
 use crate::wire::http::uri::encode_path;
@@ -377,7 +377,6 @@ impl Client {
         }
         let fields: String = call.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let Lent { body, into } = lent;
-        let lens: Vec<u32> = if bytes_of(&into) < LENT_MIN { Vec::new() } else { into.iter().map(Run::len).collect() };
         let crc = if let Load::Runs(_, crc) = load { crc.get() } else { None };
         let (session, method) = (session.clone(), call.method);
         let wire = session.route();
@@ -395,13 +394,7 @@ impl Client {
         };
         let mut answered = match asked {
             Ok(answered) => answered,
-            Err(Undone { error, was_sent, sent, mut into }) => {
-                if into.len() < lens.len()
-                    && let Ok(others) = lens.iter().map(|len| self.inner.slab.run(*len)).collect()
-                {
-                    // A server that was stopped has some of it, and may yet write there.
-                    into = others;
-                }
+            Err(Undone { error, was_sent, sent, into }) => {
                 give_back((sent, None), into);
                 return Err(Unanswered { error, was_sent });
             }

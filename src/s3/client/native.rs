@@ -27,7 +27,7 @@ use crate::base::error::ErrorKind;
 use crate::base::{Error, Nanos, Psn, Result};
 use crate::device::rdma::{Access, Hca, Qp, QpConfig, QpEndpoint, Written};
 use crate::device::{Op, Signal};
-use crate::mem::{Crc64, Ledger, Run, Shared, Slab, Window};
+use crate::mem::{Crc64, Ledger, Run, Shared, Slab};
 use crate::reactor::{Core, Sleep};
 use crate::s3::auth::sign::Signer;
 use crate::s3::rdma::connect::{
@@ -54,9 +54,7 @@ const NO_QUEUE_PAIR: &str = "check the access key, and that the server has RDMA;
 const SUMMED_MIN: u32 = 16 << 10;
 /// An answer for which there is so much room or more is written by a server of this host itself, where it can. One for less is here sooner
 /// by two copies of which the second one sums it.
-pub const LENT_MIN: u64 = 8 << 20;
-/// How long a server that writes to lent memory may take to be through with what it has begun: it needs some 10 µs, unless it is stopped.
-const CLOSING_PATIENCE: Nanos = Nanos::from_millis(200);
+const LENT_MIN: u64 = 8 << 20;
 /// How long such a server takes for a MiB, before the first one was timed.
 const PACE: Nanos = Nanos::from_micros(120);
 /// The most that is between two looks at how much it has written.
@@ -132,8 +130,7 @@ pub struct Ask<'a> {
     pub into: Vec<Run>,
 }
 
-/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown, if it was sent. Memory into which a
-/// server of this host was writing when it was stopped is not among them: it is free again when that goes on or ends.
+/// A request that failed, with its runs: a device has let go of them. Whether it was done is unknown, if it was sent.
 #[derive(Debug)]
 pub struct Undone {
     /// Why.
@@ -592,31 +589,14 @@ impl Inner {
         // From here on nothing that comes late gets into its memory.
         let lent = if has_body { &mut body } else { &mut into };
         let mut sums = ArrayVec::<Option<Written>, WINDOWS_MAX>::new();
-        let mut stuck = Ok(());
         while let Some(window) = slot.close_next() {
-            let closed = if is_lent { self.close_lent(window).await } else { Ok(self.ground.hca.revoke_summed(window).await) };
-            match closed {
-                Ok((run, written)) => {
-                    lent.push(run);
-                    sums.push(written);
-                }
-                Err(error) => stuck = Err(error),
-            }
+            let (run, written) = self.ground.hca.revoke_summed(window).await;
+            lent.push(run);
+            sums.push(written);
         }
-        match stuck.and(came) {
+        match came {
             Ok(told) => told.compare(into, has_room.then_some(&sums), (body, crc.unwrap_or(0))),
             Err(error) => Err(Undone { error, was_sent, sent: body, into }),
-        }
-    }
-
-    /// Closes a window that a server may write to by itself. Its memory is left to one that is stopped in the middle of that.
-    async fn close_lent(&self, window: Window) -> Result<(Run, Option<Written>)> {
-        let Ground { core, hca, .. } = self.ground.clone();
-        let closing = core.go_on(async move { hca.revoke_summed(window).await });
-        let stuck = || Error::new(ErrorKind::Busy, "the S3 server was stopped while it wrote an answer").remedy("let it go on, or end it");
-        match core.timeout(CLOSING_PATIENCE, closing).await {
-            Ok(closed) => closed.map_err(|panicked| Error::new(ErrorKind::Failed, panicked.to_string())),
-            Err(_) => Err(stuck()),
         }
     }
 
